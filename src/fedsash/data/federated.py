@@ -34,6 +34,7 @@ class Problem(Shown):
     label_names: tuple[str, ...]
     domain_names: tuple[str, ...]
     task: Task
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,8 +51,9 @@ class FederatedData(Shown):
     `held[i]` are the indices of client i's held-out samples (see `hold_out`). `client_test[i]` are indices into `test`:
     the test samples of client i's own (see `deal_test`). In a shard of a larger federation (see `shard`), `numbers`
     `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers. `label_names`,
-    `domain_names` and `user_names` are the names of classes, domains and users by their number. The users' names are
-    also the clients' names, `client_names`, if each client holds the samples of another user.
+    `domain_names` and `user_names` are the names of classes, domains and users by their number, `feature_names` those
+    of a table's columns of features in their order. The users' names are also the clients' names, `client_names`, if
+    each client holds the samples of another user.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -71,6 +73,7 @@ class FederatedData(Shown):
     numbers: NDArray[np.int64] | None = None
     user_names: tuple[str, ...] = field(default=(), repr=False)
     client_names: tuple[str, ...] = field(default=(), repr=False)
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
@@ -250,7 +253,8 @@ class FederatedData(Shown):
     def problem(self) -> Problem:
         """The learning problem without the training samples."""
         task = chosen_task(self.task, self.train.y)
-        return Problem(self.test, self.classes, self.transform, self.label_names, self.domain_names, task)
+        named = self.label_names, self.domain_names, task, self.feature_names
+        return Problem(self.test, self.classes, self.transform, *named)
 
     def hold_out(self, fraction: float, seed: int) -> FederatedData:
         """The same data, where a `fraction` of each client's samples is held out, drawn by `seed`.

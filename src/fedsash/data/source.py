@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -35,6 +35,7 @@ class Source(Shown):
     domain_names: tuple[str, ...] = ()
     task: Task | None = None
     user_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
 
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""

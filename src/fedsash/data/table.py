@@ -75,7 +75,8 @@ class Table:
         kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
         if self.standardise:
             kept, tested = _standardised(kept, tested)
-        return Source(kept, tested, classes, PLAIN, label_names, user_names=user_names)
+        names = tuple(map(str, features))
+        return Source(kept, tested, classes, PLAIN, label_names, user_names=user_names, feature_names=names)
 
     @property
     def _labels(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from ...executors import ClientWork, LocalEngine, Training, pick_device
 from ...executors.clients import set_aside
 from ...executors.in_process import InProcess
 from . import wire
+from .alike import alike
 from .settings import decoded, fingerprint
 from .versions import Versions
 
@@ -175,9 +176,7 @@ class Node:
             module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         problem = training.problem
-        named = numbered_alike(self.data, problem.label_names)
-        own = replace(named, task=problem.task, classes=problem.classes, transform=problem.transform)
-        data = set_aside(suited(module, own)[0], found.evaluation, training.seed)
+        data = set_aside(suited(module, alike(self.data, problem))[0], found.evaluation, training.seed)
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)
         trainer = self.engine.trainer(ClientWork(training, data))
@@ -185,23 +184,6 @@ class Node:
         executor = InProcess(trainer, block=self.engine.block, threads=self.engine.threads, described={})
         sizes = dict(zip(_numbers(data).tolist(), data.sizes.tolist(), strict=True))
         return Work(training, executor, fingerprint(training), sizes)
-
-
-def numbered_alike(data: FederatedData, names: tuple[str, ...]) -> FederatedData:
-    """A node's data with the server's number for each label, found by its name, where both have `names`.
-
-    A table numbers the texts that occur in it, so a node without samples of a class has other numbers. Raises
-    `SettingError` for names that the server does not have.
-    """
-    own = data.label_names
-    if not names or not own or own == names:
-        return data
-    known = set(own) <= set(names) and data.train.y.ndim == 1
-    check(known, "labels", ", ".join(own), f"must be among the server's: {', '.join(names)}")
-    number = torch.tensor([names.index(name) for name in own], device=data.train.y.device)
-    train, test = (None if part is None else replace(part, y=number[part.y]) for part in (data.train, data.test))
-    assert train is not None
-    return replace(data, train=train, test=test, label_names=names, classes=len(names))
 
 
 @dataclass(frozen=True, eq=False)

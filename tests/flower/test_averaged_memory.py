@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,47 @@ def test_a_release_that_is_not_finite_stays_counted(tmp_path: Path) -> None:
     again = Private()
     Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 6)
     assert (again.accountant.releases, again.steps) == (6, 4)
+
+
+class Counter:
+    """An object that is called, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+class Calling(FedAvg):  # type: ignore[misc]
+    """A strategy with things that can be called, and a number that is no part of its `__dict__`."""
+
+    __slots__ = ("rounds",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum, self.first, self.half, self.kind = np.add, itemgetter(0), partial(np.multiply, 0.5), Counter
+        self.method, self.cached, self.next = self.summary, lru_cache(print), Counter()
+        self.rounds = 0
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        self.rounds += 1
+        return super().aggregate_train(server_round, replies)
+
+
+def test_an_object_that_is_called_and_remembers_is_named_and_functions_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Averaged(Calling(), Window(3), folder=tmp_path).start(Nodes().grid, START, 1)
+    assert "the attributes next of the strategy can't be saved" in caplog.text
+
+
+def test_attributes_in_slots_are_taken_up(tmp_path: Path) -> None:
+    Averaged(Calling(), Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    again = Calling()
+    Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
+    assert again.rounds == 3
 
 
 def test_methods_that_a_user_has_set_on_the_object_stay_there() -> None:

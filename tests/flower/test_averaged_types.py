@@ -155,3 +155,19 @@ class Other(strategies.FedAvg):  # type: ignore[misc,name-defined]
 def test_a_model_of_another_shape_is_refused_by_its_arrays_names(other: dict[str, NDArray[Any]], line: str) -> None:
     with pytest.raises(ModelError, match=f"^Averaged: {line}"):
         started(Other(record(other)), Window(2), first={"w": np.zeros(2)})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "value, line",
+    [
+        (1e6, "round 1: array w does not fit the first model's float16; the round is left out"),
+        (np.nan, "round 1: the strategy's model is not finite; the round is left out"),
+    ],
+)
+def test_a_round_that_is_left_out_says_whether_its_model_is_not_finite_or_does_not_fit_the_first_ones_type(
+    value: float, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = record({"w": np.full(2, value, np.float32)})
+    averaged = started(Other(other), Window(2), rounds=1, first={"w": np.zeros(2, np.float16)})
+    assert line in caplog.text and averaged.value("model")["w"].numpy().tolist() == [0, 0]

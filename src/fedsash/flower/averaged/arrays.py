@@ -48,6 +48,14 @@ class Form:
                 raise ModelError(f"Averaged: {name} has the shape {here} in the strategy's model and {there} at first")
         return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
 
+    def wrong(self, model: ArrayRecord, tensors: Tensors) -> str:
+        """What is wrong with a model that has these `tensors`; empty if all of them are finite."""
+        names = not_finite(tensors)
+        for name in names:
+            if np.isfinite(model[name].numpy()).all():
+                return f"array {name} does not fit the first model's {self._types[name]}"
+        return "the strategy's model is not finite" if names else ""
+
     def record(self, tensors: Mapping[str, Tensor], model: Mapping[str, Array] | None = None) -> ArrayRecord:
         """A model's arrays in the types of the first model; whole numbers are rounded and stay in range.
 
@@ -67,15 +75,14 @@ class Form:
         return whole.astype(kind, copy=False)
 
 
-def finite(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether all values of a model are finite."""
-    return all(Pieces([tensor.reshape(-1)]).finite() for tensor in tensors.values())
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of a model's arrays with a value that is not finite."""
+    return [name for name, tensor in tensors.items() if not Pieces([tensor.reshape(-1)]).finite()]
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Raise `ModelError`, naming the arrays, unless all values of the first model are finite."""
-    wrong = [name for name, tensor in tensors.items() if not finite({name: tensor})]
-    if wrong:
+    if wrong := not_finite(tensors):
         right = "keep a mask out of the state dict, with register_buffer(..., persistent=False)"
         raise ModelError(f"Averaged: the first model is not finite in the arrays {brief(wrong)}: {right}")
 
@@ -92,4 +99,5 @@ def _type(name: str, array: Array) -> np.dtype[Any]:
 
 def _native(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array in a type of PyTorch that holds the values of `kind`."""
-    return array.astype(kind.newbyteorder("=") if kind.kind == "f" else np.float64, copy=False)
+    with np.errstate(over="ignore"):  # what does not fit is infinite, and not taken
+        return array.astype(kind.newbyteorder("=") if kind.kind == "f" else np.float64, copy=False)

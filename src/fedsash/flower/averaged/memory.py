@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Iterator
+from inspect import isfunction
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ Memory = dict[str, Any]
 def chain(strategy: Strategy, at: str = "") -> Iterator[tuple[str, Strategy]]:
     """A strategy and those inside it, each with the beginning of its attributes' names."""
     yield at, strategy
-    for name, value in vars(strategy).items():
+    for name, value in _own(strategy).items():
         if isinstance(value, Strategy):
             yield from chain(value, f"{at}{name}.")
 
@@ -66,12 +68,25 @@ def unsaved(settings: Memory, saved: Memory) -> Memory:
 def unknown(strategy: Strategy) -> list[str]:
     """The attributes that hold what can't be saved, functions aside."""
     rest = ((at, name, v) for at, name, v in _attributes(strategy) if not _plain(_state(v)))
-    return [f"{at}{name}" for at, name, v in rest if _stateful(v) or not (isinstance(v, Strategy) or callable(v))]
+    return [f"{at}{name}" for at, name, v in rest if _stateful(v) or not (isinstance(v, Strategy) or _function(v))]
 
 
 def _attributes(strategy: Strategy) -> Iterator[tuple[str, str, Any]]:
     for at, each in chain(strategy):
-        yield from ((at, name, value) for name, value in vars(each).items())
+        yield from ((at, name, value) for name, value in _own(each).items())
+
+
+def _own(thing: Any) -> dict[str, Any]:
+    """The attributes of an object, also those in `__slots__`."""
+    slots = {
+        n for cls in type(thing).__mro__ for n, each in vars(cls).items() if isinstance(each, MemberDescriptorType)
+    }
+    return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
+
+
+def _function(value: Any) -> bool:
+    """Whether a value is a function or a class, and no object with attributes whose class has written `__call__`."""
+    return callable(value) and (isinstance(value, type) or not isfunction(type(value).__call__) or not _own(value))
 
 
 def _state(value: Any) -> Any:

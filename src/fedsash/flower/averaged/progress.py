@@ -16,7 +16,7 @@ from ...averages import Average
 from ...basics import saved
 from ...basics.arrays import Vectors
 from ...basics.errors import RunError, shortened
-from .arrays import Form, check_finite, finite
+from .arrays import Form, check_finite
 from .memory import Memory
 from .model_averages import ModelAverages
 from .packing import pack, unpack
@@ -41,14 +41,14 @@ class Progress:
         self._averages = ModelAverages(averages, self._tensors, folder)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
 
-    def take(self, model: ArrayRecord, round: int) -> bool:
-        """Let the averages observe the model of `round`, unless it is not finite. Whether it was taken."""
+    def take(self, model: ArrayRecord, round: int) -> str:
+        """Let the averages observe the model of `round`, unless it is not finite. Why it was not taken, or ""."""
         tensors = self.form.tensors(model)
-        if not finite(tensors):
-            return False
+        if wrong := self.form.wrong(model, tensors):
+            return wrong
         self.model, self._tensors = ArrayRecord(dict(model.items())), tensors  # a strategy may change its own record
         self._averages.observe(tensors, round)
-        return True
+        return ""
 
     def begun(self, name: str) -> bool:
         """Whether there is a model in the average."""

@@ -151,9 +151,10 @@ class Averaged(Strategy):  # type: ignore[misc]
         progress.note("train_metrics_clientapp", round, metrics)
         if model is None:
             return None, metrics
-        if progress.take(model, round):
+        wrong = progress.take(model, round)
+        if not wrong:
             return progress.value(self.serve), metrics
-        log.warning("round %d: the strategy's model is not finite; the round is left out", round)
+        log.warning("round %d: %s; the round is left out", round, wrong)
         restore(self.strategy, memory)
         return None, metrics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedsash.federation import Federation
 from fedsash.flower import client_app
 from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.methods import FedAvg, Method, Scaffold
+from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
 from support.flower import assert_same, grid, here, there
 from support.worlds import SIZES, data, mlp
@@ -89,6 +91,26 @@ def test_a_run_does_not_go_on_with_clients_of_other_sizes(tmp_path: Path) -> Non
     other = grid(tmp_path / "nodes", data((7, 12, 3, 20, 9, 2)))
     with pytest.raises(RunError, match="clients is 6 on nodes, with samples"):
         resume(world_of(other, FedAvg()), ROUNDS + 2, tmp_path / "a", progress=False)
+
+
+def told(caplog: pytest.LogCaptureFixture, folder: Path, missing: dict[int, set[int]]) -> list[str]:
+    """The beginnings of the lines that a run logs whose clients fail in these rounds."""
+    nodes, out = grid(folder / "nodes"), {round: {100 - 7 * each for each in own} for round, own in missing.items()}
+    nodes.fault = lambda m: "lost" if m.metadata.dst_node_id in out.get(int(m.metadata.group_id or 0), ()) else ""
+    simulated = here(method=FedAvg(), sampling=Uniform(6), evaluation=EVERY)
+    run(there(nodes, simulated), len(missing), progress=False)
+    return [re.sub(r" \(.*?\)", "", line) for line in caplog.messages if "round" in line]
+
+
+def test_a_client_that_fails_after_another_one_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = told(caplog, tmp_path, {1: {1}, 2: {1}, 3: {1, 2}, 4: {1, 2}, 5: {1}, 6: set(), 7: {1}})
+    one, both = "no answer from client 1", "no answer from client 1, client 2"
+    assert lines == [f"round 1: {one}", f"round 3: {both}", f"round 7: {one}"]
+
+
+def test_clients_that_miss_rounds_by_chance_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = told(caplog, tmp_path, {round: {round % 5, (round + 1) % 5} for round in range(1, 9)})
+    assert lines == ["round 1: no answer from client 1, client 2"]
 
 
 def test_who_missed_a_round_and_why_is_recorded(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..basics import saved
 from ..basics.paths import inside
 from ..basics.saved import StateError
@@ -91,6 +93,11 @@ def fingerprint(path: Path) -> dict[str, str]:
     """What determines the numbers of the state saved at `path`. Raises `UnreadableError` if its manifest is damaged."""
     found: dict[str, str] = saved.manifest(path, FORMAT)["fingerprint"]
     return found
+
+
+def sizes(path: Path) -> Tensor:
+    """The clients' numbers of samples, int64 `[N]`, of the state saved at `path`. Raises `UnreadableError`."""
+    return saved.read(path, FORMAT)[1]["sizes"]
 
 
 def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:

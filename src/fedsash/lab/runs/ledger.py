@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check, one_line
+from ...basics.errors import RunError, check, one_line, some
 from ...basics.fingerprint import differences
 from ...basics.saved import cut, place, prune, saved_rounds
 from ...evaluation import SPLITS
@@ -68,7 +68,7 @@ class Ledger:
             log.warning(note)
         right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
         check(self.rounds >= state.round, "rounds", self.rounds, right)
-        if other := differences(self.federation.fingerprint, state.fingerprint):
+        if other := self._differences(state):
             there = f"{self.folder.path} holds a run of another experiment"
             raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork{self._seed_hint(state)}")
         if other_rules := {best.by for best in state.best.values()} - {self._rule}:
@@ -124,6 +124,20 @@ class Ledger:
         rounds, data = {row["round"] for row in self.history if row["split"] in SPLITS}, self.federation.clients.data
         evaluated = bool(rounds) or (data is not None and data.test is not None)
         return 0 < state.round == self.rounds and evaluated and state.round not in rounds
+
+    def _differences(self, state: State) -> list[str]:
+        """In what the run in the folder is another one. Of clients on nodes it has those with other samples."""
+        assert self.folder is not None
+        here, there = self.federation.fingerprint, state.fingerprint
+        both = here.keys() & there.keys() & {"clients"}
+        if all(here[name] == there[name] for name in both):
+            return differences(here, there)
+        old, new = checkpoints.sizes(place(self.folder.states, state.round)).tolist(), self.federation.clients.sizes
+        if len(old) != len(new):
+            return differences(here, there)
+        pairs = enumerate(zip(old, new.tolist(), strict=True))
+        changed = [f"client {i} has {now} samples instead of {before}" for i, (before, now) in pairs if before != now]
+        return [some(changed), *differences({n: own for n, own in here.items() if n != "clients"}, there)]
 
     def _seed_hint(self, state: State) -> str:
         """What to do about a model that differs in nothing but its numbers; empty if that is not so."""

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.errors import SettingError
+from fedsash.basics.lock import InUseError, check_free
 from fedsash.flower import RealTime, Waiting
+from fedsash.flower.nodes.wire import ROLL_CALL
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.lab.report.collect import collect
@@ -74,6 +75,16 @@ def test_resume_says_that_the_clients_are_on_nodes(tmp_path: Path, capsys: pytes
     assert line.count("\n") == 1 and "holds a run over nodes: go on with the fedsash flower serve that began it" in line
 
 
-def test_a_limit_without_an_asynchronous_scheduler_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="needs an asynchronous scheduler"):
-        served(tmp_path, 2)
+def test_a_folder_is_held_while_its_run_waits_for_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a second server is refused at once, by the name of the first, before any node is asked."""
+    asked, first = [], InProcessGrid.push_messages
+
+    def pushed(grid: InProcessGrid, messages: Any) -> Any:
+        with pytest.raises(InUseError, match="in use by"):
+            check_free(tmp_path / "out")
+        asked.extend(messages := list(messages))
+        return first(grid, messages)
+
+    monkeypatch.setattr(InProcessGrid, "push_messages", pushed)
+    served(tmp_path)
+    assert asked[0].metadata.message_type == ROLL_CALL

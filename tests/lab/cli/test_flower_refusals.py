@@ -41,6 +41,11 @@ def test_a_round_that_asks_more_clients_than_the_nodes_hold(plain: Path, capsys:
     assert "sampling.count = 10: must be at most the number of clients, 2; all of them are fraction = 1.0" in line
 
 
+def test_a_limit_without_an_asynchronous_scheduler(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 10, "--superlink", "lab", "--limit", 2)
+    assert "--limit = 2: needs an asynchronous scheduler: leave it out" in refused(capsys, *command)
+
+
 def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "serve", TIMED, "--out", tmp_path / "out", "--clients", 2, "--superlink", "lab")
     assert "congestion.toml" in line and "network.learning = False: nobody trains" in line

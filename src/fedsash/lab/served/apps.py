@@ -13,12 +13,13 @@ import numpy as np
 import tomli_w
 
 from ...basics.errors import FedsashError, check, one_line
+from ...basics.lock import held
 from ...basics.resolve import Allowed
 from ...data.federated import FederatedData
 from ...data.source import Source
 from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
-from ...network import Asynchronous, Synchronous
+from ...network import Asynchronous, Scheduler, Synchronous
 from ...sampling import Uniform
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
@@ -53,9 +54,11 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler. Raises `ConfigError` if a round
-    asks more clients than there are.
+    `limit` is that of `RealTime`. Raises `SettingError` for a limit without an asynchronous scheduler, and
+    `ConfigError` if a round asks more clients than there are.
     """
+    if isinstance(_scheduler(experiment), Synchronous):
+        check(limit is None, "--limit", limit, "needs an asynchronous scheduler: leave it out")
     if isinstance(experiment.sampling, Uniform):  # others depend on the nodes' samples
         with located("sampling"):
             experiment.sampling.asked(count)
@@ -105,7 +108,8 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
-    federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
+    with held(out):  # a second server must not wait for nodes
+        federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
     driver = in_real_time(experiment, federation, int(config["limit"]) or None)
     settings = experiment.settings(driver)
     settings["callbacks"] += callbacks
@@ -147,14 +151,16 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
 def in_real_time(experiment: Experiment, federation: Federation, limit: int | None) -> Driver:
     """The driver of an experiment over nodes: its scheduler in real time, or the federation for synchronous rounds.
 
-    The links and the clients of its simulated network are not used. Raises `SettingError` for a limit without an
-    asynchronous scheduler.
+    The links and the clients of its simulated network are not used.
     """
-    scheduler = experiment.scheduler if isinstance(experiment, NetworkExperiment) else Synchronous()
+    scheduler = _scheduler(experiment)
     if isinstance(scheduler, Synchronous):
-        check(limit is None, "limit", limit, "needs an asynchronous scheduler: leave it out")
         return federation
     return Asynchronous(federation, RealTime(limit), scheduler)
+
+
+def _scheduler(experiment: Experiment) -> Scheduler:
+    return experiment.scheduler if isinstance(experiment, NetworkExperiment) else Synchronous()
 
 
 def node_app() -> Any:

@@ -37,7 +37,7 @@ def test_a_node_whose_configuration_names_such_a_device_says_so_in_the_roll_call
 ) -> None:
     nodes = grid(tmp_path)
     nodes.configs = {node: {**config, "device": NOT_HERE} for node, config in nodes.configs.items()}
-    with caplog.at_level(logging.WARNING, "fedsash"), pytest.raises(RunError, match="no node has come"):
+    with caplog.at_level(logging.WARNING, "fedsash"), pytest.raises(RunError, match=f"the last reason: node .*{LINE}"):
         there(nodes, here())
     assert LINE in caplog.text
 

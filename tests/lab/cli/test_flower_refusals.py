@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -58,6 +59,24 @@ def test_a_node_with_a_number_below_zero(plain: Path, capsys: pytest.CaptureFixt
 def test_a_node_on_a_device_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "node", plain, "--number=0", "--superlink", "127.0.0.1:1", "--device", "cuda:99")
     assert "device = 'cuda:99': not available here" in line
+
+
+def test_a_node_whose_state_is_to_be_kept_in_a_file(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "node", plain, "--number=0", "--superlink", "127.0.0.1:1", "--state", plain)
+    assert f"{plain} is a file, and must be a folder" in line
+
+
+@pytest.mark.parametrize("test", [0.2, 0.0])
+def test_a_node_says_which_of_its_samples_nobody_trains_on(
+    test: float, plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "execve", lambda *command: None)
+    plain.write_text(f'data = {{ name = "digits", test = {test} }}\n')
+    main(["flower", "node", str(plain), "--number=0", "--superlink", "127.0.0.1:1"])
+    line = (
+        "of the client's samples 1,438 are for training; its 359 test samples are used with evaluation.client_test only"
+    )
+    assert capsys.readouterr().out == (f"{line}\n" if test else "")
 
 
 def test_a_superlink_that_is_not_configured_is_one_line(

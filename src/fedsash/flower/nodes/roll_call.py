@@ -151,6 +151,7 @@ class RollCall:
     _pending: dict[str, int] = field(init=False, default_factory=dict)
     _tries: Counter[int] = field(init=False, default_factory=Counter)
     _said: set[str] = field(init=False, default_factory=set)
+    _whys: dict[int, str] = field(init=False, default_factory=dict)
 
     def look(self) -> set[int]:
         """Ask the nodes that have come since the last look, and hear those that have answered; returns who is live."""
@@ -160,6 +161,7 @@ class RollCall:
         for answer, node in pulled(self.grid, self._pending):
             try:
                 self.roster.heard(node, wire.said(answer), self.waiting.most)
+                self._whys.pop(node, None)
             except Exception as error:  # of any class: a stranger says what it likes
                 if node in live:  # one that has left is asked again when it is back
                     self._failed(node, shortened(one_line(error), 300))
@@ -168,7 +170,10 @@ class RollCall:
         return live
 
     def wait(self) -> None:
-        """Look until every client has a node. Raises `RunError`, which names who is missing, if that takes too long."""
+        """Look until every client has a node.
+
+        Raises `RunError` if that takes too long. It names the clients, and why a node that has come can't be used.
+        """
         until = time.monotonic() + self.waiting.roll_call
         over = False
         while True:
@@ -176,14 +181,18 @@ class RollCall:
             if not (missing := self.roster.missing):
                 return
             if over:
-                late = f"within {self.waiting.roll_call:g} s"
-                raise RunError(f"no node has come for the clients {some(missing, 10)} {late}")
+                late = f"for the clients {some(missing, 10)} within {self.waiting.roll_call:g} s"
+                if self._whys:
+                    last = " ".join(map(str, [*self._whys.items()][-1]))
+                    raise RunError(f"no node that can be used has come {late}; the last reason: node {last}")
+                raise RunError(f"no node has come {late}")
             time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
             over = time.monotonic() >= until
 
     def _failed(self, node: int, why: str) -> None:
         """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
         self._tries[node] += 1
+        self._whys[node] = why
         if self._tries[node] < TRIES:
             self._tell(f"node {node} {why}: asked again")
         else:

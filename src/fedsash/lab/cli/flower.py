@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import LibraryError, RunError, SettingError, check_count, library, one_line
+from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
 
@@ -201,7 +202,12 @@ def _node(given: argparse.Namespace) -> int:
 
     pick_device(given.device)
     program, more = _program("flower-supernode"), _words(given.supernode)
-    data_of(given.data, given.number, given.own_code)
+    if given.state is not None:
+        check_folder(given.state)
+    data = data_of(given.data, given.number, given.own_code)
+    if data.test is not None and not data.client_test:  # with a partition they are the simulation's
+        line = "test samples are used with evaluation.client_test only"
+        terminal.say(f"of the client's samples {data.sizes.sum():,} are for training; its {len(data.test):,} {line}")
     config = {"partition-id": given.number, "data": str(given.data.absolute()), "device": given.device}
     config["own-code"] = " ".join(given.own_code)
     if given.state is not None:

@@ -115,7 +115,8 @@ def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | No
 
 def stuck_text(since: Mapping[str, Any]) -> str:
     """Since when a run is stuck, in words. `since` is as in `stuck`."""
-    return f"stuck since round {since['round']}: {since['why']}"
+    hint = "; lower local.lr, or scale features and labels" if "not finite" in since["why"] else ""
+    return f"stuck since round {since['round']}: {since['why']}{hint}"
 
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ class MLP(nn.Sequential):
 
     The number of inputs is the product of `shape`. PyTorch's default initialisation.
 
-    - `hidden`: the widths of the hidden layers; without any it is multinomial logistic regression
+    - `hidden`: the widths of the hidden layers; without any it is a linear model, such as logistic regression
 
     Raises `SettingError` if a width is not a positive integer.
     """

@@ -26,7 +26,9 @@ def test_a_stuck_run_says_so_and_has_a_code_of_its_own(
     out = tmp_path / "out"
     for words in ([command, str(file), "--out", str(out)], ["resume", str(out), "--rounds", "4"]):
         assert main([*words, "--no-progress"]) == STUCK
-        assert "stuck since round 1: every upload was not finite" in " ".join(capsys.readouterr().out.split())
+        said = " ".join(capsys.readouterr().out.split())
+        assert "stuck since round 1: every upload was not finite" in said
+        assert "1e+06; lower local.lr, or scale features and labels" in said
 
 
 def test_a_run_that_has_failed_is_saved_and_the_line_says_how_to_go_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_labels_that_are_no_classes_are_a_regression(price: Callable[[int], floa
     assert main(["init", "--data", "table", "--path", "houses.csv", "--label", "price"]) == 0
     assert load("experiment.toml").task == Regression()
     assert main(["run", "experiment.toml", "--rounds", "1", "--no-progress", *ENGINE]) == 0
+
+
+@pytest.mark.parametrize(("price", "hidden"), [(lambda i: i / 4, (64,)), (lambda i: 300_000 + 1_700 * i, ())])
+def test_large_numbers_are_learned_by_a_linear_model_and_a_run_comes_near_them(
+    price: Callable[[int], float], hidden: tuple[int, ...], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{i},{i % 7},{price(i)}" for i in range(60)]
+    Path("houses.csv").write_text("\n".join(["size,rooms,price", *lines]) + "\n")
+    assert main(["init", "--data", "table", "--path", "houses.csv", "--label", "price"]) == 0
+    assert load("experiment.toml").model.options["hidden"] == hidden
+    assert main(["run", "experiment.toml", "--rounds", "100", "--no-progress", *ENGINE]) == 0
+    assert "diverge" not in capsys.readouterr().err
+    found = json.loads((here / "runs" / "experiment" / "summary.json").read_text())["models"]["model"]["value"]
+    assert found < 0.2 * np.std([price(i) for i in range(60)])
 
 
 def test_whole_numbers_that_count_nothing_are_no_classes_without_being_told(

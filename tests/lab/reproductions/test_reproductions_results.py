@@ -51,9 +51,9 @@ def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_
 def test_a_run_that_is_stuck_says_so_below_the_table(tmp_path: Path) -> None:
     given = reproduction()
     results = pretend(tmp_path, given, {f"seed={seed},{method}": [0.5] * 6 for seed in (0, 1) for method in "AB"})
-    stopped = {"rounds": 6, "stuck": {"round": 4, "why": "every upload was not finite"}}
+    stopped = {"rounds": 6, "stuck": {"round": 4, "why": "nobody answers"}}
     write_json(tmp_path / "runs" / "seed=1,B" / "summary.json", stopped)
-    assert given.tables[0].filled(results)["missing"] == ["B: stuck since round 4: every upload was not finite"]
+    assert given.tables[0].filled(results)["missing"] == ["B: stuck since round 4: nobody answers"]
 
 
 def test_a_run_that_was_stopped_has_a_summary_and_is_not_in_the_table(tmp_path: Path) -> None:

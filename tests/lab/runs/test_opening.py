@@ -18,7 +18,7 @@ def test_what_is_trained_is_said_before_the_engine(capsys: pytest.CaptureFixture
     starts = [line.split(":")[0] for line in lines]
     assert starts[:5] == ["data", "model", "method", "averages", "device"]
     samples, clients = int(found.federation.clients.sizes.sum()), len(found.federation.clients.sizes)
-    assert f"{samples:,} samples" in lines[0] and f"clients: {clients} with" in lines[0]
+    assert lines[0].startswith(f"data: {samples:,} samples of 4 features, 3 classes, clients: {clients} with")
     assert lines[1].startswith(f"model: Sequential of {found.state.w.numel():,} parameters")
     local = found.federation.local
     assert "FedProx(mu=0.25)" in lines[2] and "ServerSGD" not in lines[2]

@@ -45,6 +45,11 @@ EACH_USER: dict[str, dict[str, Any]] = {
 }
 """What is set for data that name each sample's user."""
 
+LARGE = 20
+"""The largest numbers that the default model learns at the default rate."""
+LINEAR: dict[str, dict[str, Any]] = {"model": {"name": "mlp", "hidden": []}, "local": {"lr": 0.05}}
+"""What is set for larger ones: a linear model takes numbers of any size."""
+
 MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 """The models of data that the default model can't learn."""
 
@@ -69,16 +74,16 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
         check(name in registry.options(data), f"--{name}", named[name], right)
     given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
     if data == "table":
-        features, numbers = _columns(path, label or "label", user)
+        features, learned = _columns(path, label or "label", user)
         given["data"] |= {"standardise": True} | features
-        given |= {"task": {"name": "regression"}} if numbers else {}
+        given |= learned
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
     return HEAD.replace("FILE", file) + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
 
-def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
-    """The features of a table, if not all of its other columns hold numbers, and whether its labels are no classes.
+def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The features of a table, if not all of its other columns hold numbers, and what labels need that are no classes.
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
@@ -87,10 +92,11 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
     others = frames.others(list(rows.columns), given)
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
-    words = rows[label].dtype.kind not in "iuf"
-    return {} if len(numbers) == len(others) else {"features": numbers}, not words and not are_classes(
-        rows[label].to_numpy()
-    )
+    words, y = rows[label].dtype.kind not in "iuf", rows[label].to_numpy()
+    learned = {} if words or are_classes(y) else {"task": {"name": "regression"}}
+    large = learned and rows[label].abs().max() > LARGE
+    features = {} if len(numbers) == len(others) else {"features": numbers}
+    return features, learned | (LINEAR if large else {})
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -13,9 +13,10 @@ from ...averages import Window
 from ...basics.fingerprint import text
 from ...basics.shown import fact
 from ...basics.typed import default_of
-from ...data.federated import FederatedData
+from ...data.federated import FederatedData, Problem
 from ...servers import ServerSGD
 from ...state import State
+from ...tasks import Classification, OnlyLoss
 from .driver import Driver
 
 PARTS = ("method", "local", "aggregation", "server", "sampling", "scheduler", "broadcast")
@@ -58,12 +59,26 @@ def _named(config: Mapping[str, Any], table: str) -> str:
 
 
 def _data(driver: Driver) -> str:
-    """The clients, and the samples on which models are tested."""
-    data, test = driver.clients.data, driver.clients.problem.test
-    sizes = driver.clients.sizes
-    clients = FederatedData.facts(data)["clients"] if data is not None else f"{len(sizes):,}"
-    samples = f"{int(sizes.sum()):,} samples, clients: {clients}"
-    return samples if test is None else f"{samples}, tested on {len(test):,}"
+    """The samples, what is learned of them, the clients, and the samples on which models are tested."""
+    data, problem = driver.clients.data, driver.clients.problem
+    sizes, shape = driver.clients.sizes, () if data is None else data.train.x.shape
+    clients = f"{len(sizes):,}" if data is None else FederatedData.facts(data)["clients"]
+    features = f" of {_some(shape[1], 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
+    samples = f"{int(sizes.sum()):,} samples{features}"
+    tested = "" if problem.test is None else f"tested on {len(problem.test):,}"
+    return ", ".join(filter(None, [samples, *_learned(problem), f"clients: {clients}", tested]))
+
+
+def _learned(problem: Problem) -> Iterator[str]:
+    """The task, unless it is the usual one or a loss alone, and the number of classes."""
+    if not isinstance(problem.task, Classification | OnlyLoss):
+        yield f"task {type(problem.task).__name__}"
+    if problem.classes and not isinstance(problem.task, OnlyLoss):
+        yield _some(problem.classes, "classes")
+
+
+def _some(count: int, things: str) -> str:
+    return f"{count:,} {things}" if count != 1 else f"1 {things.removesuffix('es' if things == 'classes' else 's')}"
 
 
 def _told(thing: object) -> str:

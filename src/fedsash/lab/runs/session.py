@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from ..progress import Progress
 from .arguments import check_arguments, number_of
 from .beyond import beyond
 from .callback import Callback, LiveRun
+from .doubtful import doubtful
 from .driver import Driver
 from .folder import RunFolder
 from .forks import Fork
@@ -128,8 +128,7 @@ class Session:
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self._notes(state) if started else ():
                 self.progress.say(note)
-            lines = beyond(self.federation, self.checkpoint, self.rounds), unprotected(self.federation, state)
-            for line in chain(*lines):
+            for line in self._warnings(state):
                 log.warning(line)
             self.progress.update(state.round)
             history = self.ledger.history
@@ -153,6 +152,12 @@ class Session:
         if here and "auto" in self.federation.described().values():
             yield "engine: choosing what is fastest on this machine"
         yield from self.federation.prepare(self.rounds - state.round, state)
+
+    def _warnings(self, state: State) -> Iterator[str]:
+        """Lines on what this run may not learn, will not reach and does not protect."""
+        yield from doubtful(self.federation)
+        yield from beyond(self.federation, self.checkpoint, self.rounds)
+        yield from unprotected(self.federation, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:
         """Let all callbacks begin, and end with the session, also after an exception."""

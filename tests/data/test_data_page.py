@@ -16,6 +16,7 @@ from torch.utils.data import Subset, TensorDataset
 
 import fedsash as fs
 from fedsash.data import FederatedData, Transform
+from fedsash.evaluation import Metrics
 from fedsash.lab.config import parse
 from support.forms import pixels
 from support.places import HOW_TO
@@ -28,7 +29,8 @@ PAGE = (HOW_TO / "data.md").read_text().partition("## Named data sets")[0]
 LINES = re.findall(r"^\|[^|]*\| `(.*)` \|$", PAGE, re.MULTILINE)
 IN_PYTHON = [line for line in LINES if line.startswith("fs.")]
 IN_FILES = [line for line in LINES if line.startswith("data =")]
-CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TEXTS, TRANSFORMS = PAGE[PAGE.index("### A model for texts") :].split("### Augmentation")
+CODE = re.findall(r"```python\n(.*?)```", TRANSFORMS, re.DOTALL)
 N = 40
 OWNERS = [f"owner {i % 4}" for i in range(N)]
 REVIEWS = pd.DataFrame({"text": ["a good film", "a bad film"] * 20, "stars": [5, 1] * 20, "owner": OWNERS})
@@ -78,6 +80,31 @@ def test_a_line_in_python_makes_federated_data(line: str) -> None:
 def test_a_line_of_a_file_makes_federated_data(line: str) -> None:
     table = {**tomllib.loads(line), "partition": {"name": "iid", "clients": 2}}
     assert isinstance(parse(table).federated_data(), FederatedData)
+
+
+def finished(table: dict[str, Any]) -> Metrics:
+    """The test metrics of an experiment after twenty rounds."""
+    engine = {"kind": "sequential", "workers": 1, "threads": 1}
+    with parse({**table, "engine": engine}, own_code=True).federation() as federation:
+        state = federation.start()
+        for _ in range(20):
+            state, _ = federation.round(state)
+        return federation.evaluate(state)[0]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_model_for_texts_learns_the_reviews_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,), (file,) = (re.findall(rf"```{kind}\n(.*?)```", TEXTS, re.DOTALL) for kind in ("python", "toml"))
+    monkeypatch.setitem(sys.modules, "mine", mine := ModuleType("mine"))
+    exec(code, vars(mine))
+    assert finished(tomllib.loads(file))["accuracy"] == 1.0
+
+
+@pytest.mark.usefixtures("here")
+def test_the_line_for_next_tokens_trains_with_the_model_that_is_named_beside_it() -> None:
+    (model, line) = re.search(r"for next tokens; with `(.*)` \| `(.*)` \|", PAGE).groups()  # type: ignore[union-attr]
+    table = tomllib.loads(f"{line}\n{model}\npartition = {{ name = 'iid', clients = 2 }}")
+    assert finished({**table, "local": {"lr": 1.0}})["perplexity"] < 60  # of 257 bytes
 
 
 @pytest.mark.parametrize("code", CODE)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash import FedsashError, ModelError, SettingError
+from fedsash.models import shakespeare_lstm
 from fedsash.tasks import (
     F1,
     Accuracy,
@@ -23,7 +24,7 @@ from fedsash.tasks import (
     RootMeanSquaredError,
     Segmentation,
 )
-from support.problems import CLASSES, MASK, TABLE, TOKENS, YES, N, Words, Wrapped, Y, own, world
+from support.problems import CLASSES, MASK, TABLE, TOKENS, WORDS, YES, N, Words, Wrapped, Y, own, world
 
 
 def scalar(output: Tensor, y: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "one class for each sequence": (
         lambda: world(Words(), TOKENS, TOKENS, task=NextToken()),
         ModelError,
-        "the task NextToken needs outputs of shape [2, 5, 11] for 2 samples",
+        "NextToken needs outputs of shape [2, 5, 11] for 2 samples, as of shakespeare_lstm or a transformer",
     ),
     "a dict": (
         lambda: world(Wrapped(lambda z: {"scores": z}), TABLE, Y),
@@ -91,9 +92,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
         "the model does not take samples of shape [1, 4, 4] (images: channels, height, width): ",
     ),
     "a token beyond the table": (
-        lambda: world(Words(), TOKENS + 1, Y),
+        lambda: world(Words(), TOKENS + WORDS, Y),
         ModelError,
         "index out of range",
+    ),
+    "a token beyond the table of a model that takes numbers, too": (
+        lambda: world(shakespeare_lstm((5,), 3, embedding=4, width=4), TOKENS + WORDS, Y),
+        ModelError,
+        "the model does not take samples of shape [5]: index out of range in self",
     ),
     "names that the model does not know": (
         lambda: world(Words(), {"input_ids": TOKENS, "mask": MASK}, Y),
@@ -184,4 +190,5 @@ def test_what_does_not_fit_is_one_plain_line(case: str) -> None:
     with pytest.raises(FedsashError) as error:
         make()
     assert type(error.value) is kind and line in str(error.value)
+    assert str(error.value).count("index out of range") < 2
     assert "\n" not in str(error.value) and len(str(error.value)) < 400

@@ -16,6 +16,7 @@ from ..basics.norms import for_training, mixes_samples
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
 from ..data.samples import Samples
+from ..tasks import NextToken
 from .goal import Goal
 
 
@@ -39,14 +40,14 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
             wrong.append(error)
         else:
             return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
-    raise ModelError(f"the model does not take {_sample(data)}: {'; '.join(map(one_line, wrong))}") from wrong[-1]
+    why = "; ".join(dict.fromkeys(map(one_line, wrong)))
+    raise ModelError(f"the model does not take {_sample(data)}: {why}") from wrong[-1]
 
 
 def _chosen(integers: bool, dtype: torch.dtype) -> str:
     if integers:
         return "integer features reach the model as integers, since it does not take them as floating-point numbers"
-    kind = str(dtype).removeprefix("torch.")
-    return f"integer features reach the model as {kind} numbers; for integers set integers=True in the data"
+    return f"integer features reach the model as {str(dtype).removeprefix('torch.')} numbers"
 
 
 @torch.no_grad()
@@ -58,6 +59,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     if not task.fits(answer, y, problem.classes):
         shape = list(task.right(y, problem.classes))
         line = f"the task {type(task).__name__} needs outputs of shape {shape} for {len(y)} samples"
+        line += ", as of shakespeare_lstm or a transformer" if isinstance(task, NextToken) else ""
         raise ModelError(f"the model's outputs have the shape {list(answer.shape)}: {line}")
     shapes = f"outputs ({_shape(output)}) and labels {list(y.shape)} of type {y.dtype}"
     with raised_as(lambda why: SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {why}")):

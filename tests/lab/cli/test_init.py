@@ -220,6 +220,10 @@ def test_the_command_in_the_file_can_be_pasted_whatever_its_name(capsys: pytest.
         (["--data", "images"], "--path = '': must be the file or the folder of your images"),
         (["--data", "digits", "--path", "x"], "--path = 'x': must be left out: digits need no files"),
         (["--data", "imges", "--path", "x"], "there is no data set imges; did you mean images?"),
+        (
+            ["--data", "texts", "--path", "x", "--label", "y"],
+            "--label = 'y': must be left out: no named model classifies",
+        ),
         (["sub/file/x.toml", "--data", "table"], "--path = ''"),
     ],
 )

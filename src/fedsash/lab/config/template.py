@@ -72,6 +72,8 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     for name in named:
         right = f"must be left out: {data} have no such column"
         check(name in registry.options(data), f"--{name}", named[name], right)
+    right = "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it"
+    check(data != "texts" or not label, "--label", label, right)
     given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
     if data == "table":
         features, learned = _columns(path, label or "label", user)

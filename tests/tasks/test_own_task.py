@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 import fedsash as fs
 from fedsash.basics.arrays import Floats
+from fedsash.lab.config import parse
 from fedsash.tasks import Metric, Scored
 from support.places import HOW_TO
 from support.problems import TABLE, N, Y, judged, output, world
@@ -25,6 +28,29 @@ def ordinal() -> Any:
     names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass}
     exec(compile(SNIPPET, "docs/how-to/tasks.md", "exec"), names)
     return names["Ordinal"]()
+
+
+@dataclass(frozen=True)
+class Distance(fs.tasks.Task):
+    """Labels that are numbers, and nothing about the width of a model."""
+
+    labels = "numbers"
+
+    def answer(self, output: Any, y: Tensor) -> Tensor:
+        return super().answer(output, y).reshape(y.shape)
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return (output - y).abs()
+
+
+@pytest.mark.parametrize("task", ["Ordinal", "Distance"])
+def test_a_file_names_a_task_whose_model_has_one_output(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mine", mine := ModuleType("mine"))
+    vars(mine).update(Ordinal=type(ordinal()), Distance=Distance)
+    with parse({"task": {"name": f"mine:{task}"}}, own_code=True).federation() as f:
+        assert [p.shape[0] for p in f.module.parameters()][-1] == 1
+        state, report = f.round(f.start())
+        assert not report.skipped and state.round == 1
 
 
 def test_the_task_of_the_page_is_trained_and_scored_as_it_says() -> None:

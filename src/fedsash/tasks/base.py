@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
@@ -99,8 +100,8 @@ class Task(ABC):
         return torch.bincount(y[self.counted(y)].flatten(), minlength=classes)
 
     def width(self, y: Tensor, classes: int) -> int:
-        """The number of outputs that a model needs."""
-        return classes
+        """The number of outputs that a model needs: the number of classes, or of targets for labels `"numbers"`."""
+        return classes if self.labels == "integers" else math.prod(y.shape[1:])
 
     def right(self, y: Tensor, classes: int) -> tuple[int, ...]:
         """The right shape of `answer` for the labels `y` `[B, ...]`."""

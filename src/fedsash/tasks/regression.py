@@ -46,6 +46,3 @@ class Regression(Task):
         else:
             losses = F.huber_loss(output, y, reduction="none", delta=self.delta)
         return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
-
-    def width(self, y: Tensor, classes: int) -> int:
-        return 1 if y.dim() == 1 else y.shape[1]

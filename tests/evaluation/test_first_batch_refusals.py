@@ -149,12 +149,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "a metric that raises": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"mine": broken}),
         SettingError,
-        "metrics = 'mine': can't be computed: no such metric",
+        "metrics = 'mine': can't be computed: no such metric; the task Classification gives it outputs [B, 3] and labels "
+        "[B] below 3",
     ),
     "a metric that gives no number": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"mine": lambda output, y: output}),
         SettingError,
         "metrics = 'mine': can't be computed: ",
+    ),
+    "the first five of three classes": (
+        lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"top5": Accuracy(top=5)}),
+        SettingError,
+        "out of range; the task Classification gives it outputs [B, 3] and labels [B] below 3",
+    ),
+    "a metric of numbers that raises": (
+        lambda: world(nn.Linear(4, 1), TABLE, TABLE[:, 0], task=Regression(), metrics={"mine": broken}),
+        SettingError,
+        "; the task Regression gives it outputs [B] and labels [B]",
     ),
     "an accuracy of what nobody predicts": (
         lambda: world(nn.Linear(4, 1), TABLE, YES, loss=own, metrics={"right": Accuracy()}),

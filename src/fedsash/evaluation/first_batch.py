@@ -68,12 +68,19 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     for name, metric in goal.metrics.items():
-        with raised_as(partial(_uncomputable, name)):
+        with raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
             metric.check_for(task.scored(output, y, losses))
 
 
-def _uncomputable(name: str, why: str) -> SettingError:
-    return SettingError("", "metrics", name, f"can't be computed: {why}")
+def _uncomputable(name: str, given: str, why: str) -> SettingError:
+    return SettingError("", "metrics", name, f"can't be computed: {why}; {given}")
+
+
+def _scored(problem: Problem, answer: Tensor, y: Tensor) -> str:
+    """What the task gives metrics, in words."""
+    outputs, labels = (f"[B{''.join(f', {n}' for n in tensor.shape[1:])}]" for tensor in (answer, y))
+    below = "" if y.is_floating_point() else f" below {problem.classes}"
+    return f"the task {type(problem.task).__name__} gives it outputs {outputs} and labels {labels}{below}"
 
 
 @torch.no_grad()

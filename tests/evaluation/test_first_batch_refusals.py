@@ -39,6 +39,17 @@ def broken(output: Tensor, y: Tensor) -> float:
     raise RuntimeError("no\nsuch\nmetric")
 
 
+class Echo(nn.Linear):
+    """Returns its input first, and what it makes of it second."""
+
+    def forward(self, x: Tensor) -> Any:
+        return x, super().forward(x)
+
+
+def hard(logits: Tensor) -> Tensor:
+    return F.one_hot(logits.argmax(1), CLASSES).float()
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "one output for three classes": (
         lambda: world(nn.Linear(4, 1), TABLE, Y),
@@ -80,6 +91,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
         lambda: world(Wrapped(lambda z: None), TABLE, Y),
         ModelError,
         "the model returns an object of class NoneType: it must return a tensor",
+    ),
+    "a loss of the input alone": (
+        lambda: world(Echo(4, CLASSES), TABLE, Y),
+        ModelError,
+        "the loss does not depend on the model's parameters, so there is nothing to learn; of several outputs the first",
+    ),
+    "a choice in place of logits": (
+        lambda: world(Wrapped(hard), TABLE, Y),
+        ModelError,
+        "the loss does not depend on the model's parameters, so there is nothing to learn",
     ),
     "another number of features": (
         lambda: world(nn.Linear(5, CLASSES), TABLE, Y),
@@ -149,8 +170,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "a metric that raises": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"mine": broken}),
         SettingError,
-        "metrics = 'mine': can't be computed: no such metric; the task Classification gives it outputs [B, 3] and labels "
-        "[B] below 3",
+        "metrics = 'mine': can't be computed: no such metric; the task Classification gives it outputs [B, 3] and ",
     ),
     "a metric that gives no number": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"mine": lambda output, y: output}),

@@ -52,7 +52,10 @@ def _chosen(integers: bool, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
-    """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels."""
+    """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels.
+
+    So it does if the loss does not depend on the module's parameters.
+    """
     samples = _two(samples)
     output, y, task = _output(module, problem, samples), samples.y, goal.task
     answer = task.answer(output, y)
@@ -67,9 +70,18 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     found = _shape(losses)
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
+    _check_gradient(module, problem, samples, goal)
     for name, metric in goal.metrics.items():
         with raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
             metric.check_for(task.scored(output, y, losses))
+
+
+@torch.enable_grad()
+def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
+    output = call(copy.deepcopy(module).eval(), _inputs(module, problem, samples))
+    if not goal.loss(output, samples.y).requires_grad:
+        first = "; of several outputs the first one counts" if isinstance(output, tuple | list) else ""
+        raise ModelError(f"the loss does not depend on the model's parameters, so there is nothing to learn{first}")
 
 
 def _uncomputable(name: str, given: str, why: str) -> SettingError:

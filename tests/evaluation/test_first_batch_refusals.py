@@ -35,6 +35,13 @@ def column(output: Tensor, y: Tensor) -> Tensor:
     return (output - y.unsqueeze(-1)).square()
 
 
+def late(token: int) -> Any:
+    """Token ids, of which a late one is another."""
+    ids = TOKENS.copy()
+    ids[20, 3] = token
+    return ids
+
+
 def broken(output: Tensor, y: Tensor) -> float:
     raise RuntimeError("no\nsuch\nmetric")
 
@@ -95,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "a loss of the input alone": (
         lambda: world(Echo(4, CLASSES), TABLE, Y),
         ModelError,
-        "the loss does not depend on the model's parameters, so there is nothing to learn; of several outputs the first",
+        "the loss does not depend on the model's parameters, so there is nothing to learn; of several outputs",
     ),
     "a choice in place of logits": (
         lambda: world(Wrapped(hard), TABLE, Y),
@@ -121,6 +128,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
         lambda: world(shakespeare_lstm((5,), 3, embedding=4, width=4), TOKENS + WORDS, Y),
         ModelError,
         "the model does not take samples of shape [5]: index out of range in self",
+    ),
+    "a late token beyond the table": (
+        lambda: world(Words(), late(50), Y),
+        ModelError,
+        "the model does not take FederatedData.train.x[20] or [0], which hold 50 and 0: index out of range in self",
+    ),
+    "a late token below the table": (
+        lambda: world(Words(), {"input_ids": late(-3), "attention_mask": MASK.astype(int)}, Y),
+        ModelError,
+        "which hold 10 and -3: index out of range in self",
+    ),
+    "a late character that no label has": (
+        lambda: world(shakespeare_lstm((5,), 11, embedding=4, width=4), late(11), TOKENS, task=NextToken()),
+        ModelError,
+        "which hold 11 and 0: index out of range in self",
     ),
     "names that the model does not know": (
         lambda: world(Words(), {"input_ids": TOKENS, "mask": MASK}, Y),
@@ -221,5 +243,5 @@ def test_what_does_not_fit_is_one_plain_line(case: str) -> None:
     with pytest.raises(FedsashError) as error:
         make()
     assert type(error.value) is kind and line in str(error.value)
-    assert str(error.value).count("index out of range") < 2
+    assert str(error.value).count("index out of range") < 2 and str(error.value).count("the model does not take") < 2
     assert "\n" not in str(error.value) and len(str(error.value)) < 400

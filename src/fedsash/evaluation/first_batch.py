@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,8 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
 
     Floating-point numbers get the type of the module's parameters. Integers become such numbers or stay, as
     `data.integers` says. If it is None, they become numbers unless the module takes only integers, as an embedding
-    does. Raises `ModelError` if the module does not take the samples.
+    does. Raises `ModelError` if the module does not take the first samples, or those with the highest and the lowest
+    integer, such as a token that an embedding has no row for.
     """
     data = data.to(next(module.parameters()).device)
     data.transform.try_out(data.train.x)
@@ -39,9 +41,30 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
         except Exception as error:  # its class depends on the model
             wrong.append(error)
         else:
+            for name, samples in (("train", data.train), ("test", data.test)):
+                if samples is not None:
+                    _try_extremes(module, data.problem, f"FederatedData.{name}.x", samples, dtype, integers)
             return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
     why = "; ".join(dict.fromkeys(map(one_line, wrong)))
     raise ModelError(f"the model does not take {_sample(data)}: {why}") from wrong[-1]
+
+
+def _try_extremes(
+    module: nn.Module, problem: Problem, place: str, samples: Samples, dtype: torch.dtype, integers: bool
+) -> None:
+    for x in _tensors(samples):
+        if x.dtype != torch.int64:
+            continue
+        rows = x.reshape(len(x), -1)
+        high, low = int(rows.amax(1).argmax()), int(rows.amin(1).argmin())
+        both = samples[torch.tensor([high, low], device=samples.y.device)].cast(dtype, integers)
+        found = f"{place}[{high}] or [{low}], which hold {rows[high].max()} and {rows[low].min()}"
+        with raised_as(partial(_untaken, found)):
+            _output(module, problem, both)
+
+
+def _untaken(found: str, why: str) -> ModelError:
+    return ModelError(f"the model does not take {found}: {why}")
 
 
 def _chosen(integers: bool, dtype: torch.dtype) -> str:
@@ -132,8 +155,11 @@ def _two(samples: Samples) -> Samples:
 
 
 def _has_integers(samples: Samples) -> bool:
-    several = samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,)
-    return any(x.dtype in (torch.int64, torch.bool) for x in several)
+    return any(x.dtype in (torch.int64, torch.bool) for x in _tensors(samples))
+
+
+def _tensors(samples: Samples) -> Iterable[Any]:
+    return samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,)
 
 
 def _sample(data: FederatedData) -> str:

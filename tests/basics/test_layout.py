@@ -219,6 +219,7 @@ def test_classifier_and_extractor_cover_the_vector() -> None:
         (nn.Linear(2, 2), "extractor", "part = 'extractor': the model has nothing but its classifier"),
         (nn.Linear(2, 2), ("weight", "wieght"), r"nothing that trains is called \['wieght'\]; there are weight, bias"),
         (nn.Linear(2, 2), "wei", r"nothing that trains is called \['wei'\]; there are weight, bias"),
+        (nn.Linear(2, 2), "clasifier", r"there are weight, bias; did you mean 'classifier'\?"),
         (nn.Linear(2, 2), (), r"part = \(\): nothing that trains is called \[\]"),
         (Shapes(), "frozen", r"nothing that trains is called \['frozen'\]"),
     ],

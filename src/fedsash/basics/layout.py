@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import reduce
 from itertools import accumulate, chain
 from typing import NamedTuple
@@ -206,7 +207,11 @@ class Layout:
         unknown = [name for name in asked if not name or not self._tensors_of(name)]
         if unknown or not asked:
             there = shortened(", ".join(self.names), 200)
-            raise SettingError("", "part", part, f"nothing that trains is called {brief(unknown)}; there are {there}")
+            words = "all", "classifier", "extractor", *self.names
+            close = [match for name in unknown for match in get_close_matches(name, words, n=1)]
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            line = f"nothing that trains is called {brief(unknown)}; there are {there}{hint}"
+            raise SettingError("", "part", part, line)
         return NamedPart(asked, others=False)
 
     def inside(self, part: NamedPart) -> set[str]:

@@ -40,7 +40,7 @@ class LocalTraining:
     - `keep_moments`: whether the optimiser's moments are client state, so a client continues from those of its last
       round. Otherwise they begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA
     - `clip`: the norm to which the direction is clipped
-    - `drop_last`: whether the last, smaller batch of a pass is left out
+    - `drop_last`: whether the last, smaller batch of a pass is left out; clients with less than one batch keep it
     - `schedule`: how the rate changes by round
     - `local_schedule`: how the rate changes within a round
     """

@@ -104,7 +104,7 @@ def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Pa
     assert len(found.damaged) == 2
     assert re.search("run bad is left out: [^<]*metrics.jsonl is damaged", text)
     assert re.search("run cut is left out: [^<]*summary.json is not JSON", text)
-    assert "the partition of good is left out" in text
+    assert "left out: the partition of good" in text
     assert "50.00" in text
 
 

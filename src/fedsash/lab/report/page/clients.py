@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...pictures import Picture
 from ...pictures.clients import clients as picture_of
 from ..collect import CollectedRun
+from .noted import drawn_or_noted
 
 
 def clients(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
@@ -15,10 +17,9 @@ def clients(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
     drawn: dict[str, Picture] = {}
     for run in runs:
         if run.clients is not None:
-            try:
-                drawn[run.name] = picture_of(run.clients, run.curves.criterion)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                notes.append(f"the clients' own results of {run.name} are left out: {error!r}")
+            draw = partial(picture_of, run.clients, run.curves.criterion)
+            if picture := drawn_or_noted(f"the clients' own results of {run.name}", draw, notes):
+                drawn[run.name] = picture
     alike: dict[tuple[str, str], Picture] = {}
     for name, picture in drawn.items():
         panels = [replace(of, name=f"{name}: {of.name}") if len(drawn) > 1 else of for of in picture.panels]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...pictures import Picture
 from ...pictures.curves import panel
 from ...pictures.network import AGAINST, link, over_time, progress, timeline
 from ..collect import CollectedRun, by_metric
 from .curves import by_model
+from .noted import drawn_or_noted
 
 
 def pictures(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
@@ -26,12 +28,8 @@ def pictures(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
 def sound(run: CollectedRun, notes: list[str]) -> bool:
     """Whether a run's time line can be drawn; otherwise `notes` gets a line."""
     assert run.timeline is not None
-    try:
-        timeline(run.timeline), link({run.name: run.timeline})
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        notes.append(f"left out: {run.folder / 'timeline.json'}: {error!r}")
-        return False
-    return True
+    draws = partial(timeline, run.timeline), partial(link, {run.name: run.timeline})
+    return all(drawn_or_noted(run.folder / "timeline.json", draw, notes) for draw in draws)
 
 
 def _over_time(runs: Sequence[CollectedRun]) -> Picture:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...pictures import Panel, Picture
 from ...pictures.partition import AREA, partition
 from ..collect import CollectedRun
+from .noted import drawn_or_noted
 
 
 def partitions(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None:
@@ -21,10 +23,8 @@ def partitions(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None
     drawn: dict[str, Picture] = {}
     for names, content in known.values():
         label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-        try:
-            drawn[label] = partition(content)
-        except (KeyError, TypeError, ValueError) as error:
-            notes.append(f"the partition of {names[0]} is left out: {error!r}")
+        if picture := drawn_or_noted(f"the partition of {names[0]}", partial(partition, content), notes):
+            drawn[label] = picture
     if not drawn:
         return None
     panels = [_named(panel, label, len(known)) for label, picture in drawn.items() for panel in _dots_first(picture)]

@@ -144,7 +144,7 @@ def test_an_own_class_whose_types_cannot_be_read_is_let_through() -> None:
 
 
 def test_the_class_of_a_setting_checks_its_values_after_the_types() -> None:
-    with pytest.raises(SettingError, match=r"Uniform\.count, fraction"):
+    with pytest.raises(SettingError, match=r"Uniform\.count = 0: must be at least 1"):
         Uniform(0)
 
 

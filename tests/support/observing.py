@@ -116,6 +116,8 @@ def pressing(output: Tensor, y: Tensor) -> Tensor:
 
 def interrupting(world_of: Callable[..., Federation], step: int, **settings: Any) -> Federation:
     """A federation in whose given local step somebody presses Ctrl-C; in none, if it is 0."""
-    PRESS.update(at=step, taken=0)
+    PRESS["at"] = 0
     classified = replace(small_data(), task=Classification())  # a loss alone does not say what is right
-    return world_of(loss=pressing, **{"data": classified} | settings)
+    world = world_of(loss=pressing, **{"data": classified} | settings)
+    PRESS.update(at=step, taken=0)  # the loss has been tried out by now
+    return world

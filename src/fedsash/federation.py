@@ -162,7 +162,7 @@ class Federation(Reached, Shown):
         """Run one round. Do not use the given state again: its averages and client state are updated in place."""
         if not self._lazy.started:
             self.prepare(state=state)
-        request, probed = self.asked(state)
+        request, probed = self.ask_to_train(state)
         with threads(self._lazy.current.server_threads):
             return self.finish(state, request, self.collect(request), probed)
 
@@ -196,7 +196,7 @@ class Federation(Reached, Shown):
             handles=None if state.handles is None else state.handles[ids],
         )
 
-    def asked(self, state: State) -> tuple[Request, UploadSums | None]:
+    def ask_to_train(self, state: State) -> tuple[Request, UploadSums | None]:
         """The request to train in the next round, and the sums of the method's probe before it, if it has one."""
         request = self.ask(state)
         probed = self.collect(request) if request.job == "probe" else None

@@ -102,7 +102,7 @@ class JointRounds:
 
 def begin(federation: Federation, state: State, clients: int) -> Asked:
     """A round before its steps, in which at most so many clients are padded to their number."""
-    request, probed = federation.asked(state)
+    request, probed = federation.ask_to_train(state)
     begun = trainer_of(federation).begin(request, clients) if 0 < len(request.ids) <= clients else None
     return Asked(state, request, probed, begun)
 

@@ -91,8 +91,8 @@ FRACTION = "must be above 0 and at most 1"
 class Uniform(Sampling):
     """A fixed number of clients, all equally likely, without replacement.
 
-    Give either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA. With neither, ten
-    clients are asked, or all if there are fewer.
+    Give either `count`, or `fraction` of the N clients (`max(floor(fraction * N), 1)`, as in FedIMA), or neither: then
+    ten are asked, or all if there are fewer.
     """
 
     count: int | None = field(default=None, metadata={"unless": "fraction"})
@@ -246,10 +246,11 @@ def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
     """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
     array = np.asarray(given)
     valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
-    ids = np.unique(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
-    valid = valid and ids.size == array.size and (ids.size == 0 or bool(ids[0] >= 0 and ids[-1] < below))
-    limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
-    check(valid, field, array.tolist(), f"must hold distinct client ids, integers {limit}")
+    ids = np.sort(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
+    within = ids.size == 0 or bool(ids[0] >= 0 and ids[-1] < below)
+    if not (valid and within and (ids[1:] > ids[:-1]).all()):  # asked in each round, perhaps of a million clients
+        limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
+        raise SettingError.at(field, array.tolist(), f"must hold distinct client ids, integers {limit}")
     return ids
 
 

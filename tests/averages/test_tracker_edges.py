@@ -283,3 +283,19 @@ def test_a_wrapper_that_hands_on_its_attributes_is_not_left_out() -> None:
     tracker.update()
     assert tracker.module is wrapper
     assert tracker.averaged_state_dict().keys() == Wrapper(make_model()).state_dict().keys()
+
+
+def test_a_module_may_have_an_expanded_buffer_which_nobody_can_write() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("mask", torch.ones(1, 4).expand(4, 4), persistent=False)
+    tracker = Tracker(Window(2), module)
+    tracker.update()
+    with pytest.raises(KeyError), tracker.applied():
+        raise KeyError
+    assert bool((module.mask == 1).all())
+
+
+def test_a_scripted_module_is_averaged() -> None:
+    tracker = Tracker(Window(2), torch.jit.script(make_model()))
+    tracker.update()
+    assert tracker.count() == 1

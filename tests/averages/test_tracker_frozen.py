@@ -131,3 +131,14 @@ def test_a_frozen_layer_keeps_its_statistics_also_where_the_whole_module_is_in_e
     model.train()
     model[1].train()
     assert not torch.equal(tracker.averaged_state_dict(batches=batches)["1.running_mean"], own)
+
+
+def test_a_layer_that_was_replaced_in_eval_mode_is_not_taken_for_a_frozen_one() -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    tracker = Tracker(Window(3, buffers="re-estimate"), model)
+    tracker.update()
+    model.eval()
+    model[1] = nn.BatchNorm1d(2)
+    model.train()
+    tracker.update()
+    assert bool(tracker.averaged_state_dict(batches=[torch.randn(8, 4)])["1.running_mean"].abs().min() > 0)

@@ -204,3 +204,14 @@ def test_without_a_test_set_nothing_is_evaluated_and_a_line_says_so() -> None:
         notes = f.prepare()
         assert f.evaluate(f.start()) == []
     assert any(note.startswith("there is no test set") for note in notes)
+
+
+def test_a_model_that_has_no_graph_in_eval_mode_learns() -> None:
+    class Careful(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.set_grad_enabled(self.training):
+                return super().forward(x)
+
+    f = world(Careful(4, CLASSES), TABLE, Y)
+    state = f.start()
+    assert not torch.equal(f.round(state)[0].w, f.start().w)

@@ -205,7 +205,7 @@ class Climbs(ServerSGD):
 
 
 def test_a_server_that_subtracts_the_update_is_found() -> None:
-    fails(check_server, Climbs(), "the first step must go along the update")
+    fails(check_server, Climbs(), "the first step must not go against the update")
 
 
 # Samplings and partitions.

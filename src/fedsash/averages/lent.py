@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from ..basics.arrays import writable
 from ..basics.errors import ModelError, RunError, shortened
 from ..basics.wrapped import local
 
@@ -32,7 +33,8 @@ def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Ma
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
     same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
     # A forward pass in train mode moves buffers, too.
-    own = {name: local(tensors[name].data).clone() for name in {**values, **dict(module.named_buffers())}}
+    moving = [name for name, buffer in module.named_buffers() if writable(buffer)]
+    own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
     _count(parts := [*module.modules()], 1)
     try:
         put(tensors, values)

@@ -231,8 +231,10 @@ class Tracker(Shown):
         """Whether something trains that is not averaged yet."""
         learning = {name for name, tensor in tensors.items() if tensor.requires_grad}
         if self.module.training:
-            learning |= {f"{name}.running_mean" for name, norm in self._norms.items() if norm.training}
-        return not learning <= self._known
+            learning |= {_mean(name) for name, norm in self._norms.items() if norm.training}
+        means = ((tensors.get(_mean(name)), norm.running_mean) for name, norm in self._norms.items())
+        replaced = any(now is not None and now is not mean for now, mean in means)
+        return replaced or not learning <= self._known
 
     def _join(self) -> None:
         """Average what trains and is not averaged yet, from now on."""
@@ -279,3 +281,8 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def _mean(norm: str) -> str:
+    """The name of a layer's running mean; the layer may be the module itself."""
+    return f"{norm}.running_mean" if norm else "running_mean"

@@ -25,6 +25,13 @@ def equal_parts(count: int, parts: int) -> list[int]:
     return [k * size + min(k, larger) for k in range(1, parts + 1)]
 
 
+def writable(tensor: Tensor) -> bool:
+    """Whether each of its entries has a place of its own in memory: it is neither sparse nor expanded."""
+    if tensor.layout is not torch.strided:
+        return False
+    return all(step > 0 or size <= 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def stacked(rows: Sequence[Vectors]) -> Vectors:
     """The vectors of several clients, or of several runs, as rows of new tensors; nothing of nobody."""
     return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from .arrays import writable
 from .errors import ModelError, SettingError, brief, check, shortened
 from .norms import tracking
 from .private_torch import point
@@ -247,9 +248,7 @@ def _trainable(module: nn.Module, last: Collection[int]) -> list[tuple[str, nn.P
     if lazy := [name for name, p in found if is_lazy(p)]:
         raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
     for name, p in found:
-        if p.layout is not torch.strided or any(
-            step == 0 for step, size in zip(p.stride(), p.shape, strict=True) if size > 1
-        ):
+        if not writable(p):
             raise ModelError(f"{name} is sparse or expanded: give it values of its own, by to_dense() or clone()")
     return found
 

@@ -21,7 +21,8 @@ def unwrapped(module: nn.Module) -> nn.Module:
     """The module itself, without `torch.compile` (its `_orig_mod`), DataParallel and DistributedDataParallel."""
     while True:
         inner = module.module if isinstance(module, DataParallel | DistributedDataParallel) else None
-        inner = module._modules.get("_orig_mod", inner)  # `getattr` of PEFT's model finds the one inside it
+        if "_orig_mod" in module._modules:  # `getattr` of PEFT's model finds that of the one inside it
+            inner = module._modules["_orig_mod"]
         if not isinstance(inner, nn.Module):
             return module
         module = inner

@@ -34,7 +34,6 @@ NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
 NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
 """A number as people write it."""
-LARGEST = float(np.finfo(np.float32).max)
 READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
 
 
@@ -227,11 +226,10 @@ def column(rows: Any, name: str) -> Any:
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
     numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
-    fits = np.abs(numbers) <= LARGEST
-    if not fits.all():
-        row = int(fits.argmin())
-        wrong = "more than float32 can hold" if np.isfinite(numbers[row]) else "not finite"
-        raise DataError(f"column {name!r}, {row_of(rows, row)}: {numbers[row]} is {wrong}: mend it, or drop the row")
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise DataError(f"column {name!r}, {row_of(rows, row)}: {numbers[row]} is not finite: mend it, or drop the row")
     return numbers
 
 

@@ -16,6 +16,7 @@ from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
+from ..data.members import Members
 from ..data.samples import Samples
 from ..tasks import NextToken
 from .goal import Goal
@@ -41,26 +42,26 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
         except Exception as error:  # its class depends on the model
             wrong.append(error)
         else:
-            for name, samples in (("train", data.train), ("test", data.test)):
-                if samples is not None:
-                    _try_extremes(module, data.problem, f"FederatedData.{name}.x", samples, dtype, integers)
+            used = {"train": (data.train, torch.from_numpy(Members.of(data.clients).flat))}
+            used |= {} if data.test is None else {"test": (data.test, torch.arange(len(data.test)))}
+            for name, those in used.items():
+                _try_extremes(module, data.problem, f"FederatedData.{name}.x", *those, dtype=dtype, integers=integers)
             return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
     why = "; ".join(dict.fromkeys(map(one_line, wrong)))
     raise ModelError(f"the model does not take {_sample(data)}: {why}") from wrong[-1]
 
 
-def _try_extremes(
-    module: nn.Module, problem: Problem, place: str, samples: Samples, dtype: torch.dtype, integers: bool
-) -> None:
+def _try_extremes(module: nn.Module, problem: Problem, place: str, samples: Samples, used: Tensor, **how: Any) -> None:
+    """Try the samples with the highest and the lowest integer among those that are `used`, cast as `how` says."""
     for x in _tensors(samples):
-        if x.dtype != torch.int64:
+        if x.dtype != torch.int64 or not len(used):
             continue
-        rows = x.reshape(len(x), -1)
-        high, low = int(rows.amax(1).argmax()), int(rows.amin(1).argmin())
-        both = samples[torch.tensor([high, low], device=samples.y.device)].cast(dtype, integers)
-        found = f"{place}[{high}] or [{low}], which hold {rows[high].max()} and {rows[low].min()}"
+        rows = x.reshape(len(x), -1)[used.to(x.device)]
+        ends = rows.amax(1).argmax(), rows.amin(1).argmin()
+        high, low = (int(used[int(end)]) for end in ends)
+        found = f"{place}[{high}] or [{low}], which hold {rows[ends[0]].max()} and {rows[ends[1]].min()}"
         with raised_as(partial(_untaken, found)):
-            _output(module, problem, both)
+            _output(module, problem, samples[torch.tensor([high, low], device=samples.y.device)].cast(**how))
 
 
 def _untaken(found: str, why: str) -> ModelError:
@@ -101,10 +102,13 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
 
 @torch.enable_grad()
 def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
-    output = call(copy.deepcopy(module).eval(), _inputs(module, problem, samples))
-    if not goal.loss(output, samples.y).requires_grad:
-        first = "; of several outputs the first one counts" if isinstance(output, tuple | list) else ""
-        raise ModelError(f"the loss does not depend on the model's parameters, so there is nothing to learn{first}")
+    inputs = _inputs(module, problem, samples)
+    for tried in (copy.deepcopy(module).eval(), for_training(module)):  # a model may go without a graph in eval mode
+        output = call(tried, inputs)
+        if goal.loss(output, samples.y).requires_grad:
+            return
+    first = "; of several outputs the first one counts" if isinstance(output, tuple | list) else ""
+    raise ModelError(f"the loss does not depend on the model's parameters, so there is nothing to learn{first}")
 
 
 def _uncomputable(name: str, given: str, why: str) -> SettingError:

@@ -66,7 +66,7 @@ def lost(folder: Path) -> list[str]:
     return [name for name, seals in _index(folder).items() if not _sized(folder / name, seals)]
 
 
-def put_back(folder: Path, other: str = "") -> str:
+def put_back(folder: Path, other: str) -> str:
     """What to do about a file of a run that nothing writes again: put the right one back, or the `other` way.
 
     A run of a sweep can be trained again.

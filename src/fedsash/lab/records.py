@@ -110,15 +110,15 @@ class Records:
         The other lines keep their bytes. Raises `ValueError` and leaves the file unchanged if their mark is not
         `expected`.
         """
+        right = files.put_back(self.path.parent, "fork from a saved state")
         if files.there(self.path) and not self.path.exists():
-            files.read(self.path)  # raises an error that says that it is missing
+            raise RunError(f"{self.path} is missing: {right}")
         lines = plain_file(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         kept = [line for number, line in enumerate(lines, 1) if self._row(number, line)["round"] <= round]
         kept = kept if expected is None else kept[: expected[0]]
         content = b"".join(line + b"\n" for line in kept)
         if expected not in (None, found := (len(kept), zlib.crc32(content))):
             lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
-            right = files.put_back(self.path.parent, "fork from a saved state")
             raise RunError(f"{self.path} is damaged: {lost}; {right}")
         self._replace(content)
 

@@ -14,7 +14,7 @@ from ..basics.layout import Layout
 from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
-from ..methods import Method, Step, check_direction
+from ..methods import Method, Step, check_shape
 from ..methods.base import with_numbers
 from .settings import LocalTraining
 
@@ -194,10 +194,9 @@ class LocalSteps:
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
             elif self._alone:
-                self._local.advance(seen, moments, check_direction(method, method.direction(step), seen), lr, n)
+                self._local.advance(seen, moments, _direction(method, step), lr, n)
             else:
-                direction = check_direction(method, method.direction(step), seen)
-                self._local.advance(w, moments, grad.completed(direction), lr, n)
+                self._local.advance(w, moments, grad.completed(_direction(method, step)), lr, n)
             if self._has_after:
                 method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
@@ -230,3 +229,7 @@ class LocalSteps:
         for k in range(len(draws.index)):
             total += self._gradient(w, draws.batch(k, self._transform, self._layout.dtype, augment=False), server_state)
         return total
+
+
+def _direction(method: Method, step: Step) -> Tensor:
+    return check_shape(method, "direction", method.direction(step), step.w)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, get_args
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import SettingError, check
 from ..basics.layout import Layout
 from ..basics.typed import typed
 from ..schedules import LocalSchedule
@@ -223,10 +223,11 @@ MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its 
 
 def check_upload(method: Method, upload: Upload, kept: Vectors, given: Vectors, like: Tensor) -> None:
     """Raise `SettingError` unless a method uploads a delta like `like` `[C, D]`, and keeps the client state `given`."""
-    place = f"{type(method).__name__}.upload"
-    check("delta" in upload, place, sorted(upload), "must upload a vector called 'delta'")
-    _check_shape(f"{place}: delta", upload["delta"], like)
-    _check_kept(place, kept, given, "client")
+    if "delta" not in upload:
+        right = "must upload a vector called 'delta'"
+        raise SettingError.at(f"{type(method).__name__}.upload", sorted(upload), right)
+    check_shape(method, "upload: delta", upload["delta"], like)
+    _check_kept(method, "upload", kept, given, "client")
 
 
 def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, received: RoundMean) -> None:
@@ -234,30 +235,33 @@ def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, 
 
     It may also return the means of its probe, which are of this round only.
     """
-    place = f"{type(method).__name__}.server_update"
-    _check_shape(f"{place}: the update", update, received.sent)
-    _check_kept(place, kept, given, "server", received.server_state)
+    check_shape(method, "server_update: the update", update, received.sent)
+    probed = received.server_state.keys() - given.keys()
+    own = {name: value for name, value in kept.items() if name not in probed}
+    _check_kept(method, "server_update", own, given, "server")
 
 
-def check_direction(method: Method, direction: Tensor, w: Tensor) -> Tensor:
-    """The direction; raises `SettingError` unless it is like the parameters `w` `[C, D]`."""
-    if direction.shape != w.shape:  # asked in each step
-        _check_shape(f"{type(method).__name__}.direction", direction, w)
-    return direction
+def check_shape(method: Method, place: str, found: Tensor, like: Tensor) -> Tensor:
+    """What a method's hook has `found`; raises `SettingError`, with the `place`, unless it has the shape of `like`."""
+    if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
+        place = f"{type(method).__name__}.{place}: shape"
+        raise SettingError.at(place, list(found.shape), f"must be {list(like.shape)}")
+    return found
 
 
-def _check_shape(place: str, found: Tensor, like: Tensor) -> None:
-    # PyTorch would spread one number over all parameters without a word.
-    check(found.shape == like.shape, f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
-
-
-def _check_kept(place: str, kept: Vectors, given: Vectors, whose: str, others: Vectors | None = None) -> None:
-    lost = ", ".join(sorted(map(repr, given.keys() - kept.keys())))
+def _check_kept(method: Method, hook: str, kept: Vectors, given: Vectors, whose: str) -> None:
+    for name in kept.keys() & given.keys():
+        check_shape(method, f"{hook}: {name}", kept[name], given[name])
+    if kept.keys() == given.keys():  # asked of every client in every round
+        return
+    place = f"{type(method).__name__}.{hook}"
+    lost, more = _names(given.keys() - kept.keys()), _names(kept.keys() - given.keys())
     check(not lost, place, sorted(kept), f"must also return the new {whose} state {lost}")
-    more = ", ".join(sorted(map(repr, kept.keys() - given.keys() - (others or {}).keys())))
-    check(not more, place, sorted(kept), f"{more} must begin in {whose}_state(), which does not have it")
-    for name, before in given.items():
-        _check_shape(f"{place}: {name}", kept[name], before)
+    raise SettingError.at(place, sorted(kept), f"{more} must begin in {whose}_state(), which does not have it")
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(map(repr, names)))
 
 
 def with_numbers(method: Method, numbers: Vectors) -> Method:

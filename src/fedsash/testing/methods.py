@@ -97,8 +97,8 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
             (w.shape, w.dtype) == (sent.shape, dtype), server, f"a step must keep the model's shape and type {dtype}"
         )
         expect(_kinds(new) == kinds, server, "a step must keep the names, shapes and types of the server state")
-        along = number > 0 or float((w - sent) @ delta) > 0
-        expect(along, server, "the first step must go along the update, which is added to the model")
+        along = number > 0 or float((w - sent) @ delta) >= 0
+        expect(along, server, "the first step must not go against the update, which is added to the model")
         elsewhere = server.step(sent + 1, delta, state)[0] - (sent + 1)
         expect(close(w - sent, elsewhere, 1e-5), server, "a step must start from the model that was sent")
         sent, state = w, new

@@ -37,10 +37,14 @@ DAMAGED: dict[str, tuple[str, Any, Any]] = {
 }
 
 
+NAMED = {"clients.json": "the clients' own results of r", "partition.json": "the partition of r"}
+
+
 @pytest.mark.parametrize("case", DAMAGED)
 def test_a_damaged_file_is_a_note_that_names_it(case: str, tmp_path: Path) -> None:
     file, draw, content = DAMAGED[case]
     folder, notes = written(tmp_path / "r", {"model": [0.5]}), list[str]()
     put(folder, file, content)
     draw(collect([folder]).runs, notes)
-    assert len(notes) == 1 and notes[0].startswith("left out: ") and "(" in notes[0]
+    named = NAMED.get(file, str(folder / file))
+    assert len(notes) == 1 and notes[0].startswith(f"left out: {named}: ") and "(" in notes[0]

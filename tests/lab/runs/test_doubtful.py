@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsash import Federation, LocalTraining, run
+from fedsash import FederatedData, Federation, LocalTraining, run
 from fedsash.local import Adam
 from fedsash.tasks import Regression
 from support.problems import CLASSES, TABLE, YES, N, Y, own, world
@@ -53,10 +53,21 @@ def test_large_labels_are_named_by_their_mean_and_deviation(caplog: pytest.LogCa
     assert [float(number) for number in found] == pytest.approx([mean, deviation], rel=0.01)
 
 
+class Rebuilding(Regression):
+    """A task that does not need its labels."""
+
+
+def named(y: Any) -> Federation:
+    data = FederatedData.from_arrays(TABLE, y, [range(N)], label_names=tuple(f"kind{i}" for i in range(N)))
+    return Federation(network(N), data)
+
+
 HEALTHY: dict[str, Callable[[], Federation]] = {
     "classes": lambda: world(network(CLASSES), TABLE, Y),
     "a loss of one's own, which may need no labels": lambda: world(network(1), TABLE, 0 * YES, loss=own),
     "numbers of size one": lambda: world(network(1), TABLE, TABLE[:, 0], task=Regression()),
+    "few samples of classes with names": lambda: named(np.arange(N)),
+    "a task of one's own, which may need no labels": lambda: world(network(1), TABLE, 0.0 * Y, task=Rebuilding()),
     "prices and a small rate": lambda: prices(lr=1e-6),
     "prices and steps that do not grow with them": lambda: prices(optimiser=Adam()),
     "prices and clipped steps": lambda: prices(clip=1.0),

@@ -36,13 +36,13 @@ def _sweep(given: argparse.Namespace) -> int:
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
-    so_far = trained(planned.legs, given.out)
+    finished = done(planned.legs, given.out)
+    so_far = trained(planned.legs, given.out, finished)
     left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
     terminal.say(f"{planned}{left}")
     for line in beyond_ends(sweep):
         terminal.complain(line)
     if given.plan:
-        finished = done(planned.legs, given.out)
         _show_legs(planned, finished)
         keys = "folder", "first", "last", "runs"
         legs = planned.legs

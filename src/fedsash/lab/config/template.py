@@ -46,9 +46,7 @@ EACH_USER: dict[str, dict[str, Any]] = {
 """What is set for data that name each sample's user."""
 
 LARGE = 20
-"""The largest numbers that the default model learns at the default rate."""
-LINEAR: dict[str, dict[str, Any]] = {"model": {"name": "mlp", "hidden": []}, "local": {"lr": 0.05}}
-"""What is set for larger ones: a linear model takes numbers of any size."""
+"""The largest numbers that the default model learns at the default rate. A linear model takes numbers of any size."""
 
 MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 """The models of data that the default model can't learn."""
@@ -98,7 +96,12 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     learned = {} if words or are_classes(y) else {"task": {"name": "regression"}}
     large = learned and rows[label].abs().max() > LARGE
     features = {} if len(numbers) == len(others) else {"features": numbers}
-    return features, learned | (LINEAR if large else {})
+    return features, learned | (_linear(len(numbers)) if large else {})
+
+
+def _linear(features: int) -> dict[str, dict[str, Any]]:
+    """A linear model of so many standardised features, with a rate that is stable however they are correlated."""
+    return {"model": {"name": "mlp", "hidden": []}, "local": {"lr": float(f"{min(0.05, 0.5 / features):.1g}")}}
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

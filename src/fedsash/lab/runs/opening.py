@@ -64,6 +64,8 @@ def _data(driver: Driver) -> str:
     sizes, shape = driver.clients.sizes, () if data is None else data.train.x.shape
     clients = f"{len(sizes):,}" if data is None else FederatedData.facts(data)["clients"]
     features = f" of {_some(shape[1], 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
+    if data is not None and not data.feature_names and getattr(data.train.x, "dtype", None) == torch.int64:
+        features = ""  # they may be the words of a text
     samples = f"{int(sizes.sum()):,} samples{features}"
     tested = "" if problem.test is None else f"tested on {len(problem.test):,}"
     return ", ".join(filter(None, [samples, *_learned(problem), f"clients: {clients}", tested]))

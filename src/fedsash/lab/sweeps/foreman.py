@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,10 +188,9 @@ def done(legs: Sequence[Leg], out: Path) -> set[str]:
     return found | {leg.folder for leg in legs if all(f"runs/{run}" in found for run in leg.runs)}
 
 
-def trained(legs: Sequence[Leg], out: Path) -> int:
-    """How many rounds of the legs are trained and saved."""
-    whole = done(legs, out)
-    return sum(leg.rounds if leg.folder in whole else _saved(leg, out) - leg.first for leg in legs)
+def trained(legs: Sequence[Leg], out: Path, finished: Collection[str]) -> int:
+    """How many rounds of the legs, of which some are `finished`, are trained and saved."""
+    return sum(leg.rounds if leg.folder in finished else _saved(leg, out) - leg.first for leg in legs)
 
 
 def _saved(leg: Leg, out: Path) -> int:

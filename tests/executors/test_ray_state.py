@@ -104,7 +104,7 @@ class Sick(Scaffold):
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         upload, own = super().upload(local)
         sick = sum((local.size == size for size in self.sizes), torch.zeros_like(local.size)).bool()
-        return upload | {"delta": torch.where(sick[:, None], torch.nan, upload["delta"])}, own
+        return upload | {"delta": torch.where(sick, torch.nan, upload["delta"])}, own
 
 
 @pytest.mark.parametrize("sizes", [(9, 20), pytest.param(SIZES, marks=pytest.mark.slow)], ids=["some", "all"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -31,7 +30,7 @@ def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Ma
     """
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
-    same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
+    check_fits("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
     # A forward pass in train mode moves buffers, too.
     moving = [name for name, buffer in module.named_buffers() if writable(buffer)]
     own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
@@ -65,17 +64,9 @@ def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         tensor.copy_(value.round() if counted else value)
 
 
-def same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
+def check_fits(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
     """Raise `RunError`, which names the first difference, unless two mappings agree."""
     for name in (*here, *there):
         ours, theirs = (shortened(str(side.get(name, "nothing")), 100) for side in (here, there))
         if ours != theirs:
             raise RunError(f"{whose} does not fit this tracker: {name} is {theirs} there and {ours} here")
-
-
-def passed(module: nn.Module, batch: Any) -> None:
-    """Pass a batch through a module."""
-    if isinstance(batch, Mapping):
-        module(**batch)
-    else:
-        module(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -23,7 +23,7 @@ from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
-from .lent import is_lent, lent, passed, put, same
+from .lent import check_fits, is_lent, lent, put
 
 log = logging.getLogger("fedsash")
 
@@ -144,7 +144,7 @@ class Tracker(Shown):
         values = self.value(which) if which is None or isinstance(which, str) else which
         with lent(self.module, self._live, values):
             if batches is not None:
-                re_estimate(self.module, layers, batches, passed)
+                re_estimate(self.module, layers, batches, _pass)
             yield self.module
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
@@ -170,7 +170,7 @@ class Tracker(Shown):
         states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
-        same("Tracker.copy_to: the other module", *shapes)
+        check_fits("Tracker.copy_to: the other module", *shapes)
         if any(tensor.is_meta for tensor in there.values()):
             raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
         put(there, averaged)
@@ -189,7 +189,7 @@ class Tracker(Shown):
         """
         try:
             about = json.loads(bytes(saved["about"].tolist()))
-            same("the saved state", self._about()["averages"], about["averages"])
+            check_fits("the saved state", self._about()["averages"], about["averages"])
             parts = {name: NamedPart(*about["parts"][name]) for name in self.averages}
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
@@ -207,7 +207,7 @@ class Tracker(Shown):
         """An empty group of the tensors that a saved one has."""
         live = self._live()
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
-        same("the saved state", shapes, about["shapes"])
+        check_fits("the saved state", shapes, about["shapes"])
         members = {name: set(about["members"].get(name, ())) for name in self.averages}
         tensors = {name: live[name] for name in about["shapes"]}
         return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)
@@ -286,3 +286,11 @@ class Tracker(Shown):
 def _mean(norm: str) -> str:
     """The name of a layer's running mean; the layer may be the module itself."""
     return f"{norm}.running_mean" if norm else "running_mean"
+
+
+def _pass(module: nn.Module, batch: Any) -> None:
+    """Pass a batch through a module."""
+    if isinstance(batch, Mapping):
+        module(**batch)
+    else:
+        module(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
 
 def _joined(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
-        import pandas  # noqa: F401
+        import_module("pandas")
     arrow = files[0].suffix in (".parquet", ".arrow")
     read = [_of_arrow(file, names, unpacked, rest) if arrow else _of_text(file, names) for file in files]
     return _stacked([(str(file), frame) for file, frame in zip(files, read, strict=True)], names, rest)

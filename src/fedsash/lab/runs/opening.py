@@ -63,7 +63,7 @@ def _data(driver: Driver) -> str:
     data, problem = driver.clients.data, driver.clients.problem
     sizes, shape = driver.clients.sizes, () if data is None else data.train.x.shape
     clients = f"{len(sizes):,}" if data is None else FederatedData.facts(data)["clients"]
-    features = f" of {_some(shape[1], 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
+    features = f" of {_number(shape[1], 'feature', 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
     if data is not None and not data.feature_names and getattr(data.train.x, "dtype", None) == torch.int64:
         features = ""  # they may be the words of a text
     samples = f"{int(sizes.sum()):,} samples{features}"
@@ -76,11 +76,11 @@ def _learned(problem: Problem) -> Iterator[str]:
     if not isinstance(problem.task, Classification | OnlyLoss):
         yield f"task {type(problem.task).__name__}"
     if problem.classes and not isinstance(problem.task, OnlyLoss):
-        yield _some(problem.classes, "classes")
+        yield _number(problem.classes, "class", "classes")
 
 
-def _some(count: int, things: str) -> str:
-    return f"{count:,} {things}" if count != 1 else f"1 {things.removesuffix('es' if things == 'classes' else 's')}"
+def _number(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
 
 
 def _told(thing: object) -> str:

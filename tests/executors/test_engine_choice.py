@@ -217,6 +217,21 @@ def test_a_choice_among_compiled_engines_needs_no_trial_of_single_clients(work: 
     assert {candidate.engine.kind for candidate in candidates} == {"vectorised"}
 
 
+@pytest.mark.parametrize(("speed", "said_of_it"), [(0.1, ["10.0 times as long"]), (10.0, [])])
+def test_a_loss_of_speed_by_bfloat16_is_said(
+    speed: float, said_of_it: list[str], work: ClientWork, cache: Path
+) -> None:
+    low = LocalEngine("sequential", workers=1, threads=1, precision="bfloat16")
+    resolve(low, work)
+    (file,) = (cache / "engines").iterdir()
+    known = json.loads(file.read_text())
+    for name in known:
+        known[name] = [0.01 * (speed if name.endswith("full") else 1.0)] * 2 + [1]
+    file.write_text(json.dumps(known))
+    _, (_, *lines), _ = resolve(low, work)
+    assert lines == [f"engine: a step in bfloat16 takes {said} as in full precision here" for said in said_of_it]
+
+
 @pytest.mark.slow
 def test_compiled_steps_are_timed_where_a_run_may_repay_them(work: ClientWork, cache: Path) -> None:
     short, _, _ = resolve(LocalEngine(), work, rounds=10)

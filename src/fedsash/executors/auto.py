@@ -95,9 +95,10 @@ def resolve(
             candidates += _compiled(candidates, trials, rounds)
         except RuntimeError as error:
             notes = [f"engine: local steps can't be compiled ({shortened(one_line(error), 90)}); they run uncompiled"]
-    trials.keep()
     best = choose(candidates)
-    return best.engine, [*notes, _said(best, candidates, trials.measured)], Promise(best.processor, trials.forget)
+    notes += [_said(best, candidates, trials.measured), *_slower_in_bfloat16(best.engine, trials)]
+    trials.keep()
+    return best.engine, notes, Promise(best.processor, trials.forget)
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:
@@ -115,6 +116,16 @@ def _said(best: Candidate, candidates: Sequence[Candidate], measured: bool) -> s
         gain = next_best.seconds / best.seconds
         line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {next_best}"
     return line if measured else f"{line} (measured in an earlier run)"
+
+
+def _slower_in_bfloat16(engine: LocalEngine, trials: Trials) -> list[str]:
+    """A line if bfloat16 makes local steps slower, as on processors that have no instructions for it."""
+    if engine.precision == "full":
+        return []
+    low = replace(engine, compile=False)
+    times = trials.of(low).processor / trials.of(replace(low, precision="full")).processor
+    line = f"engine: a step in bfloat16 takes {times:.1f} times as long as in full precision here"
+    return [line] if times > CLOSE else []
 
 
 def _candidates(engine: LocalEngine, work: ClientWork, trials: Trials) -> list[Candidate]:

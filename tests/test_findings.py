@@ -10,9 +10,12 @@ import tomli_w
 from benchmarks import feedback, zoo
 from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
+from examples.findings.published_draw import LEAST, Split, cohort
 from scipy import stats
 
 from fedsash.lab import sweeps
+from fedsash.sampling import Function
+from fedsash.testing import check_partition
 from support.places import ROOT
 from support.studies import fedsash
 
@@ -84,6 +87,14 @@ def test_the_final_sweep_has_what_was_chosen_once_with_other_seeds() -> None:
     experiment = runs[1].experiment
     assert experiment.method.mu == 0.1 and experiment.local.lr == 0.03  # type: ignore[attr-defined]
     assert experiment.partition.alpha == 0.5  # type: ignore[union-attr]
+
+
+def test_the_published_draw_deals_each_sample_once_and_everybody_enough() -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 600)
+    clients = Split(20, 0.5)(labels, seed=0)
+    assert sorted(np.concatenate(clients)) == list(range(600)) and min(map(len, clients)) >= LEAST
+    check_partition(Split(20, 0.5))
+    assert len(Function(cohort).clients(0, np.ones(100, dtype=np.int64), 0)) == 10
 
 
 @pytest.mark.slow

@@ -33,11 +33,12 @@ def network(clients: int = 400, rate: float = RATE, **settings: object) -> Netwo
 
 
 def started(
-    env: Environment, rule: ClientWindow, on: Network, server_state: SimulatedSite | None = None, seed: int = 0
+    env: Environment, rule: ClientWindow, on: Network, other: SimulatedSite | None = None, seed: int = 0
 ) -> SimulatedSite:
     """A pipelined FedWindow at work, on another's link if one is given."""
     learner = Timing(on.clients.count, BYTES, Uniform(fraction=1.0), seed)
-    site = begin(env, on, learner, rounds=FOREVER, seed=seed, up=server_state.up if server_state else None)
+    site = begin(env, on, learner, rounds=FOREVER, seed=seed)
+    site.up = other.up if other else site.up
     env.process(FedWindow(rule, start="newest", pipelined=True).run(site))
     return site
 
@@ -109,7 +110,7 @@ def test_two_adaptive_windows_share_a_link_fairly_wherever_they_begin() -> None:
     """Jain's index (sum x)^2 / (n * sum x^2) of what they carry: from windows of 150 and 2 to at least 0.97."""
     env = Environment()
     one = started(env, AIMDWindow(150, increase=4, delay=2 * TRAINING), network(), seed=1)
-    two = started(env, AIMDWindow(2, increase=4, delay=2 * TRAINING), network(), server_state=one, seed=2)
+    two = started(env, AIMDWindow(2, increase=4, delay=2 * TRAINING), network(), other=one, seed=2)
     env.run(until=60)
     early = np.array([one.log.arrived, two.log.arrived])
     env.run(until=500)

@@ -151,9 +151,10 @@ def test_every_byte_that_left_has_arrived_or_is_lost_or_on_its_way(
     for one in jobs:
         env.process(job(*one))
     env.run(until=until + 0.001)
-    assert channel.carried == pytest.approx(channel.arrived + channel.lost + channel.on_the_way, abs=1e-9)
+    under_way = sum(transfer.size for transfer in transfers if not transfer.done.triggered)
+    assert -1e-9 <= channel.carried - channel.arrived - channel.lost <= under_way + 1e-9
     env.run()
-    assert channel.on_the_way == 0 and channel.active == 0
+    assert channel.active == 0
     assert channel.carried == pytest.approx(channel.arrived + channel.lost, abs=1e-9)
     assert channel.arrived == pytest.approx(sum(t.size for t in transfers if t.done.value))
     assert channel.lost == pytest.approx(sum(t.sent for t in transfers if not t.done.value))

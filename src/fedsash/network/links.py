@@ -63,8 +63,8 @@ class Transfer:
 class Channel(ABC):
     """A link in a simulation.
 
-    Bytes are conserved: at any time `carried == arrived + lost + on_the_way`. `lost` are the bytes that were sent for
-    transfers that were cancelled. `active` is the number of transfers that are being served or wait.
+    Bytes are conserved: `carried == arrived + lost` whenever no transfer is `active`, that is served or waiting. `lost`
+    are the bytes that were sent for transfers that were cancelled.
     """
 
     def __init__(self, env: Environment, link: Link) -> None:
@@ -78,11 +78,6 @@ class Channel(ABC):
         """The bytes sent so far: the rate times the time in which the link was busy."""
         self._advance()
         return self._busy * self.link.rate
-
-    @property
-    @abstractmethod
-    def on_the_way(self) -> float:
-        """The bytes sent so far for transfers that are not done."""
 
     def send(self, size: float) -> Transfer | None:
         """Begin a transfer of `size` bytes; None if the link is full."""
@@ -147,11 +142,6 @@ class FairChannel(Channel):
         self._at = env.now
         self._due = math.inf
 
-    @property
-    def on_the_way(self) -> float:
-        self._advance()
-        return sum(self._served(transfer) for _, _, transfer in self._heap if not transfer.done.triggered)
-
     def _served(self, transfer: Transfer) -> float:
         return transfer.size - (transfer.end - self._level)
 
@@ -207,10 +197,6 @@ class FirstComeChannel(Channel):
         self._queue: deque[Transfer] = deque()
         self._since = env.now
         self._at = env.now
-
-    @property
-    def on_the_way(self) -> float:
-        return self._served(self._queue[0]) if self.active else 0.0
 
     def _served(self, transfer: Transfer) -> float:
         return (self.env.now - self._since) * self.link.rate if self._queue[0] is transfer else 0.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedSite(Site):
-    """A site on a simulated network. Several sites may share the link `up`."""
+    """A site on a simulated network, with the link `up` to the server."""
 
     def __init__(
         self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: float
@@ -150,12 +150,10 @@ class SimulatedSite(Site):
         return arrived, transfer.sent
 
 
-def begin(
-    env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int, up: Channel | None = None
-) -> SimulatedSite:
-    """A site with its clients. `up` is a link that several sites share; without it the site has a link of its own."""
+def begin(env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int) -> SimulatedSite:
+    """A site with its clients and its link."""
     population = Population(network.clients, learner.samples, seed)
-    site = SimulatedSite(env, network, population, learner, up or network.link.open(env), rounds)
+    site = SimulatedSite(env, network, population, learner, network.link.open(env), rounds)
     if network.seconds is not None:
         env.timeout(network.seconds).callbacks.append(lambda _: site.end("its simulated time was over"))
     return site

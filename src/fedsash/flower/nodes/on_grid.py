@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.arrays import Ints
+from ...basics.arrays import Ints, Vectors
 from ...basics.errors import check_count, shortened
 from ...basics.fingerprint import text
 from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
 from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
-from ...executors import Training
-from . import forms, wire
+from ...executors import Training, state_like, upload_like
+from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
 from .settings import NamedModel, encoded, fingerprint
@@ -162,9 +162,9 @@ class OnGrid(Executor):
         if request.job in SCORES:
             uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)
         else:
-            right = forms.of_uploads(training, request, len(places))
+            right = _forms_of_uploads(training, request, len(places))
             uploads = wire.unpacked(content[wire.UPLOAD], right, device)
-        own = wire.unpacked(content[wire.CLIENTS], forms.of_states(training, asked, len(places)), device)
+        own = wire.unpacked(content[wire.CLIENTS], _forms_of_states(training, asked, len(places)), device)
         for row, place in enumerate(places.tolist()):
             upload, kept = ({name: value[row : row + 1] for name, value in rows.items()} for rows in (uploads, own))
             one = request.only(np.array([place]))
@@ -176,3 +176,22 @@ class OnGrid(Executor):
                 norms=largest_norms(upload, kept, 1),
                 effort=effort,
             )
+
+
+def _forms_of_uploads(training: Training, request: Request, clients: int) -> wire.Forms:
+    """The forms of the uploads `[clients, ...]` to a request to train, or to a probe, as the method has them.
+
+    So no reply of a client decides what is right.
+    """
+    return _rows(upload_like(training, request), clients)
+
+
+def _forms_of_states(training: Training, request: Request, clients: int) -> wire.Forms:
+    """The forms of the clients' new state `[clients, ...]`, if it travels."""
+    if request.job != "train" or request.client_state is None:
+        return {}
+    return _rows(state_like(training, request), clients)
+
+
+def _rows(vectors: Vectors, clients: int) -> wire.Forms:
+    return {name: wire.Form((clients, *value.shape[1:]), value.dtype) for name, value in vectors.items()}

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ...network.driver import Asynchronous
-from ...network.learning import Timing
+from ...network.learning import EVERYBODY, Timing
 from ...network.rounds import OnNetwork
 from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
-from ...sampling import Sampling, Uniform
+from ...sampling import Sampling
 from .. import runs
 from ..runs import Callback, Driver
 from ..runs.timing import TimeStudy, simulate
 from .errors import ConfigError, located
 from .experiment import Experiment
 from .registries import REGISTRIES
-
-EVERYBODY = Uniform(fraction=1.0)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from ...state import Made, State
 from ..client_results import content
 from ..progress import Progress
 from .arguments import check_arguments, number_of
-from .beyond import beyond
 from .callback import Callback, LiveRun
-from .doubtful import doubtful
 from .driver import Driver
 from .folder import RunFolder
 from .forks import Fork
@@ -32,8 +30,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
 from .summary import summary
-from .uncounted import uncounted
-from .unprotected import unprotected
+from .warned import beyond, doubtful, uncounted, unprotected
 
 log = logging.getLogger("fedsash")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..runs.beyond import beyond
+from ..runs.warned import beyond
 from .axes import PlannedRun, Sweep, short
 
 
 def beyond_ends(sweep: Sweep) -> Iterator[str]:
-    """The lines of `runs.beyond` about the sweep's runs, after the labels of those that a line concerns."""
+    """The lines of `runs.warned.beyond` about the sweep's runs, after the labels of those that a line concerns."""
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
         for line in beyond(run.experiment, run.experiment.checkpoint, run.experiment.rounds):

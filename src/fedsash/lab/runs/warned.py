@@ -1,0 +1,109 @@
+"""What a run warns of: settings without an effect, labels that are hardly learned, averages without a model, and what
+privacy does not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ...averages import Average
+from ...broadcast import Broadcast
+from ...local import SGD, LocalTraining
+from ...state import State
+from ...tasks import Binary, Classification, Regression
+from .driver import Driver
+from .settings import Checkpoint
+
+FEW, STEEP = 4, 2.0
+"""The fewest samples that a class has on average, and the largest product of the labels' size and the learning rate:
+beyond it networks may diverge."""
+KNOWN = Classification, Binary, Regression
+"""The tasks that learn nothing from labels that are all the same; others may not need them."""
+
+
+class Averaging(Protocol):
+    """A driver, or an experiment before its driver is made."""
+
+    @property
+    def averages(self) -> Mapping[str, Average]: ...
+
+    @property
+    def broadcast(self) -> Broadcast | None: ...
+
+
+def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[str]:
+    """A line for each average, broadcast and kept state that begins after the last of `rounds` rounds.
+
+    The run may be resumed with more rounds.
+    """
+    for name, average in driver.averages.items():
+        start = getattr(average, "start", 0)
+        if isinstance(start, int) and start > rounds:
+            yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
+    start = None if driver.broadcast is None else driver.broadcast.start
+    if isinstance(start, int) and start > rounds:
+        yield f"broadcast.start = {start}: this run ends after {rounds} rounds, so clients receive the model"
+    later = [round for round in checkpoint.keep if round > rounds]
+    if later:
+        yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
+
+
+def doubtful(driver: Driver) -> Iterator[str]:
+    """A line if all training labels are the same, if there are hardly more samples than classes, or if numbers are so
+    large that the squared error sends a network astray."""
+    data, task = driver.clients.data, driver.goal.task
+    if data is None or type(task) not in KNOWN or driver.goal.loss != task.loss_of:
+        return
+    y = data.train.y
+    if y.dim() == 1 and len(y) > 1 and bool((y == y[0]).all()):
+        yield "every training label is the same: there is nothing to learn"
+    elif isinstance(task, Classification) and not data.label_names and len(y) < FEW * data.classes:
+        if len(y) < FEW * (found := len(set(y.tolist()))):
+            yield f"{len(y):,} training samples have {found:,} classes: for numbers as labels name the task regression"
+    elif isinstance(task, Regression) and task.error == "squared":
+        yield from _steep(driver, y)
+
+
+def _steep(driver: Driver, y: Tensor) -> Iterator[str]:
+    """A line if the labels `y` `[n, ...]` are too large for the learning rate of a network with hidden layers."""
+    facts = driver.facts()
+    local, model = facts["local"], facts["model"]
+    assert isinstance(local, LocalTraining) and isinstance(model, nn.Module)
+    deep = sum(p.requires_grad and p.dim() > 1 for p in model.parameters()) > 1
+    if not deep or not isinstance(local.optimiser, SGD) or local.clip is not None:
+        return
+    targets = y.reshape(len(y), -1)
+    size = torch.linalg.vector_norm(targets, dim=0, dtype=torch.float64) / len(y) ** 0.5
+    if local.lr * float(size.max()) > STEEP:
+        worst = targets[:, size.argmax()].double()
+        found = f"labels of {_rounded(worst.mean())} ± {_rounded(worst.std(correction=0))} may make the model diverge"
+        yield f"{found}: scale them to about 1, or lower local.lr = {local.lr:g}"
+
+
+def _rounded(number: Tensor) -> str:
+    return f"{float(f'{float(number):.3g}'):,g}"
+
+
+def uncounted(driver: Driver, state: State) -> Iterator[str]:
+    """A line for each average that observes rounds of this run and has no model in it, so that it stays the model."""
+    made = range((state.forked or 0) + 1, state.round + 1)
+    why = "no round gave a finite model, or `take` does not count it in `seen`"
+    for name, average in driver.averages.items():
+        if any(map(average.observes, made)) and not average.count(state.averages[name]):
+            yield f"averages.{name}: no model is in it after round {state.round}, so it stays the model: {why}"
+
+
+def unprotected(driver: Driver, state: State) -> Iterator[str]:
+    """A line for each evaluation of a private run that shows how the models do on the clients' own samples."""
+    if driver.privacy(state) is None:
+        return
+    shown = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
+    if driver.evaluation.clients:
+        yield f"evaluation.clients = true: {shown}"
+    if driver.evaluation.client_test:
+        yield f"evaluation.client_test = true: {shown}"
+    if driver.clients.held:
+        yield f"evaluation.held_out = {driver.evaluation.held_out:g}: {shown}"

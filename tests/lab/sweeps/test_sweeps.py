@@ -203,6 +203,23 @@ def test_the_results_are_bitwise_those_of_separate_runs(size: int, ima: str, tra
     assert contents(trained / "runs" / name) == contents(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"averages.ema.decay": [0.5, 0.9]},
+        {"local.schedule": [{"name": "step", "every": every, "factor": 0.5} for every in (5, 7)]},
+    ],
+)
+def test_runs_that_have_one_broadcast_share_its_rounds_too(axes: dict[str, Any], tmp_path: Path) -> None:
+    """They differ in what only observes, or after the broadcast has begun."""
+    base = BASE | IMA["t3"] | {"averages": BASE["averages"] | {"ema": {"name": "ema", "decay": 0.5}}}
+    swept = parse({"base": base, "axes": axes}, Path(), ())
+    assert not execute(swept, tmp_path / "sweep", progress=False).failed
+    for planned in swept.runs:
+        runs.run(planned.experiment.federation(), 6, out=tmp_path / planned.name, progress=False)
+        assert contents(tmp_path / "sweep" / "runs" / planned.name) == contents(tmp_path / planned.name)
+
+
 def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"}
     execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), trained, progress=False)

@@ -160,7 +160,7 @@ def _shared(runs: list[_Planned], first: int, last: int, parent: Leg | None) -> 
     keep = tuple(sorted({r for c in runs for r in c.experiment.checkpoint.keep if r <= last}))
     every = min(one.experiment.checkpoint.every for one in runs)
     own = runs[0].experiment
-    broadcast = own.broadcast if runs[0].effects[first][2] else None
+    broadcast = own.broadcast if runs[0].effects[last - 1][2] else None
     experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep), track=Track())
     place = _text([experiment.table(), first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"

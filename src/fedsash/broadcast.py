@@ -173,11 +173,13 @@ class Broadcaster:
     def settings(self, averages: Mapping[str, Average], every: int, goal: Goal) -> dict[str, Any]:
         """The settings besides the broadcast's own on which the numbers of a run with it depend, by name.
 
-        An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides.
+        An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What
+        an average observes depends on the broadcast's order.
         """
-        names = self._broadcast.averages if self._broadcast else ()
+        names, apart = (self._broadcast.averages, self._broadcast.apart) if self._broadcast else ((), ())
+        observed = {f"observed.{name}": "clients' means" if name in apart else "global models" for name in averages}
         adaptive = self._broadcast is not None and self._broadcast.adaptive
-        return {
+        return observed | {
             "averages": {name: averages[name] for name in names},
             "evaluation.every": every if adaptive else None,
             "evaluation.metric": goal.deciding if adaptive else None,

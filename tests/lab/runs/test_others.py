@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash import EMA, SWA, Average, Broadcast, Evaluation, Federation, Fork, RunError, SettingError, Window, resume
+from fedsash import (
+    EMA,
+    SWA,
+    Average,
+    Broadcast,
+    Evaluation,
+    FedAdam,
+    Federation,
+    Fork,
+    RunError,
+    SettingError,
+    Window,
+    resume,
+)
 from fedsash.lab.runs import Checkpoint
 from fedsash.testing import identical
 from support.observing import final, go_on, start
@@ -44,6 +57,19 @@ def test_an_average_with_other_settings_is_refused_by_a_resume_and_begins_anew_i
     fresh = start(world(new=after), 6, tmp_path / "n", fork=Fork(tmp_path / "a", 4))
     assert torch.equal(found.vectors()["e"], fresh.vectors()["new"])
     assert [row for row in found.history if row["model"] == "e" and row["round"] <= 4] == []
+
+
+def test_a_window_of_global_models_does_not_go_on_as_one_of_clients_means(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def adam(broadcast: Broadcast | None) -> Federation:
+        return federation(averages={"e": Window(9)}, server=FedAdam(0.1), broadcast=broadcast)
+
+    start(adam(None), 4, tmp_path / "a")
+    with caplog.at_level(logging.WARNING):
+        found = start(adam(Broadcast("e", 9, "before")), 6, tmp_path / "f", fork=Fork(tmp_path / "a", 4))
+    assert "what e observes is 'global models' there and \"clients' means\" here" in caplog.text
+    assert sorted(found.state.past["e"].rounds) == [5, 6], "it holds what it has observed itself"
 
 
 def test_one_average_of_the_source_goes_on_in_one_of_ours(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Fork:
     """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
 
     `names` maps the name of an average in this run to its name in the other run, if the names differ. An average that
-    has other settings there begins anew.
+    has other settings there, or observed other vectors (see `Broadcast.order`), begins anew.
     """
 
     folder: Path | str
@@ -43,12 +43,16 @@ def sources(fork: Fork, averages: Iterable[str], here: Mapping[str, str], there:
         right = f"must be another average for each: {name} and {', '.join(twice)} would both go on from {theirs}"
         check(not twice, "Fork.names", dict(fork.names), right)
     for name, theirs in names.items():
-        mine, its = here.get(f"averages.{name}"), there.get(f"averages.{theirs}")
-        if mine is not None and its is not None and mine != its:
-            (how,) = differences({name: mine}, {name: its})
-            log.warning("an average begins anew: %s", how)
+        if how := differences(_of(name, name, here), _of(name, theirs, there)):
+            log.warning("an average begins anew: %s", how[0])
             names[name] = f"{name}{ANEW}"
     return names
+
+
+def _of(ours: str, name: str, fingerprint: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the average `name`, and what it observes: global models and clients' means make no one mean."""
+    said = {f"averages.{name}": ours, f"observed.{name}": f"what {ours} observes"}
+    return {words: fingerprint[key] for key, words in said.items() if key in fingerprint}
 
 
 def renamed(state: State, names: Mapping[str, str]) -> State:

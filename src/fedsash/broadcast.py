@@ -16,7 +16,7 @@ from .basics.arrays import Vectors
 from .basics.errors import MOST, SettingError, check, check_count
 from .basics.typed import typed
 from .evaluation import Goal, Metrics
-from .servers import Server
+from .servers import Server, ServerSGD
 from .tasks import Criterion
 
 
@@ -170,14 +170,15 @@ class Broadcaster:
     def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
         self._broadcast, self._observers = broadcast, observers
 
-    def settings(self, averages: Mapping[str, Average], every: int, goal: Goal) -> dict[str, Any]:
+    def settings(self, averages: Mapping[str, Average], server: Server, every: int, goal: Goal) -> dict[str, Any]:
         """The settings besides the broadcast's own on which the numbers of a run with it depend, by name.
 
         An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What
-        an average observes depends on the broadcast's order.
+        an average observes depends on the broadcast's order, unless the server takes the clients' mean as its model.
         """
         names, apart = (self._broadcast.averages, self._broadcast.apart) if self._broadcast else ((), ())
-        observed = {f"observed.{name}": "clients' means" if name in apart else "global models" for name in averages}
+        means = () if server == ServerSGD() else apart
+        observed = {f"observed.{name}": "clients' means" if name in means else "global models" for name in averages}
         adaptive = self._broadcast is not None and self._broadcast.adaptive
         return observed | {
             "averages": {name: averages[name] for name in names},

@@ -285,7 +285,7 @@ class Federation(Reached, Shown):
         names = "seed method local aggregation buffers personal server broadcast sampling evaluation.held_out"
         named = {n: attrgetter(n)(self) for n in (*names.split(), "engine.pieces", "engine.precision")}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
-        named |= self._broadcaster.settings(self.averages, self.evaluation.every, self.goal)
+        named |= self._broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
     def saved(self, state: State) -> State:

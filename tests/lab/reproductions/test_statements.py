@@ -15,7 +15,8 @@ FLAT = Series({float(x): 8.0 for x in range(0, 100, 10)})
 LABELLED = Series({"0.05": 8.0, "0.2": 4.0})
 SPARSE = Series({0.0: 1.0, 50.0: 3.0, 90.0: 4.0})
 LOST = Series({0.0: 80.0, 10.0: math.nan, 20.0: math.nan}, last=2)
-LINES = {"lost": LOST, "hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
+LOSSES = Series({"0.05": -2.0, "0.2": -1.0})
+LINES = {"losses": LOSSES, "lost": LOST, "hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
 
 
 def judged(**given: Any) -> Verdict:
@@ -61,6 +62,8 @@ def test_a_statement_holds_where_its_numbers_say_so(given: dict[str, Any], right
         ({"lines": ["lost", "flat"]}, "lost unknown"),
         ({"less": "valley", "between": [0, 1]}, "there is no valley"),
         ({"less": "labelled", "number": "spread", "between": [0, 1]}, "hill less labelled unknown"),
+        ({"number": "spread", "at": [40, 40], "between": [0, 1]}, "hill unknown"),
+        ({"number": "ratio", "at": ["0.05", "0.2"], "lines": ["losses"], "between": [2, 2]}, "losses unknown"),
     ],
 )
 def test_what_is_not_known_is_not_decided(given: dict[str, Any], why: str) -> None:

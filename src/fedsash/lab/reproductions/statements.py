@@ -56,7 +56,13 @@ class Series:
 
 
 def _ratio(a: float, b: float) -> float:
-    return a / b if b else math.nan
+    """a / b; NaN unless b is above 0: a loss is no share of another loss."""
+    return a / b if b > 0 else math.nan
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The highest minus the lowest of at least two values, or NaN."""
+    return max(values) - min(values) if len(values) > 1 else math.nan
 
 
 Measure = Callable[[Series, Sequence[Any]], float]
@@ -68,11 +74,7 @@ NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
     "ratio": ("at {} divided by that at {}", (2,), lambda of, at: _ratio(of.at(at[0]), of.at(at[1]))),
     "peak": ("highest at", (0, 2), lambda of, at: max(found := of.within(*at), key=found.__getitem__)),
     "lowest": ("lowest", (0, 2), lambda of, at: min(of.within(*at).values())),
-    "spread": (
-        "highest minus lowest",
-        (0, 2),
-        lambda of, at: max(found := list(of.within(*at).values())) - min(found),
-    ),
+    "spread": ("highest minus lowest", (0, 2), lambda of, at: _spread(list(of.within(*at).values()))),
 }
 """The number of a line that a statement is about: in words, how many places `at` it needs, and how it is found."""
 

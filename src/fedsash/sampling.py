@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .basics.arrays import Ints
-from .basics.errors import SettingError, check, check_count, check_fraction, one_line
+from .basics.errors import SettingError, check, check_count, check_factor, check_fraction
 from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
+from .basics.traces import check_clients, trace_of
 from .basics.typed import typed
 
 DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
@@ -53,8 +53,7 @@ class Sampling:
         if self.dropout:
             mask &= fractions(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
         if self._trace is not None:
-            field, right = f"{self._name}.trace: clients", f"must be the number of clients, {len(sizes)}"
-            check(self._trace.shape[1] == len(sizes), field, self._trace.shape[1], right)
+            check_clients(self._name, self._trace, len(sizes))
             mask &= self._trace[round % len(self._trace), ids]
         return mask
 
@@ -79,12 +78,8 @@ class Sampling:
 
     @cached_property
     def _trace(self) -> NDArray[np.bool_] | None:
-        if isinstance(self.trace, str):
-            return _load_trace(self._name, self.trace) if self.trace else None
-        return _check_trace(f"{self._name}.trace", self.trace)
-
-
-FRACTION = "must be above 0 and at most 1"
+        missing = isinstance(self.trace, str) and not self.trace
+        return None if missing else trace_of(self._name, self.trace, "round")
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,7 @@ class Uniform(Sampling):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("Uniform.count", self.count)
-        check(self.fraction is None or 0 < self.fraction <= 1, "Uniform.fraction", self.fraction, FRACTION)
+        check_factor("Uniform.fraction", self.fraction)
         both = (self.count, self.fraction)
         check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
 
@@ -137,7 +132,7 @@ class Poisson(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0 < self.rate <= 1, "Poisson.rate", self.rate, FRACTION)
+        check_factor("Poisson.rate", self.rate)
 
     def expected(self, clients: int) -> float:
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
@@ -252,21 +247,3 @@ def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
         limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
         raise SettingError.at(field, array.tolist(), f"must hold distinct client ids, integers {limit}")
     return ids
-
-
-def _load_trace(name: str, path: str) -> NDArray[np.bool_]:
-    suffix = Path(path).suffix
-    check(suffix in (".npy", ".csv"), f"{name}.trace", path, "must be a .npy or .csv file")
-    try:
-        table = np.load(path) if suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError, EOFError) as error:
-        raise SettingError(name, "trace", path, f"can't be read: {one_line(error)}") from error
-    return _check_trace(f"{name}.trace", table, path)
-
-
-def _check_trace(field: str, trace: NDArray[Any], path: str = "") -> NDArray[np.bool_]:
-    table = np.asarray(trace)
-    valid = table.ndim == 2 and table.size > 0 and table.dtype.kind in "biuf" and bool(np.isin(table, (0, 1)).all())
-    given = path or f"array of shape {table.shape}"
-    check(valid, field, given, "must hold only 0 and 1, with one row for each round and one column for each client")
-    return table.astype(np.bool_)

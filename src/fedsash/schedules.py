@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from .basics.arrays import Floats, Ints
-from .basics.errors import check, check_count, check_strength
+from .basics.errors import check, check_count, check_factor, check_strength
 from .basics.typed import typed
 
 
@@ -51,7 +51,7 @@ class Exponential(Schedule):
     decay: float
 
     def __post_init__(self) -> None:
-        _check_factor("Exponential.decay", self.decay)
+        check_factor("Exponential.decay", self.decay)
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.decay**t
@@ -88,7 +88,7 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         check_count("StepDecay.every", self.every)
-        _check_factor("StepDecay.factor", self.factor)
+        check_factor("StepDecay.factor", self.factor)
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.factor ** (t // self.every)
@@ -209,8 +209,8 @@ class Mild(Schedule):
 
     def __post_init__(self) -> None:
         check_count("Mild.start", self.start, least=0)
-        _check_factor("Mild.decay", self.decay)
-        _check_factor("Mild.late_decay", self.late_decay)
+        check_factor("Mild.decay", self.decay)
+        check_factor("Mild.late_decay", self.late_decay)
         check_strength("Mild.floor", self.floor)
         check_count("Mild.period", self.period, least=2)
 
@@ -298,7 +298,3 @@ SCHEDULES: dict[str, type[Schedule]] = {
 }
 
 LOCAL_SCHEDULES: dict[str, type[LocalSchedule]] = {"constant": Flat, "sawtooth": SawTooth}
-
-
-def _check_factor(field: str, value: float) -> None:
-    check(0 < value <= 1, field, value, "must be above 0 and at most 1")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_fraction, check_positive, check_strength
+from ..basics.errors import check, check_fraction, check_positive, check_share, check_strength
 from ..basics.typed import typed
 from ..methods.base import Scalar
 
@@ -68,7 +68,7 @@ class SGD(Optimiser):
 
     def __post_init__(self) -> None:
         check_fraction("SGD.momentum", self.momentum)
-        check(0 <= self.dampening <= 1, "SGD.dampening", self.dampening, "must be between 0 and 1")
+        check_share("SGD.dampening", self.dampening)
         right = "needs a momentum above 0, and a dampening of 0"
         check(not self.nesterov or (self.momentum > 0 and self.dampening == 0), "SGD.nesterov", self.nesterov, right)
         check_strength("SGD.weight_decay", self.weight_decay)

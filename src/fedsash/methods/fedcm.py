@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check_factor
 from ..basics.layout import Layout
 from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting
 
@@ -33,7 +33,7 @@ class FedCM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check_alpha("FedCM", self.alpha)
+        check_factor("FedCM.alpha", self.alpha)
 
     @property
     def needs_sgd(self) -> str:
@@ -55,8 +55,3 @@ class FedCM(Method):
 def with_direction(local: LocalRun) -> Upload:
     """The client's update, and as `"Delta"` its mean direction, in units of a gradient."""
     return {"delta": local.delta, "Delta": local.direction}
-
-
-def check_alpha(method: str, alpha: float) -> None:
-    """Raise `SettingError` unless 0 < `alpha` <= 1."""
-    check(0 < alpha <= 1, f"{method}.alpha", alpha, "must be above 0 and at most 1")

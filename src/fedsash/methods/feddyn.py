@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import MOST, check, check_strength
+from ..basics.errors import check_rate, check_strength
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
@@ -39,7 +39,7 @@ class FedDyn(Method):
     uniform: ClassVar[tuple[str, ...]] = ("g",)
 
     def __post_init__(self) -> None:
-        check(0 < self.alpha <= MOST, "FedDyn.alpha", self.alpha, f"must be above 0 and at most {MOST:,}")
+        check_rate("FedDyn.alpha", self.alpha)
 
     @property
     def proximal(self) -> float:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_strength
+from ..basics.errors import check_factor, check_strength
 from ..basics.layout import Layout
 from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
-from .fedcm import check_alpha, with_direction
+from .fedcm import with_direction
 
 TINY = 1e-16
 """Added to a norm before a division by it, as in the published codes."""
@@ -78,7 +78,7 @@ class MoFedSAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check_alpha("MoFedSAM", self.alpha)
+        check_factor("MoFedSAM.alpha", self.alpha)
         check_strength("MoFedSAM.rho", self.rho)
 
     @property

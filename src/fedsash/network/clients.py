@@ -5,24 +5,14 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import (
-    MOST,
-    SettingError,
-    check,
-    check_count,
-    check_positive,
-    check_share,
-    check_strength,
-    one_line,
-)
+from ..basics.errors import MOST, check, check_count, check_positive, check_share, check_strength
 from ..basics.randomness import Purpose, fractions, generator, key, keys
+from ..basics.traces import check_clients, trace_of
 from ..basics.typed import typed
 
 
@@ -80,9 +70,7 @@ class SimulatedClients:
         check(
             1 <= self.slower <= MOST, "SimulatedClients.slower", self.slower, f"must be at least 1 and at most {MOST:,}"
         )
-        check(
-            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes per second"
-        )
+        check_positive("SimulatedClients.rate", self.rate, "bytes per second")
         check(
             (self.on > 0) == (self.off > 0),
             "SimulatedClients.on, off",
@@ -174,8 +162,8 @@ class TracePresence(Presence):
     """Presence from a table `[R, N]` of 0 and 1: R steps of time, N clients."""
 
     def __init__(self, clients: SimulatedClients, size: int) -> None:
-        self._path, self._step, self._size = clients.trace, clients.step, size
-        _ = self._table
+        self._step, self._table = clients.step, trace_of("SimulatedClients", clients.trace, "step")
+        check_clients("SimulatedClients", self._table, size)
 
     def leaves(self, client: int, now: float) -> float:
         return self._next(client, now, there=False)
@@ -191,24 +179,6 @@ class TracePresence(Presence):
             if column[row % len(column)] == there:
                 return max(now, row * self._step)
         return math.inf
-
-    @cached_property
-    def _table(self) -> NDArray[np.bool_]:
-        field, path = "SimulatedClients.trace", self._path
-        check(Path(path).suffix in (".npy", ".csv"), field, path, "must be a .npy or .csv file")
-        try:
-            table = np.asarray(np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2))
-        except (OSError, ValueError, EOFError) as error:
-            raise SettingError("SimulatedClients", "trace", path, f"can't be read: {one_line(error)}") from error
-        valid = table.ndim == 2 and table.shape[1] == self._size and len(table) > 0
-        valid = valid and bool(np.isin(table, (0, 1)).all())
-        check(
-            valid,
-            field,
-            path,
-            f"must hold 0 and 1 only, one row for each step, one column for each of {self._size} clients",
-        )
-        return table.astype(np.bool_)
 
 
 def _uniform(seed: int, draw: Draw, *numbers: int) -> float:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..basics.errors import check, check_count, check_strength
+from ..basics.errors import check_count, check_positive, check_strength
 from ..basics.typed import typed
 
 
@@ -39,7 +39,7 @@ class Link:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes per second")
+        check_positive("Link.rate", self.rate, "bytes per second")
         check_strength("Link.latency", self.latency)
         check_count("Link.limit", self.limit)
 

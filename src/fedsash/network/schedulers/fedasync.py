@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ...basics.errors import check, check_strength
+from ...basics.errors import check_factor, check_strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
@@ -35,7 +35,7 @@ class FedAsync(Scheduler):
     b: float = 4.0
 
     def __post_init__(self) -> None:
-        check(0 < self.alpha <= 1, "FedAsync.alpha", self.alpha, "must be above 0 and at most 1")
+        check_factor("FedAsync.alpha", self.alpha)
         check_strength("FedAsync.a", self.a)
         check_strength("FedAsync.b", self.b)
 

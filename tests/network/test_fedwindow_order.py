@@ -34,10 +34,11 @@ def by_hand(size: int, age: int, share: float = SHARE, trips: int = TRIPS) -> li
     return w
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size, own", [(2, 2), (3, 1), (4, 0), (5, 4)])
 @pytest.mark.parametrize("start", ["own", "newest"])
-def test_a_run_with_equal_clients_is_the_scalar_recursion(size: int, start: Beginning) -> None:
-    age = 5 - size - 1 if start == "own" else 0
+def test_a_run_with_equal_clients_is_the_scalar_recursion(size: int, own: int, start: Beginning) -> None:
+    """`own` is the age of a client's own model: N - W - 1, and N - 1 for W = N, where the entering client leaves."""
+    age = own if start == "own" else 0
     assert left(size, start) == pytest.approx(by_hand(size, age)[-1], abs=1e-13)
 
 

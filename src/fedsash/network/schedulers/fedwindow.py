@@ -29,8 +29,9 @@ class FedWindow(Scheduler):
     samples.
     Client j receives w_{t+1}; all others keep their models. With `start = "own"` the entering client trains from the
     model that it received when it last left the window (w_0 before that). For N clients that model is N - W - 1
-    versions old, one client at a time; `pipelined`, a client may enter again while its own upload is in the window, and
-    its model is older, so `"newest"` goes better with it. With `"newest"` the entering client is sent the newest model.
+    versions old, one client at a time; for W = N, where the client that enters is the one that leaves, N - 1.
+    `pipelined`, a client may enter again while its own upload is in the window, and its model is older, so `"newest"`
+    goes better with it. With `"newest"` the entering client is sent the newest model.
     The window begins with the ring's first W clients, so the first to enter is the next one. With `cache = "initial"`
     their uploads are w_0 at first. With `"empty"` they have none, and w is the mean of the uploads in the window.
 

@@ -219,8 +219,8 @@ def _block(engine: LocalEngine, work: ClientWork, kind: str, share: int) -> int:
 def _calls(engine: LocalEngine, steps: Ints) -> float:
     """How many steps the busiest process takes in a round, given the `steps` `[s]` of the round's clients."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int)
-    pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
-    return float(max(sum(pieces[i] for i in own) for own in workers.dealt(pieces, engine.workers)))
+    blocks = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
+    return float(max(sum(blocks[i] for i in own) for own in workers.dealt(blocks, engine.workers)))
 
 
 def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:

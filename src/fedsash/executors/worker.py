@@ -26,14 +26,14 @@ from ..local import Trainer
 from .buffers import Buffers, Told
 from .devices import own_memory
 
-Piece = tuple[int, Ints]
+Block = tuple[int, Ints]
 """Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
 
 
 class Worker:
-    """A process that makes its own trainer with `make` and answers pieces, with one thread.
+    """A process that makes its own trainer with `make` and answers blocks, with one thread.
 
-    `left` are the pieces that it has been asked and has not answered, `spent` are the seconds of the processor that it
+    `left` are the blocks that it has been asked and has not answered, `spent` are the seconds of the processor that it
     took for those that it has answered. A process that this one forks later inherits its
     `pipe`; so `others`, the pipes of the workers so far, are closed there. It ignores signals that ask to stop: this
     process decides when it ends, and it ends with this process.
@@ -46,7 +46,7 @@ class Worker:
         buffers: Buffers,
         others: Sequence[connection.Connection],
     ) -> None:
-        self.number, self.left, self.spent = number, list[Piece](), 0.0
+        self.number, self.left, self.spent = number, list[Block](), 0.0
         context: Any = torch.multiprocessing.get_context(buffers.start)
         self.pipe, theirs = context.Pipe()
         # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
@@ -61,14 +61,14 @@ class Worker:
             self.close = Finalize(self, _end, (self._process, self.pipe), exitpriority=0)
         theirs.close()
 
-    def ask(self, told: Told, pieces: list[Piece]) -> None:
-        """Ask it to answer pieces of a request. If it is dead, `answer` says so."""
-        self.left = list(pieces)
+    def ask(self, told: Told, blocks: list[Block]) -> None:
+        """Ask it to answer blocks of a request. If it is dead, `answer` says so."""
+        self.left = list(blocks)
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.pipe.send((told, pieces))
+            self.pipe.send((told, blocks))
 
     def answer(self) -> int | None:
-        """The first place of the piece that it has answered next, or None if the process is dead.
+        """The first place of the block that it has answered next, or None if the process is dead.
 
         Raises an exception of the training.
         """
@@ -80,7 +80,7 @@ class Worker:
             raise answer
         first, spent = answer
         self.spent += spent
-        self.left = [piece for piece in self.left if piece[0] != first]
+        self.left = [block for block in self.left if block[0] != first]
         return int(first)
 
     def end(self) -> str:
@@ -131,7 +131,7 @@ def _serve(
     make: Callable[[], Trainer],
     buffers: Buffers,
 ) -> None:
-    """The main loop of a worker: answer the pieces that come through the pipe, until the other end closes it."""
+    """The main loop of a worker: answer the blocks that come through the pipe, until the other end closes it."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     for other in inherited:
@@ -142,10 +142,10 @@ def _serve(
     trainer = make()
     while True:
         try:
-            told, pieces = pipe.recv()
-            for first, ids in pieces:
+            told, blocks = pipe.recv()
+            for first, ids in blocks:
                 began = time.process_time()
-                _answer_piece(told, first, ids, trainer, buffers)
+                _answer_block(told, first, ids, trainer, buffers)
                 pipe.send((first, time.process_time() - began))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
@@ -153,7 +153,7 @@ def _serve(
             pipe.send(sendable(error))
 
 
-def _answer_piece(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+def _answer_block(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
     rows = slice(first, first + len(ids))
     reply = trainer.answer(buffers.request(told, rows, ids), np.arange(len(ids)))
     buffers.give(told.job, rows, reply)

@@ -17,7 +17,7 @@ from ..local import Trainer
 from .buffers import Buffers, Told
 from .devices import threads
 from .in_process import Spent
-from .worker import Piece, Worker
+from .worker import Block, Worker
 
 log = logging.getLogger("fedsash")
 
@@ -31,19 +31,19 @@ def can_fork() -> bool:
 
 
 def dealt(costs: Sequence[int], count: int) -> list[list[int]]:
-    """The numbers of the pieces of each of `count` workers, ascending. The longest piece left goes to who has least."""
+    """The numbers of the blocks of each of `count` workers, ascending. The longest block left goes to who has least."""
     loads, found = [0] * count, [list[int]() for _ in range(count)]
-    for piece in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+    for block in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         worker = loads.index(min(loads))
-        loads[worker] += costs[piece]
-        found[worker].append(piece)
+        loads[worker] += costs[block]
+        found[worker].append(block)
     return [sorted(own) for own in found]
 
 
 class Workers(Executor):
-    """Answers in `count` processes, in pieces of `block` clients.
+    """Answers in `count` processes, in blocks of `block` clients.
 
-    Each process makes its own trainer with `make`. The vectors of a round are exchanged through `buffers`. Pieces are
+    Each process makes its own trainer with `make`. The vectors of a round are exchanged through `buffers`. Blocks are
     assigned by their number of steps, longest first, and answered in the round's order. `trainer` belongs to this
     process and trains no client. If a request is abandoned, the processes may still work on it; so they are ended, and
     the next request starts new ones.
@@ -123,14 +123,14 @@ class Workers(Executor):
     def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
         """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""
         self._buffers.put_clients(wave)
-        # In an evaluation a batch may mix samples of several clients, so pieces are as large as possible.
+        # In an evaluation a batch may mix samples of several clients, so blocks are as large as possible.
         size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
-        pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
-        for worker, its in zip(self._workers.values(), self._deal(wave, pieces), strict=True):
+        blocks = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
+        for worker, its in zip(self._workers.values(), self._deal(wave, blocks), strict=True):
             if its:
                 worker.ask(Told.of(request), its)
         done: set[int | None] = set()
-        for first, clients in pieces:
+        for first, clients in blocks:
             while first not in done:
                 done.add(self._next(wave))
             rows = slice(first, first + len(clients))
@@ -141,14 +141,14 @@ class Workers(Executor):
             if self._request is not request:
                 raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
-    def _deal(self, wave: Request, pieces: list[Piece]) -> list[list[Piece]]:
-        """Each worker's pieces, in order; a piece takes as many steps as its longest client."""
+    def _deal(self, wave: Request, blocks: list[Block]) -> list[list[Block]]:
+        """Each worker's blocks, in order; a block takes as many steps as its longest client."""
         steps = self._trainer.steps_of(wave)
-        costs = [int(steps[first : first + len(ids)].max()) for first, ids in pieces]
-        return [[pieces[i] for i in own] for own in dealt(costs, self._count)]
+        costs = [int(steps[first : first + len(ids)].max()) for first, ids in blocks]
+        return [[blocks[i] for i in own] for own in dealt(costs, self._count)]
 
     def _next(self, wave: Request) -> int | None:
-        """Wait until a worker has answered a piece, or has died; returns the piece's first place."""
+        """Wait until a worker has answered a block, or has died; returns the block's first place."""
         busy = [worker for worker in self._workers.values() if worker.left]
         ready = connection.wait([worker.pipe for worker in busy])
         worker = next(worker for worker in busy if worker.pipe in ready)
@@ -158,7 +158,7 @@ class Workers(Executor):
         return first
 
     def _replace(self, dead: Worker, wave: Request) -> None:
-        """Let a new worker answer the pieces that a dead one has left."""
+        """Let a new worker answer the blocks that a dead one has left."""
         what = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
         self._deaths[dead.number] += 1
         if self._deaths[dead.number] > REPLACED:

@@ -35,23 +35,34 @@ def test_a_table_holds_the_counts() -> None:
     assert lines[1] == "samples a client: 200 to 200, median 200"
     held = (data.counts() > 0).sum(axis=1)
     assert lines[2] == f"classes a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
-    assert lines[4].split() == ["client", "samples", "cat", "dog", "frog", "a", "rather…"]
-    rows = [[int(cell.replace(",", "").replace("·", "0")) for cell in line.split()] for line in lines[5:]]
+    assert lines[3].startswith("a class's 3 largest holders have ")
+    assert lines[5].split() == ["client", "samples", "cat", "dog", "frog", "a", "rather…"]
+    rows = [[int(cell.replace(",", "").replace("·", "0")) for cell in line.split()] for line in lines[6:]]
     assert rows == [[i, 200, *row] for i, row in enumerate(data.counts().tolist())]
-    assert len({len(line) for line in lines[4:]}) == 1
+    assert len({len(line) for line in lines[5:]}) == 1
+
+
+def test_the_summary_says_how_much_of_a_class_its_largest_holders_have() -> None:
+    """Four clients: 5 samples of class 0 each, and 1, 2, 3 and 4 of class 2. Nobody has class 1."""
+    labels = np.array([0] * 20 + [2] * 10)
+    clients = [[*range(5 * i, 5 * i + 5), *range(20 + i * (i + 1) // 2, 21 + i + i * (i + 1) // 2)] for i in range(4)]
+    data = FederatedData.from_arrays(np.zeros((30, 1)), labels, clients, label_names=("cat", "dog", "frog"))
+    assert table(data).splitlines()[3] == "a class's 3 largest holders have 75% (cat) to 90% (frog) of it"
+    of_three = FederatedData.from_arrays(np.zeros((30, 1)), labels, IID(3)(labels, 0))
+    assert "holders" not in table(of_three)
 
 
 def test_clients_with_names_are_named() -> None:
     names = ["Basel", "Bern", "Centre hospitalier universitaire", "line\nfeed"]
     data = FederatedData.from_arrays(np.zeros((8, 1)), np.arange(8) % 2, users=[*names, *names])
-    rows = table(data).splitlines()[4:]
+    rows = table(data).splitlines()[5:]
     assert [row[:24].strip() for row in rows] == ["client", "Basel", "Bern", "Centre hospitalier un...", r"line\nfeed"]
     assert len({len(row) for row in rows}) == 1 and record(data)["clients"] == names
     assert [*partition(record(data)).panels[0].x.ticks.values()][:2] == ["Basel", "Bern"]  # type: ignore[union-attr]
 
 
 def test_a_table_of_many_clients_shows_the_first_and_the_last() -> None:
-    rows = table(some_data(300)).splitlines()[5:]
+    rows = table(some_data(300)).splitlines()[6:]
     assert [row.split()[0] for row in rows] == [*map(str, range(10)), "...", *map(str, range(290, 300))]
 
 
@@ -88,11 +99,11 @@ def test_a_table_names_a_clients_largest_domain_and_counts_the_others(classes: i
     source = domain_data(("photo", "sketch", "art"), classes)
     alone = source.partition(Domains(2))
     lines = table(alone).splitlines()
-    assert lines[3] == "domains a client: 1 to 1, mean 1.00"
-    assert lines[5].split()[:3] == ["client", "samples", "domain"]
+    assert lines[4] == "domains a client: 1 to 1, mean 1.00"
+    assert lines[6].split()[:3] == ["client", "samples", "domain"]
     assert alone.train.domain is not None
     homes = [("photo", "sketch", "art")[int(alone.train.domain[client[0]])] for client in alone.clients]
-    assert [line.split()[:3] for line in lines[6:]] == [[str(i), "200", home] for i, home in enumerate(homes)]
+    assert [line.split()[:3] for line in lines[7:]] == [[str(i), "200", home] for i, home in enumerate(homes)]
     mixed = table(source.partition(lambda labels, seed: [np.array([0, 3, 1]), np.array([2, 5])])).splitlines()
     assert [re.split(r"  +", line.strip())[2] for line in mixed[-2:]] == ["photo +1", "art"]
 

@@ -17,6 +17,8 @@ NAME = 24
 COLUMNS = 12
 """The largest number of classes with a column each. If there are more, a row names its client's `LARGEST` largest."""
 LARGEST = 5
+FEW = 3
+"""So many clients may hold most of a class: the summary says how much of it."""
 
 
 def table(data: FederatedData) -> str:
@@ -77,6 +79,8 @@ def _summary(data: FederatedData, counts: Ints) -> list[str]:
     ]
     if data.classes:
         lines.append(_held("classes", counts))
+        if len(sizes) > FEW and counts.any():
+            lines.append(_concentrated(counts, _names(data)))
     if domains := _domains(data):
         lines.append(_held("domains", domains[0]))
     if (times != 1).any():
@@ -87,6 +91,14 @@ def _summary(data: FederatedData, counts: Ints) -> list[str]:
 def _held(what: str, counts: Ints) -> str:
     held = (counts > 0).sum(axis=1)
     return f"{what} a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
+
+
+def _concentrated(counts: Ints, names: list[str]) -> str:
+    """How much of a class the clients hold that have most of it: of the most even class, and of the least even one."""
+    there = np.flatnonzero(counts.sum(axis=0))
+    shares = np.sort(counts[:, there], axis=0)[-FEW:].sum(axis=0) / counts[:, there].sum(axis=0)
+    low, high = (f"{shares[at]:.0%} ({printable(names[there[at]])})" for at in (shares.argmin(), shares.argmax()))
+    return f"a class's {FEW} largest holders have {low} to {high} of it"
 
 
 def _clients(data: FederatedData) -> list[list[str]]:

@@ -26,7 +26,7 @@ log = logging.getLogger("fedsash")
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class BegunRound:
     """A run's round before its steps: its state, its request, the sums of a probe, and its training.
 
     Nothing has `begun` if no client takes part, or more of them than there is room for in the joint steps.
@@ -63,14 +63,14 @@ class JointRounds:
             yield i, self._finished(i, one, i in taken, share)
 
     @torch.no_grad()
-    def _stepped(self, states: Mapping[int, State]) -> tuple[dict[int, Asked | Exception], Collection[int]]:
+    def _stepped(self, states: Mapping[int, State]) -> tuple[dict[int, BegunRound | Exception], Collection[int]]:
         """The rounds of some federations, and the numbers of those whose steps are taken."""
         with threads(self._threads):
-            asked: dict[int, Asked | Exception] = {i: self._asked(i, state) for i, state in states.items()}
-            begun = {i: one.begun for i, one in asked.items() if isinstance(one, Asked) and one.begun is not None}
+            asked: dict[int, BegunRound | Exception] = {i: self._asked(i, state) for i, state in states.items()}
+            begun = {i: one.begun for i, one in asked.items() if isinstance(one, BegunRound) and one.begun is not None}
             return asked, begun if self._taken(begun) else ()
 
-    def _asked(self, i: int, state: State) -> Asked | Exception:
+    def _asked(self, i: int, state: State) -> BegunRound | Exception:
         try:
             return begin(self._federations[i], state, self._clients)
         except Exception as error:  # of this run; the others go on
@@ -88,7 +88,7 @@ class JointRounds:
         return True
 
     @torch.no_grad()
-    def _finished(self, i: int, one: Asked | Exception, taken: bool, share: float) -> Made | Exception:
+    def _finished(self, i: int, one: BegunRound | Exception, taken: bool, share: float) -> Made | Exception:
         if isinstance(one, Exception):
             return one
         began = time.perf_counter()
@@ -100,14 +100,14 @@ class JointRounds:
         return Made(after, report, share + time.perf_counter() - began)
 
 
-def begin(federation: Federation, state: State, clients: int) -> Asked:
+def begin(federation: Federation, state: State, clients: int) -> BegunRound:
     """A round before its steps, in which at most so many clients are padded to their number."""
     request, probed = federation.ask_to_train(state)
     begun = trainer_of(federation).begin(request, clients) if 0 < len(request.ids) <= clients else None
-    return Asked(state, request, probed, begun)
+    return BegunRound(state, request, probed, begun)
 
 
-def end(federation: Federation, asked: Asked, taken: bool) -> tuple[State, RoundReport]:
+def end(federation: Federation, asked: BegunRound, taken: bool) -> tuple[State, RoundReport]:
     """The state after a round, whose steps are `taken` or are still to be taken by the federation's executor."""
     request, begun = asked.request, asked.begun
     if taken and begun is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TIMES = 12
 """What the rows of a text file take in memory while it is read, in sizes of the file."""
-Asked = dict[str, str]
+ColumnNames = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
 PARTS = "fedsash.parts"
@@ -39,7 +39,7 @@ READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
 
 
 def read(
-    path: str, names: Asked, unpacked: float, place: str, rest: bool = False
+    path: str, names: ColumnNames, unpacked: float, place: str, rest: bool = False
 ) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
     """The rows for training and those for testing, if there are any, with the columns `names`, and the `rest` or not.
 
@@ -70,7 +70,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     return {split: its for split, its in found.items() if its}
 
 
-def _joined(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
+def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
         import_module("pandas")
     arrow = files[0].suffix in (".parquet", ".arrow")
@@ -78,7 +78,7 @@ def _joined(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) ->
     return _stacked([(str(file), frame) for file, frame in zip(files, read, strict=True)], names, rest)
 
 
-def _of_arrow(file: Path, names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
+def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
     there = parquet.present({"train": [file]})
     check_columns(names, there, str(file))
     table = parquet.rows([file], there if rest else list(names), unpacked)
@@ -88,7 +88,7 @@ def _of_arrow(file: Path, names: Asked, unpacked: float, rest: bool) -> pandas.D
     return frame
 
 
-def _of_text(file: Path, names: Asked) -> pandas.DataFrame:
+def _of_text(file: Path, names: ColumnNames) -> pandas.DataFrame:
     import pandas
 
     with damages(file):
@@ -146,7 +146,7 @@ def _whole(texts: Any) -> Any:
     return numbers if (numbers.astype(str) == texts).all() else texts
 
 
-def check_columns(names: Asked, there: Sequence[str], where: str) -> None:
+def check_columns(names: ColumnNames, there: Sequence[str], where: str) -> None:
     """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
     for name, option in names.items():
         shown = repr if name in [str(one).strip() for one in there] else str
@@ -170,7 +170,7 @@ def _row(line: str) -> dict[str, Any]:
     return found
 
 
-def joined(frame: Any, test: Any, names: Asked, rest: bool = False) -> tuple[pandas.DataFrame, int]:
+def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tuple[pandas.DataFrame, int]:
     """The rows of a frame and of one for testing, if there is one, and the number of rows of the first.
 
     They have the columns `names`, and the `rest` or not. Raises errors as `read` does.
@@ -185,7 +185,7 @@ def joined(frame: Any, test: Any, names: Asked, rest: bool = False) -> tuple[pan
     return _stacked(given, names, rest), len(frame)
 
 
-def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: Asked, rest: bool) -> pandas.DataFrame:
+def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: ColumnNames, rest: bool) -> pandas.DataFrame:
     """The rows of several frames, each with its name or its own `PARTS`: the columns `names`, and the `rest` or not."""
     import pandas
 
@@ -202,7 +202,7 @@ def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: Asked, rest: 
     return rows
 
 
-def _chosen(frame: pandas.DataFrame, names: Asked, rest: bool, where: str) -> pandas.DataFrame:
+def _chosen(frame: pandas.DataFrame, names: ColumnNames, rest: bool, where: str) -> pandas.DataFrame:
     """The columns `names`, which may be levels of the index, and the `rest` or not."""
     levels = [name for name in frame.index.names if name in names and name not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame

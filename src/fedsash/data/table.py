@@ -83,11 +83,11 @@ class Table:
         return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
-    def _given(self) -> frames.Asked:
+    def _given(self) -> frames.ColumnNames:
         return dict.fromkeys(self._labels, "label") | ({self.user: "user"} if self.user else {})
 
     @property
-    def _named(self) -> frames.Asked:
+    def _named(self) -> frames.ColumnNames:
         return self._given | dict.fromkeys(self.features, "features")
 
 

@@ -99,6 +99,6 @@ class Texts:
         return Source(kept, tested, classes, PLAIN, label_names, task=task, user_names=user_names)
 
     @property
-    def _columns(self) -> frames.Asked:
+    def _columns(self) -> frames.ColumnNames:
         named = {self.text: "text", self.label: "label", self.user: "user"}
         return {name: option for name, option in named.items() if name}

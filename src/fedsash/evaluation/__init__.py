@@ -8,7 +8,7 @@ from .goal import Goal
 from .metrics import Metrics
 from .over_clients import COUNTED, OVER_CLIENTS, over_clients
 from .scorer import Outcomes, Scorer, Scores
-from .settings import Asked, Evaluation, FineTuning, Split, tuned
+from .settings import Evaluation, FineTuning, Split, SplitsOf, tuned
 
 __all__ = [
     "COUNTED",
@@ -16,7 +16,6 @@ __all__ = [
     "OVER_CLIENTS",
     "SPLITS",
     "Ask",
-    "Asked",
     "Calibration",
     "Curvature",
     "Curves",
@@ -30,6 +29,7 @@ __all__ = [
     "Scorer",
     "Scores",
     "Split",
+    "SplitsOf",
     "mean_or_none",
     "over_clients",
     "scored",

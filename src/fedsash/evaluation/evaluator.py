@@ -15,7 +15,7 @@ from ..exchange import Answers, Job, PartialSum, Reply, Request
 from .metrics import Metrics
 from .over_clients import over_clients
 from .scorer import Outcomes, Scorer, Scores, values_of
-from .settings import Asked, Split, tuned
+from .settings import Split, SplitsOf, tuned
 
 Ask = Callable[[Request], Answers]
 """Sends a request to clients and returns their answers."""
@@ -24,7 +24,7 @@ Ask = Callable[[Request], Answers]
 class Evaluator:
     """Evaluates models on the central test set, and on what the `clients` clients are `asked` to score."""
 
-    def __init__(self, scorer: Scorer, clients: int, asked: Asked) -> None:
+    def __init__(self, scorer: Scorer, clients: int, asked: SplitsOf) -> None:
         self._scorer, self._problem, self._clients, self._asked = scorer, scorer.problem, clients, asked
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:

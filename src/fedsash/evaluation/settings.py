@@ -16,7 +16,7 @@ from .goal import Goal
 Split = Literal["held_out", "client_test", "clients"]
 """The client samples on which a model is scored: held-out ones, its own test samples, or those on which it trains."""
 
-Asked: TypeAlias = Mapping[Job, tuple[Split, ...]]
+SplitsOf: TypeAlias = Mapping[Job, tuple[Split, ...]]
 """The splits that clients score in each job of an evaluation; a job without splits is not there."""
 
 
@@ -104,7 +104,7 @@ class Evaluation:
         """Whether clients score models on samples that none of them trains on; `held`: whether some are held out."""
         return held or self.client_test
 
-    def asked(self, held: bool) -> Asked:
+    def asked(self, held: bool) -> SplitsOf:
         """The splits that clients score in each job; `held` says whether there are held-out samples.
 
         Raises `SettingError` if clients fine-tune models, and have no samples to score them on.

@@ -21,7 +21,7 @@ from ..basics.randomness import Purpose, key
 from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
-from ..evaluation import Asked, FineTuning, Goal, Scorer
+from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..exchange import Effort, Reply, Request
 from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
@@ -47,7 +47,7 @@ class Training:
     sharing: Sharing
     seed: int
     batch: int
-    asked: Asked
+    asked: SplitsOf
     fine_tuning: FineTuning | None
     sample: tuple[Ints, ...]
 

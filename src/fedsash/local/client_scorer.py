@@ -11,7 +11,7 @@ from torch import Tensor
 from ..basics.arrays import Ints, Vectors, joined
 from ..data.federated import FederatedData
 from ..data.samples import Samples
-from ..evaluation import Asked, Scorer, Split, scored
+from ..evaluation import Scorer, Split, SplitsOf, scored
 from ..exchange import Job
 from ..methods import Upload
 
@@ -21,7 +21,7 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 class ClientScorer:
     """Scores models on the samples of clients, in each job of an evaluation on the splits that are `asked`."""
 
-    def __init__(self, scorer: Scorer, data: FederatedData, asked: Asked) -> None:
+    def __init__(self, scorer: Scorer, data: FederatedData, asked: SplitsOf) -> None:
         self._scorer, self._asked = scorer, asked
         test = data.train if data.test is None else data.test
         self._samples: dict[Split, tuple[Samples, Sequence[Ints]]] = {

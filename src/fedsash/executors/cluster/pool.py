@@ -27,7 +27,7 @@ PATIENCE = 300.0
 DEAD = (RayActorError, ObjectLostError, OutOfMemoryError)
 """What Ray raises if an actor, or the machine with its answer, is gone."""
 
-Asked = dict[Any, tuple[int, list[Any]]]
+UnderWay = dict[Any, tuple[int, list[Any]]]
 """The number of each call that is under way by the reference of its answer, and the references that come with it."""
 
 START = -1
@@ -59,7 +59,7 @@ class Pool:
         Those that are first in order begin first. A call that was given up before may still keep its actor busy. `what`
         names the request in messages.
         """
-        left, asked = deque(calls), Asked()
+        left, asked = deque(calls), UnderWay()
         self._losses.clear()
         self._fill()
         done = 0
@@ -99,13 +99,13 @@ class Pool:
         self._busy[ready] = actor
         self._starting.add(ready)
 
-    def _hand_out(self, calls: Mapping[int, PieceCall], left: deque[int], asked: Asked) -> None:
+    def _hand_out(self, calls: Mapping[int, PieceCall], left: deque[int], asked: UnderWay) -> None:
         while left and self._free:
             actor, number = self._free.pop(), left.popleft()
             answer, *more = calls[number].make(actor)
             self._busy[answer], asked[answer] = actor, (number, more)
 
-    def _next(self, asked: Asked, what: str) -> tuple[int | None, Packed | None, list[Any]]:
+    def _next(self, asked: UnderWay, what: str) -> tuple[int | None, Packed | None, list[Any]]:
         """Wait until an actor has finished something: the number of the call, its answer, and what comes with it.
 
         The answer is None if the actor has died, or if an argument was lost. The number is None if the actor has

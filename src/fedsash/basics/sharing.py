@@ -151,6 +151,7 @@ class Sharing:
         w = self._taken(w, self.layout, self._order)
         if own is None:
             return w
+        own = own.to(w.device)  # clients' state may lie in the host's memory
         before, after = (w[..., part] for part in (slice(0, self.own.start), slice(self.own.stop, None)))
         lead = own.shape[:-1]
         return torch.cat([before.expand(*lead, -1), own, after.expand(*lead, -1)], dim=-1)

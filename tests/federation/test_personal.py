@@ -101,6 +101,14 @@ def test_one_client_is_central_training(part: Any, engine: str, optimiser: Any, 
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
 
+def test_what_clients_keep_in_another_memory_joins_the_model_on_its_device() -> None:
+    """As on a GPU, where the clients' state may lie in the host's memory."""
+    with one_client("0", SGD(), engine=ENGINES["sequential"]) as world:
+        own = torch.zeros(2, world.sharing.own.stop - world.sharing.own.start)
+        whole = world.sharing.with_own(world.start().w.to("meta"), own)
+    assert whole.is_meta and whole.shape == (2, world.layout.size)
+
+
 @pytest.mark.parametrize(
     "method", [FedAvg(), Scaffold(), FedSAM(), FedDyn(0.1), Mime()], ids=lambda m: type(m).__name__
 )

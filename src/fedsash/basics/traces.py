@@ -40,7 +40,7 @@ def _load(owner: str, path: str) -> NDArray[Any]:
     suffix = Path(path).suffix
     check(suffix in (".npy", ".csv"), f"{owner}.trace", path, "must be a .npy or .csv file")
     try:
-        with warnings.catch_warnings(category=UserWarning, action="error"):  # of a file without numbers
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # a file without numbers is refused anyway
             return np.asarray(np.load(path) if suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2))
-    except (OSError, ValueError, EOFError, UserWarning) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise SettingError(owner, "trace", path, f"can't be read: {one_line(error)}") from error

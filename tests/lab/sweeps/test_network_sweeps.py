@@ -74,6 +74,16 @@ def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:
     assert found.scheduler == network.FedBuff(3) and found.table()["scheduler"]["name"] == "fedbuff"
 
 
+def test_a_sweep_of_studies_of_time_is_done_once(tmp_path: Path) -> None:
+    time = {"network": {"learning": False, "bytes": 1000, "clients": {"count": 4}}, "scheduler": {"name": "fedasync"}}
+    found = parse({"base": {"rounds": 5} | time, "axes": {"seed": [0, 1]}}, tmp_path)
+    done = execute(found, tmp_path, jobs=1, progress=False)
+    assert done.failed == {}
+    written = [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("runs/*/summary.json"))]
+    assert len(written) == 2 and execute(found, tmp_path, jobs=1, progress=False).failed == {}
+    assert [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("runs/*/summary.json"))] == written
+
+
 @pytest.mark.slow
 def test_a_run_whose_time_was_over_is_done(tmp_path: Path) -> None:
     table = ON_NETWORK | {"network": ON_NETWORK["network"] | {"seconds": 6.0}}

@@ -75,7 +75,8 @@ class Assigned:
         """Tell the end. A run that has ended early has reached its last round, too: nothing is left to train."""
         reached = self.until if result.summary["ended_early"] else result.summary["rounds"]
         why = signal.Signals(result.signal).name if result.signal else ""
-        shown = {key: result.summary[key] for key in ("metric", "models", "rounds", "ended_early", "stuck")}
+        shown = {key: result.summary[key] for key in ("metric", "models", "rounds", "ended_early")}
+        shown["stuck"] = result.summary.get("stuck")  # a study of time has no updates that could be missing
         tell(leg=self.name, reached=reached, summary=shown, error=f"stopped by {why}" if why else "")
 
     def failed(self, why: str) -> None:

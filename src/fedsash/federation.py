@@ -123,7 +123,7 @@ class Federation(Reached, Shown):
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated, private))
-        derive("_lazy", LazyExecutor(self.clients, self._training))
+        derive("_lazy", LazyExecutor(self.clients, self.training))
         self.sampling.clients(0, self.sizes, self.seed)
 
     @property
@@ -286,7 +286,7 @@ class Federation(Reached, Shown):
         named = {n: attrgetter(n)(self) for n in (*names.split(), "engine.pieces", "engine.precision")}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
         named |= self._broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
-        return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
+        return {name: text(value) for name, value in named.items()} | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:
         """The state to save: with the executor's vectors and the run's fingerprint."""
@@ -310,7 +310,8 @@ class Federation(Reached, Shown):
         engine = self.engine.settled(began)
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
-    def _training(self) -> Training:
+    def training(self) -> Training:
+        """All that an executor must know of this federation, except the samples."""
         own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
         problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}

@@ -56,13 +56,16 @@ class Nodes:
     def sizes(self) -> Ints:
         return self.samples.sizes
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        return
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return AtNodes(self, training), []
 
     def settled(self, began: Any) -> Nodes:
         return self
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self, training: Training) -> dict[str, str]:
         return {}
 
 

@@ -19,6 +19,7 @@ from fedsash.basics.errors import SettingError
 from fedsash.broadcast import Broadcast
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
+from fedsash.federation import Federation
 from fedsash.flower import FlowerClients, client_app
 from fedsash.local import Adam, LocalTraining
 from fedsash.methods import FedAvg, Mime, Scaffold
@@ -130,6 +131,20 @@ def test_they_keep_the_contract_of_clients(method: Any, remember: bool, tmp_path
     nodes = grid(tmp_path)
     clients = FlowerClients(nodes, data().problem, len(SIZES), waiting=WAITING, remember=remember)
     check_clients(clients, mlp(), method=method, local=local)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("evaluation.held_out", {"evaluation": Evaluation(held_out=0.3)}), ("seed", {"seed": 8})],
+)
+def test_clients_that_set_other_samples_aside_than_the_federation_are_refused(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    clients = FlowerClients(grid(tmp_path), data().problem, len(SIZES), waiting=WAITING)
+    right = next(iter(settings.values()))
+    told = rf"FlowerClients\.{name} = 0.*must be the federation's, {getattr(right, 'held_out', right)}"
+    with pytest.raises(SettingError, match=told):
+        Federation(mlp(), clients, sampling=Uniform(6), device="cpu", **settings)
 
 
 def test_several_clients_of_a_node_travel_in_one_message(tmp_path: Path) -> None:

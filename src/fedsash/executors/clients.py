@@ -53,6 +53,10 @@ class Clients(Protocol):
     @property
     def remember(self) -> bool: ...
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        """Raise `SettingError` if their samples were not set aside as this evaluation and seed do it."""
+        ...
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """An executor that reaches them, and lines that say what was chosen; `rounds`: the run's length, if known."""
         ...
@@ -61,8 +65,8 @@ class Clients(Protocol):
         """These clients, reached with the settings that their executor `described` when the run began."""
         ...
 
-    def fingerprint(self) -> dict[str, str]:
-        """The facts about them that determine a run's numbers, by name, as far as the server knows them."""
+    def fingerprint(self, training: Training) -> dict[str, str]:
+        """What determines a run's numbers beside the `training`, by name, as far as the server knows it."""
         ...
 
 
@@ -87,6 +91,9 @@ class LocalClients:
     def held(self) -> bool:
         return len(Members.of(self.data.held).flat) > 0
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        """They do: `local_clients` makes them."""
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
         return executor, [*self.notes, *notes]
@@ -94,7 +101,7 @@ class LocalClients:
     def settled(self, began: Mapping[str, Any]) -> LocalClients:
         return replace(self, engine=self.engine.settled(began))
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self, training: Training) -> dict[str, str]:
         """The fingerprint uses about a thousand evenly spaced samples, and the whole partition."""
         x, y = self.data.train.x, self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
@@ -146,6 +153,7 @@ def clients_of(
     if isinstance(data, FederatedData):
         return local_clients(module, data.learning(loss), engine, evaluation=evaluation, seed=seed)
     check(hasattr(data, "open"), "Federation.data", type(data), "must be FederatedData or Clients")
+    data.fits(evaluation, seed)
     return data
 
 

@@ -75,6 +75,10 @@ class Training:
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
         return replace(plain, local=local, sharing=self.sharing.together, seed=seed)
 
+    def samples(self, sizes: Ints) -> Ints:
+        """How many samples clients of these `sizes` `[N]` pass over in a whole training, `[N]`."""
+        return self.local.whole_workload(sizes, self.sharing.personal.alone).samples
+
     def effort(self, request: Request, sizes: Ints) -> Effort:
         """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
         if request.job != "train":

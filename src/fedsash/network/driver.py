@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from ..aggregation import Privacy, WeightedMean
 from ..averages import Average
-from ..basics.arrays import Vectors
+from ..basics.arrays import Ints, Vectors
 from ..basics.errors import RunError, check
-from ..basics.fingerprint import differences, text
+from ..basics.fingerprint import differences
 from ..broadcast import Broadcast
 from ..evaluation import Evaluation, Goal, Metrics
 from ..exchange import Ended, RoundReport
+from ..executors import Training
 from ..executors.clients import Clients
 from ..federation import Federation
 from ..servers import ServerSGD
@@ -36,8 +37,9 @@ MODEL = "model/"
 class Time(Protocol):
     """What says when what happens in a run: a simulated `Network`, or real nodes.
 
-    `fits` refuses clients or a scheduler that it can't have. `begin` gives the site at time 0, which replays what a
-    site has `saved`. A model is `bytes` long (None: as long as its vector). With `gradients`, evaluations measure them.
+    `fits` refuses clients or a scheduler that it can't have. `past` says what a run's past depends on. `begin` gives
+    the site at time 0, which replays what a site has `saved`. A model is `bytes` long (None: as long as its vector).
+    With `gradients`, evaluations measure them.
     """
 
     @property
@@ -47,6 +49,8 @@ class Time(Protocol):
     def gradients(self) -> bool: ...
 
     def fits(self, clients: Clients, scheduler: Scheduler) -> None: ...
+
+    def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]: ...
 
     def begin(self, learning: Learning, saved: Vectors) -> Site: ...
 
@@ -208,7 +212,7 @@ class Asynchronous:
 
     @cached_property
     def _events(self) -> dict[str, str]:
-        return {"network": text(self.time), "scheduler": text(self.scheduler)}
+        return self.time.past(self.scheduler, self.federation.training(), self.federation.sizes)
 
     def _at_work(self, state: State) -> tuple[Site, Learning]:
         if self._site is None or self._stopped or self._site.version != state.round:
@@ -222,7 +226,7 @@ class Asynchronous:
         """Start at time 0, and replay the events up to the state's step."""
         saved = state.executor
         if state.round and (other := differences(self._events, state.fingerprint)):
-            raise RunError(f"a run must be resumed with the same network and scheduler: {'; '.join(other)}")
+            raise RunError(f"the past of this run can't be replayed: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         by_steps = self.scheduler.schedule_counts == "steps"

@@ -107,7 +107,7 @@ class Learning:
 
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
         self.federation, self.ledger = federation, Ledger()
-        self.samples: Ints = federation.local.whole_workload(federation.sizes, federation.personal.alone).samples
+        self.samples: Ints = federation.training().samples(federation.sizes)
         size = bytes or model_bytes(federation.sharing)
         self.messages = Messages(size, size)
         self._by_steps = by_steps

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.errors import RunError
-from ..basics.fingerprint import text
 from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
+from ..evaluation import Evaluation
 from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
 from ..executors import Training
 from ..executors.clients import Clients
@@ -70,6 +70,9 @@ class OnNetwork:
     def remember(self) -> bool:
         return self.clients.remember
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        self.clients.fits(evaluation, seed)
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         clock = Clock(self.network, self.scheduler, self.sizes, training)
         chronicle = NetworkChronicle(clock.site, self._gradient(training))
@@ -79,8 +82,8 @@ class OnNetwork:
     def settled(self, began: Mapping[str, Any]) -> OnNetwork:
         return replace(self, clients=self.clients.settled(began))
 
-    def fingerprint(self) -> dict[str, str]:
-        return self.clients.fingerprint() | {"network": text(self.network), "scheduler": text(self.scheduler)}
+    def fingerprint(self, training: Training) -> dict[str, str]:
+        return self.clients.fingerprint(training) | self.network.past(self.scheduler, training, self.sizes)
 
     def _gradient(self, training: Training) -> Callable[[Tensor], float] | None:
         if not self.network.gradients or self.data is None:
@@ -106,7 +109,7 @@ class Clock:
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
-        samples = training.local.whole_workload(sizes, training.sharing.personal.alone).samples
+        samples = training.samples(sizes)
         self._lengths = lengths(training, network.bytes)
         self._learner = Timing(len(sizes), self._lengths.train.up, samples=samples)
         self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 from simpy import Environment
 
-from ..basics.arrays import Vectors
+from ..basics.arrays import Ints, Vectors
 from ..basics.errors import check, check_count, check_positive, check_strength
+from ..basics.fingerprint import text
 from ..basics.typed import typed
+from ..executors import Training
 from ..executors.clients import Clients
 from .clients import SimulatedClients
 from .learning import Learning
 from .links import Link
+from .messages import lengths
 from .schedulers import Scheduler
 from .simulated import SimulatedSite, begin
 
@@ -71,6 +74,15 @@ class Network:
         check(self.clients.count in (0, n), "network.clients.count", self.clients.count, right)
         right = "the clients' samples are not here: leave it out"
         check(not self.gradients or clients.data is not None, "network.gradients", self.gradients, right)
+
+    def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
+        """What events depend on, as texts by name; `sizes` `[N]` are the clients' numbers of samples.
+
+        A run's past can be replayed only where all of it is the same.
+        """
+        samples, messages = training.samples(sizes), lengths(training, self.bytes)
+        drawn = {"seed": training.seed, "samples in a training": samples, "bytes of a message": messages}
+        return {name: text(each) for name, each in ({"network": self, "scheduler": scheduler} | drawn).items()}
 
     def begin(self, learning: Learning, saved: Vectors) -> SimulatedSite:
         """A federation's site at time 0. Its events depend on the seed alone."""

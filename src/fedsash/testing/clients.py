@@ -39,16 +39,17 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
         expect(
             clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data"
         )
-        found = clients.fingerprint()
-        texts = all(isinstance(text, str) for text in (*found, *found.values()))
-        expect(texts and clients.fingerprint() == found, name, "the fingerprint must hold the same texts each time")
         defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
         world = Federation(model, clients, **defaults | settings)
         with world:
             expect(isinstance(world.executor, Executor), name, "open must return an Executor")
             settled = clients.settled(world.described()).sizes.tolist()
             expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
-            request = first_request(world)
+            request, training = first_request(world), world.training()
+            found = clients.fingerprint(training)
+            texts = all(isinstance(text, str) for text in (*found, *found.values()))
+            same = clients.fingerprint(training) == found
+            expect(texts and same, name, "the fingerprint must hold the same texts each time")
             places = [place for answer in world.executor.work(request) for place in places_of(answer)]
             expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
             some = request.only(np.arange(0, len(request.ids), 2))

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..basics.arrays import Ints
 from ..data.federated import Problem
 from ..data.transform import PLAIN
+from ..evaluation import Evaluation
 from ..exchange import Answers, Effort, Executor, Missing, Reply, Request, largest_norms
 from ..executors import Training
 from ..tasks import Classification
@@ -38,6 +39,9 @@ class FakeClients:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.int64))
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        """They fit every federation: they have no samples."""
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """An executor that calls the handler."""
         return Handled(self), ["clients: none, a function answers for them"]
@@ -46,7 +50,7 @@ class FakeClients:
         """These clients, since they have nothing to choose."""
         return self
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self, training: Training) -> dict[str, str]:
         """The clients' sizes."""
         return {"partition": str(self.sizes.tolist())}
 

@@ -99,7 +99,7 @@ def test_a_fork_keeps_what_stays_with_the_clients(
     there: Federation, here: Federation, changed: str, tmp_path: Path
 ) -> None:
     start(there, 2, tmp_path / "a")
-    with pytest.raises(RunError, match=f"a fork must keep personal and buffers: {changed}"):
+    with pytest.raises(RunError, match=f"a fork must keep what its state depends on: {changed}"):
         start(here, 4, tmp_path / "b", fork=Fork(tmp_path / "a", 2))
     assert not (tmp_path / "b" / "metrics.jsonl").exists()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import check_count, shortened
+from ...basics.errors import check, check_count, shortened
 from ...basics.fingerprint import text
 from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
@@ -37,7 +37,7 @@ class FlowerClients:
     of their own. `evaluation` and `seed` are those of the federation. With `remember`, clients keep their own state on
     their node, by version; without it their state travels in both directions.
 
-    Raises `RunError` if a client has no node in time.
+    Raises `RunError` if a client has no node in time. A federation with another evaluation or seed refuses them.
     """
 
     grid: Any
@@ -66,6 +66,13 @@ class FlowerClients:
     def held(self) -> bool:
         return bool(self.roll_call.roster.counts["held"].any())
 
+    def fits(self, evaluation: Evaluation, seed: int) -> None:
+        right = "must be the federation's, {}: give it to FlowerClients, too, since nodes set their samples aside by it"
+        for name in ("held_out", "client_test"):
+            own, whole = getattr(self.evaluation, name), getattr(evaluation, name)
+            check(own == whole, f"FlowerClients.evaluation.{name}", own, right.format(whole))
+        check(self.seed == seed, "FlowerClients.seed", self.seed, right.format(seed))
+
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         nodes = len(set(self.roll_call.roster.nodes.values()))
         return OnGrid(self, training), [f"{self.count} clients on {nodes} nodes of Flower"]
@@ -73,7 +80,7 @@ class FlowerClients:
     def settled(self, began: Mapping[str, Any]) -> FlowerClients:
         return self
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self, training: Training) -> dict[str, str]:
         return {"clients": f"{self.count} on nodes, with samples {text(self.sizes)}"}
 
 

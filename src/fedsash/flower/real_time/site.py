@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from simpy import Environment, Event
 
-from ...basics.arrays import Vectors
+from ...basics.arrays import Ints, Vectors
 from ...basics.errors import RunError, check, check_count
+from ...basics.fingerprint import text
 from ...basics.typed import typed
 from ...exchange import Missing
+from ...executors import Training
 from ...executors.clients import Clients
 from ...network.learning import AnyModel, Learning, Start
 from ...network.schedulers import FedWindow, Scheduler
@@ -69,6 +71,10 @@ class RealTime:
         check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, right)
         right = "the clients must be FlowerClients, or RealTime replays a run"
         check(self.replay is not None or isinstance(clients, FlowerClients), "clients", type(clients).__name__, right)
+
+    def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
+        """What a run's past depends on beside its record, as texts by name."""
+        return {"network": text(self), "scheduler": text(scheduler)}
 
     def begin(self, learning: Learning, saved: Vectors) -> RealSite:
         """A federation's site at time 0, with what happened before its state was saved, or in the run to replay.

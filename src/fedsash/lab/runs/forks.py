@@ -17,6 +17,9 @@ log = logging.getLogger("fedsash")
 ANEW = " (anew)"
 """What follows the name of an average that the source does not have, for our own that begins anew."""
 
+SIMULATED = {"samples in a training", "bytes of a message"}
+"""What has determined the events so far where time is simulated (see `Network.past`)."""
+
 
 @dataclass(frozen=True)
 @typed
@@ -63,7 +66,12 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
     return replace(state, averages=averages, past=past, best=best)
 
 
-def check_sharing(here: Mapping[str, str], there: Mapping[str, str]) -> None:
-    """Raise `RunError` unless a fork, and the run that it goes on from, share a model alike; see `fingerprint`."""
-    if other := differences({name: here[name] for name in ("personal", "buffers")}, there):
-        raise RunError(f"a fork must keep personal and buffers: {'; '.join(other)}")
+def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
+    """Raise `RunError` unless a fork keeps how a model is shared, and what time on a network is replayed by.
+
+    `here` and `there` are the fingerprints of the fork and of the run that it goes on from.
+    """
+    simulated = here.keys() & there.keys() >= SIMULATED
+    names = {"personal", "buffers", "network", "scheduler"} | (SIMULATED | {"seed"} if simulated else set())
+    if other := differences({name: here[name] for name in here if name in names}, there):
+        raise RunError(f"a fork must keep what its state depends on: {'; '.join(other)}")

@@ -19,7 +19,7 @@ from ..client_results import CLIENTS
 from ..records import Mark, Records, mark
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, check_sharing, renamed, sources
+from .forks import Fork, check_kept, renamed, sources
 from .running_sums import Bookkeeper
 from .settings import Checkpoint
 
@@ -190,7 +190,7 @@ class Ledger:
     def _forked(self, state: State, own: tuple[int, str]) -> State:
         """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
         self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
-        check_sharing(self.federation.fingerprint, state.fingerprint)
+        check_kept(self.federation.fingerprint, state.fingerprint)
         state = replace(state, forked=own[0], lineage=(*state.lineage, own))
         state.evaluation_due |= self._owed(state)
         state.best = {name: best for name, best in state.best.items() if best.by == self._rule}

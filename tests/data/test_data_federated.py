@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
+from fedsash.basics.errors import SettingError
 from fedsash.data import FederatedData, Samples, Transform
+from fedsash.data.inputs import Inputs
 from fedsash.evaluation import Evaluation
 from fedsash.tasks import Classification
 from support.worlds import after, federation, identical
@@ -68,6 +71,26 @@ def test_to_a_device_moves_samples_and_keeps_clients(device: str) -> None:
     assert torch.equal(moved.train.x.cpu(), data.train.x)
     assert moved.clients[0].tolist() == [0, 3]
     assert (moved.classes, moved.label_names) == (3, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("images", ["train", "test"])
+def test_only_one_of_training_and_test_samples_can_not_be_images(images: str) -> None:
+    pixels, numbers = np.zeros((4, 3, 3, 1), dtype=np.uint8), np.zeros((4, 3, 3, 1), dtype=np.float32)
+    x, tested = (pixels, numbers) if images == "train" else (numbers, pixels)
+    with pytest.raises(SettingError, match=r"^FederatedData.test.x = .*: both must be images, or neither"):
+        FederatedData.from_arrays(x, [0, 1, 0, 1], [[0, 1], [2, 3]], test=(tested, [0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, bool])
+@pytest.mark.parametrize("several", [False, True])
+def test_whole_test_features_become_the_numbers_that_the_training_features_are(dtype: type, several: bool) -> None:
+    x, tested = np.full((4, 2), 0.5), np.eye(4, 2).astype(dtype)
+    given: Any = ({"a": x}, {"a": tested}) if several else (x, tested)
+    data = FederatedData.from_arrays(given[0], [0, 1, 0, 1], [[0, 1], [2, 3]], test=(given[1], [0, 1, 0, 1]))
+    assert data.test is not None
+    found = data.test.x.tensors["a"] if isinstance(data.test.x, Inputs) else data.test.x
+    assert found.dtype == torch.float64
+    assert found.tolist() == np.eye(4, 2).tolist()
 
 
 def test_samples_are_chosen_with_their_labels_and_domains() -> None:

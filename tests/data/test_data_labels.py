@@ -112,3 +112,15 @@ def test_classes_of_the_test_set_that_no_client_trains_on_are_named() -> None:
 ], ids=["fewer", "all", "numbers"])  # fmt: skip
 def test_nothing_is_said_of_a_test_set_whose_labels_are_trained(y: Any, tested: Any, settings: dict[str, Any]) -> None:
     assert said(data(y, tested, **settings)) == []
+
+
+@pytest.mark.parametrize("how", ["data", "loss", "source"])
+def test_labels_with_names_are_not_learned_as_numbers(how: str) -> None:
+    named = data(WHOLE, label_names=("10", "2.5", "9"))
+    with pytest.raises(SettingError, match=r"'10, 2.5, 9': labels with names are .* Regression learns numbers"):
+        if how == "data":
+            replace(named, task=Regression())
+        elif how == "loss":
+            Federation(nn.Linear(2, 1), named, loss=nn.MSELoss(), device="cpu")
+        else:
+            Source(named.train, None, 3, PLAIN, named.label_names).learning(Regression())

@@ -74,6 +74,18 @@ def test_tokenizers_are_functions_or_objects_with_encode_and_may_return_dicts() 
     assert torch.equal(dicts["input_ids"], expected["input_ids"])
 
 
+def test_the_padding_of_a_tokenizer_is_no_text() -> None:
+    def padded(text: str) -> dict[str, list[int]]:
+        ids = letters(text)
+        return {"input_ids": [0, *ids, 0, 0], "attention_mask": [0, *[1] * len(ids), 0, 0]}
+
+    expected = tokenise(["ab", "c"], letters, 3)
+    found = tokenise(["ab", "c"], padded, 3)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    for one, own in zip(next_tokens(["abc"], padded, 2), next_tokens(["abc"], letters, 2), strict=True):
+        assert torch.equal(one, own)
+
+
 WRONG: dict[str, tuple[Any, Any]] = {
     r"texts\[1\] = '': has no token: leave it out": (["a", ""], letters),
     r"texts\[1\] is a float and must be a text": (["a", float("nan")], letters),
@@ -177,14 +189,23 @@ def test_a_file_of_the_library_tokenizers_is_read(tmp_path: Path) -> None:
     own = tokenizers.Tokenizer(model)
     own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     own.save(str(tmp_path / "tokenizer.json"))
-    source = Texts("none", label="label", tokenizer=str(tmp_path / "tokenizer.json"), length=3, test=0).of(FRAME)
-    assert source.train.x[2].tolist() == [1, 0, 1]  # type: ignore[index]
+    own.enable_padding(length=2, pad_id=2)
+    own.enable_truncation(2)
+    own.save(str(tmp_path / "padded.json"))
+    for name in ("tokenizer.json", "padded.json"):
+        source = Texts("none", label="label", tokenizer=str(tmp_path / name), length=4, test=0, mask=True).of(FRAME)
+        assert isinstance(source.train.x, Inputs)
+        assert source.train.x.tensors["input_ids"][2].tolist() == [1, 0, 1, 0]
+        assert source.train.x.tensors["attention_mask"][2].tolist() == [1, 1, 1, 0]
+    assert tokenise(["good good good"], own, 2)["input_ids"].tolist() == [[1, 1]]
+    assert tokenise(["good"], own, 2)["attention_mask"].tolist() == [[1, 0]]
 
 
 REFUSED: dict[str, dict[str, Any]] = {
     "Texts.tokenizer = 'gpt': must be bytes, words, a tokenizer.json, or": {"tokenizer": "gpt"},
     "text = 'body': there is no such column in the table, only text, label, who": {"text": "body"},
     "column 'number', row 0 of the table: must be a text, not 3": {"text": "number"},
+    "column 'blank', row 0 of the table: has no token: leave the row out": {"text": "blank", "label": "label"},
     "Texts.length = 0: must be at least 1": {"length": 0},
     "there is no text of two tokens in it": {"text": "letter"},
 }
@@ -192,7 +213,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_texts_that_are_none_are_refused_in_one_line(line: str) -> None:
-    frame = FRAME if "only text" in line else FRAME.assign(number=3, letter="a")
+    frame = FRAME if "only text" in line else FRAME.assign(number=3, letter="a", blank="")
     with pytest.raises(FedsashError, match=line):
         Texts(**{"path": "none"} | REFUSED[line]).of(frame)
 

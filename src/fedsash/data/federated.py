@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from ..basics.errors import check
 from ..basics.shown import Shown
-from ..tasks import Classification, Loss, OnlyLoss, Task, are_classes, chosen_task, refuse_beyond
+from ..tasks import Classification, Loss, OnlyLoss, Task, are_classes, check_unnamed, chosen_task, refuse_beyond
 from . import arrays
 from .client_test import dealt
-from .encoded import Features
-from .inputs import Inputs
 from .members import Members
 from .partitions import as_partition
 from .partitions.common import assigned
@@ -91,12 +89,7 @@ class FederatedData(Shown):
         self._check_samples("train", self.train)
         if self.test is not None:
             self._check_samples("test", self.test)
-            shape, wanted = _sample_shape(self.test.x), _sample_shape(self.train.x)
-            check(shape == wanted, "FederatedData.test.x", shape, f"a sample must have the training samples' {wanted}")
-            y, like = self.test.y, self.train.y
-            right = "must have the type and the shape of the training samples' labels"
-            same = y.dtype.is_floating_point == like.dtype.is_floating_point and y.shape[1:] == like.shape[1:]
-            check(same, "FederatedData.test.y", f"{y.dtype} {list(y.shape)}", right)
+            object.__setattr__(self, "test", self.test.like(self.train, "FederatedData.test"))
 
     def _name_clients(self) -> None:
         if not self.client_names and self.user_names and self.train.user is not None:
@@ -111,6 +104,7 @@ class FederatedData(Shown):
             highest = f"{int(self.train.y.max()):,}"
             right = f"must be classes, numbered from 0 on; of numbers up to {highest} name the task, such as regression"
             check(are_classes(self.train.y.cpu().numpy()), "FederatedData.train.y", highest, right)
+        check_unnamed(task, self.label_names, "FederatedData.label_names")
         if task.labels == "numbers":
             object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
@@ -313,7 +307,3 @@ def _clients(clients: Any, samples: Samples, partition: Any, seed: int) -> Seque
     ways = (clients is not None) + (samples.user is not None)
     check(ways == 1, "clients", clients, "give one of clients= (each client's indices), users= and partition=")
     return arrays.indices(clients) if samples.user is None else arrays.by_user(samples.user)
-
-
-def _sample_shape(x: Features) -> object:
-    return {name: shape[1:] for name, shape in x.shape.items()} if isinstance(x, Inputs) else tuple(x.shape[1:])

@@ -95,6 +95,27 @@ class Samples(Shown):
         y = self.y.to(dtype) if self.y.is_floating_point() else self.y
         return self if x is self.x and y is self.y else replace(self, x=x, y=y)
 
+    def like(self, train: Samples, place: str) -> Samples:
+        """These samples beside the training samples: whole numbers become floating-point numbers where theirs are.
+
+        Raises `SettingError`, naming the `place`, if they differ in shape, if only one of both has images, or if only
+        one has whole numbers as labels.
+        """
+        shape, wanted = _sample_shape(self.x), _sample_shape(train.x)
+        check(shape == wanted, f"{place}.x", shape, f"a sample must have the training samples' {wanted}")
+        y, theirs = self.y, train.y
+        right = "must have the type and the shape of the training samples' labels"
+        same = y.dtype.is_floating_point == theirs.dtype.is_floating_point and y.shape[1:] == theirs.shape[1:]
+        check(same, f"{place}.y", f"{y.dtype} {list(y.shape)}", right)
+        own, types = _by_name(self.x), {name: x.dtype for name, x in _by_name(train.x).items()}
+        for name, x in own.items():
+            right = f"the training samples are {types[name]}: both must be images, or neither"
+            check((x.dtype == torch.uint8) == (types[name] == torch.uint8), f"{place}.x", x.dtype, right)
+        as_theirs = {name: _as_numbers(x, types[name]) for name, x in own.items()}
+        if all(as_theirs[name] is x for name, x in own.items()):
+            return self
+        return replace(self, x=Inputs(as_theirs) if isinstance(self.x, Inputs) else as_theirs[""])
+
     @cached_property
     def not_finite(self) -> int | None:
         """The first sample with a feature that is not finite, or None. All are read once."""
@@ -105,6 +126,20 @@ class Samples(Shown):
     def _each(self, change: Callable[[Features], Any]) -> Samples:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return Samples(**{name: change(x) for name, x in given.items() if x is not None})
+
+
+def _sample_shape(x: Features) -> object:
+    return {name: shape[1:] for name, shape in x.shape.items()} if isinstance(x, Inputs) else tuple(x.shape[1:])
+
+
+def _by_name(x: Features) -> dict[str, Any]:
+    return x.tensors if isinstance(x, Inputs) else {"": x}
+
+
+def _as_numbers(x: Any, dtype: torch.dtype) -> Any:
+    """Whole numbers as `dtype` if that is a floating-point type; `x` itself otherwise."""
+    whole = x.dtype in (torch.int64, torch.bool) and dtype.is_floating_point
+    return x.to(dtype) if whole else x
 
 
 def _not_finite(x: Tensor) -> int | None:

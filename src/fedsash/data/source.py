@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..basics.arrays import Ints
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
-from ..tasks import Task
+from ..tasks import Task, check_unnamed
 from .federated import FederatedData
 from .partitions import as_partition
 from .partitions.common import Partition, assigned, fields_of
@@ -39,6 +39,7 @@ class Source(Shown):
 
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""
+        check_unnamed(task, self.label_names, "the labels")
         parts = {"training": self.train} | ({} if self.test is None else {"test": self.test})
         labels = {name: task.labelled(samples.y) for name, samples in parts.items()}
         classes = (self.classes or max(map(task.classes, labels.values()))) if task.labels == "integers" else 0

@@ -16,7 +16,7 @@ from .formats.memory import UNPACKED
 from .inputs import Inputs
 from .samples import Samples
 from .source import Source, hold_out, split_off
-from .tokens import IGNORED, next_tokens, tokenise, tokenizer_of
+from .tokens import IGNORED, encoded, filled, next_tokens, padding_of, tokenizer_of
 from .transform import PLAIN
 
 
@@ -83,7 +83,10 @@ class Texts:
             known = [text for text, out in zip(texts, split_off(groups, self.test, seed), strict=True) if not out]
         tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", known, self.vocabulary)
         if self.label:
-            found, of = tokenise(texts, tokenizer, self.length), torch.arange(len(texts))
+            tokens, of = encoded(texts, tokenizer), torch.arange(len(texts))
+            if (empty := next((i for i, row in enumerate(tokens) if not len(row)), None)) is not None:
+                raise DataError(f"column {self.text!r}, {frames.row_of(rows, empty)}: has no token: leave the row out")
+            found = filled(tokens, self.length, padding_of(tokenizer))
             y, classes, label_names = frames.labels(rows, (self.label,))
         else:
             x, y, of = next_tokens(texts, tokenizer, self.length)

@@ -38,11 +38,17 @@ def tokenise(texts: Iterable[str], tokenizer: Tokenizer, length: int, padding: i
     Raises `DataError`, naming the text, for something else than a text and for a text without tokens.
     """
     check_count("length", length)
-    rows = [row[:length] for row in encoded(texts, tokenizer)]
-    ids = np.full((len(rows), length), _padding(tokenizer, padding))
-    mask = np.zeros_like(ids)
+    rows = encoded(texts, tokenizer)
     for i, row in enumerate(rows):
         check(len(row) > 0, f"texts[{i}]", "", "has no token: leave it out")
+    return filled(rows, length, padding_of(tokenizer, padding))
+
+
+def filled(rows: Sequence[Ints], length: int, padding: int) -> dict[str, Tensor]:
+    """The ids of each text, cut to `length` or filled with `padding`, and their mask, as of `tokenise`."""
+    ids = np.full((len(rows), length), padding)
+    mask = np.zeros_like(ids)
+    for i, row in enumerate(row[:length] for row in rows):
         ids[i, : len(row)], mask[i, : len(row)] = row, 1
     return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
@@ -60,7 +66,7 @@ def next_tokens(
     `SettingError` unless `length` is at least 1 and the tokenizer gives token ids.
     """
     check_count("length", length)
-    fill, parts, source = _padding(tokenizer, padding), [np.empty((2, 0, length), dtype=np.int64)], []
+    fill, parts, source = padding_of(tokenizer, padding), [np.empty((2, 0, length), dtype=np.int64)], []
     for i, row in enumerate(encoded(texts, tokenizer)):
         count = -(-max(len(row) - 1, 0) // length)
         pair = np.stack([np.full(count * length, fill), np.full(count * length, IGNORED)])
@@ -73,7 +79,7 @@ def next_tokens(
 
 
 def encoded(texts: Iterable[str], tokenizer: Tokenizer) -> list[Ints]:
-    """The token ids of each text, as the tokenizer has them."""
+    """The token ids of each text, as the tokenizer has them, without its padding."""
     encode: Any = getattr(tokenizer, "encode", tokenizer)
     check(callable(encode), "tokenizer", tokenizer, "must be a function from a text to token ids, or have encode(text)")
     check(not isinstance(texts, str), "texts", texts, "must be a list of texts")
@@ -84,16 +90,18 @@ def _row(text: Any, i: int, encode: Callable[[str], Any]) -> Ints:
     if not isinstance(text, str):
         raise DataError(f"texts[{i}] is a {type(text).__name__} and must be a text")
     found = encode(text)
+    mask = found.get("attention_mask") if isinstance(found, Mapping) else getattr(found, "attention_mask", None)
     found = found["input_ids"] if isinstance(found, Mapping) or hasattr(found, "input_ids") else found
     row = np.asarray(getattr(found, "ids", found))
     row = row.astype(np.int64) if row.size == 0 else row
     whole = row.ndim == 1 and row.dtype.kind in "iu" and (row.size == 0 or row.min() >= 0)
     right = f"must return a list of token ids for a text, and returned {row.dtype} {list(row.shape)} for texts[{i}]"
     check(whole, "tokenizer", encode, right)
-    return row.astype(np.int64)
+    return row[slice(None) if mask is None else np.asarray(mask, dtype=bool)].astype(np.int64)
 
 
-def _padding(tokenizer: Tokenizer, padding: int | None) -> int:
+def padding_of(tokenizer: Tokenizer, padding: int | None = None) -> int:
+    """The id of `padding`: the given one, else the tokenizer's own, else 0."""
     own = getattr(tokenizer, "pad_token_id", None)
     return padding if padding is not None else own if isinstance(own, int) else 0
 
@@ -142,6 +150,8 @@ def tokenizer_of(name: str, place: str, texts: Sequence[str], vocabulary: int) -
         check(file.is_file(), place, name, "there is no such file")
         with damages(file):
             made = tokenizers.Tokenizer.from_file(str(file))
+            made.no_padding()
+            made.no_truncation()
             return made, made.get_vocab_size()
     if ":" not in name:
         raise SettingError("", place, name, 'must be bytes, words, a tokenizer.json, or "package.module:function"')

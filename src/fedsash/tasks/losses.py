@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..basics.errors import check
+from ..basics.errors import check, some
 from .base import Loss, Task, refuse_beyond, refuse_first
 from .classification import Binary, Classification, MultiLabel
 from .regression import Regression
@@ -116,6 +117,12 @@ def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:
         return Binary() if y.dim() == 1 else MultiLabel()
     classes = (loss is None or _among(loss, CLASSES)) and not y.is_floating_point() and y.dim() == 1
     return Classification() if classes else OnlyLoss()
+
+
+def check_unnamed(task: Task, names: Sequence[str], place: str) -> None:
+    """Raise `SettingError` if labels with `names` are to be learned as numbers: they are numbered by name."""
+    right = f"labels with names are classes, and {type(task).__name__} learns numbers: give numbers in a numeric type"
+    check(not names or task.labels != "numbers", place, some(names, 5), right)
 
 
 def are_classes(labels: NDArray[Any]) -> bool:

@@ -87,7 +87,7 @@ def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> Non
 @pytest.fixture
 def work() -> Iterator[ClientWork]:
     with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
-        yield ClientWork(world._training(), small_data())
+        yield ClientWork(world.training(), small_data())
 
 
 def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Path) -> None:

@@ -277,6 +277,8 @@ def test_what_can_not_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "timeline.json").write_text(wrong)
         with pytest.raises(RunError, match="has no list of arrivals"):
             run(driver(FedAsync(), replay=tmp_path), 2, progress=False)
+    with pytest.raises(SettingError, match=r"Waiting.minimum = 2: is for synchronous rounds"):
+        driver(FedAsync(), paced(tmp_path / "nodes"), minimum=2)
     with pytest.raises(SettingError, match=r"RealTime.limit = 1.5: must be an integer"):
         driver(FedAsync(), replay=tmp_path, limit=1.5)
     trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")

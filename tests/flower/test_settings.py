@@ -29,7 +29,7 @@ NAMED = NamedModel("mlp", {"hidden": (8,)}, shape=(4,), outputs=3, seed=3)
 
 
 def training_of(world: Federation) -> Training:
-    return world._training()
+    return world.training()
 
 
 def sent(world: Federation, model: Any = None, module: Any = None, allowed: Any = False) -> Training:

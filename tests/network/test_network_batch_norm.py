@@ -20,7 +20,7 @@ NETWORK = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=
 
 @pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2)])
 def test_the_statistics_of_uploads_reach_the_model(scheduler: Any) -> None:
-    world = with_norm(sampling=Uniform(2))
+    world = with_norm(sampling=Uniform())
     w = after(Asynchronous(world, NETWORK, scheduler), 4).w  # type: ignore[arg-type]
     mean, variance, count = w[-17:-9], w[-9:-1], w[-1]
     assert not torch.equal(mean, torch.zeros_like(mean)) and bool((variance > 0).all()) and count > 0

@@ -32,7 +32,7 @@ from fedsash.network import (
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
-from fedsash.sampling import Uniform
+from fedsash.sampling import FixedClients, Sampling, Uniform
 from support.observing import Crash, failing, go_on, observed, rows, start
 from support.worlds import data, federation
 
@@ -144,8 +144,12 @@ def test_a_round_in_which_averages_have_observed_is_not_made_again(when: str, mo
         made.round(state)
 
 
-@pytest.mark.parametrize("sampling", [Uniform(5, dropout=0.5), Uniform(5, trace=torch.ones(1, 5).numpy())])
-def test_who_is_not_there_is_the_networks_affair(sampling: Uniform) -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [Uniform(5, dropout=0.5), Uniform(5, trace=torch.ones(1, 5).numpy()), Uniform(4), FixedClients(((0, 1),))],
+    ids=str,
+)
+def test_who_trains_is_the_schedulers_affair(sampling: Sampling) -> None:
     with pytest.raises(SettingError, match="an asynchronous scheduler says itself who trains"):
         Asynchronous(federation(data=data(SIZES), sampling=sampling), EVEN, FedAsync())
 

@@ -314,6 +314,6 @@ def test_no_client_draws_the_same_batches_twice() -> None:
 def test_what_has_a_meaning_in_rounds_only_is_refused_elsewhere(settings: dict[str, Any], line: str) -> None:
     if line:
         with pytest.raises(ValueError, match=line):
-            check_asynchronous(federation(**settings))
+            check_asynchronous(federation(**{"sampling": Uniform()} | settings))
     else:
-        check_asynchronous(federation(method=FedProx(mu=0.1), server=ServerSGD()))
+        check_asynchronous(federation(method=FedProx(mu=0.1), server=ServerSGD(), sampling=Uniform()))

@@ -9,6 +9,7 @@ from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, Simu
 from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.vectors import Ledger
+from fedsash.sampling import Uniform
 from support.worlds import SIZES, federation
 
 
@@ -31,7 +32,7 @@ def test_a_saved_state_has_the_models_of_trips_that_go_on_and_not_of_those_that_
     """After a step a buffer is empty, and a client that has just come back has no model: N - 1 at most."""
     network = Network(Link(1e4, 0.01), clients=SimulatedClients(spread=1.0), bytes=1000)
     saved = []
-    with Asynchronous(federation(), network, scheduler) as world:
+    with Asynchronous(federation(sampling=Uniform()), network, scheduler) as world:
         state = world.start()
         for _ in range(20):
             state, _ = world.round(state)

@@ -10,6 +10,7 @@ import torch
 from simpy import Environment
 
 from fedsash.basics.errors import SettingError
+from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.network import (
@@ -28,9 +29,11 @@ from fedsash.network.learning import Start
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
 from fedsash.network.vectors import Vector
-from fedsash.schedules import Exponential, Mild
+from fedsash.sampling import Uniform
+from fedsash.schedules import Constant, Exponential, Mild
 from fedsash.testing import after, quadratic_federation
 from fedsash.testing.worlds import WORKERS
+from support.worlds import federation
 
 UNEVEN = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0, noise="exponential"))
 HALVED = LocalTraining(lr=0.5, batch="full", steps=1, schedule=Exponential(0.9))
@@ -96,3 +99,13 @@ def test_worker_processes_are_told_what_is_counted() -> None:
 def test_synchronous_rounds_are_the_servers_steps() -> None:
     with pytest.raises(SettingError, match=r"^Synchronous.schedule_counts = 'trainings'"):
         Synchronous(schedule_counts="trainings")  # type: ignore[arg-type]
+
+
+def test_fine_tuning_needs_a_rate_of_its_own_where_each_client_counts_its_trainings() -> None:
+    tuned = Evaluation(held_out=0.5, fine_tuning=FineTuning())
+    made = federation(local=replace(HALVED, batch=5), sampling=Uniform(), evaluation=tuned)
+    with pytest.raises(SettingError, match=r"^evaluation.fine_tuning.lr = None: must be given: the scheduler counts"):
+        Asynchronous(made, UNEVEN, FedBuff(2))
+    Asynchronous(made, UNEVEN, FedBuff(2, schedule_counts="steps"))
+    Asynchronous(replace(made, local=replace(HALVED, batch=5, schedule=Constant())), UNEVEN, FedBuff(2))
+    Asynchronous(replace(made, evaluation=replace(tuned, fine_tuning=FineTuning(lr=0.1))), UNEVEN, FedBuff(2))

@@ -15,6 +15,7 @@ from fedsash.lab.runs import Callback, Checkpoint, run
 from fedsash.methods import FedProx
 from fedsash.network import AIMDWindow, Asynchronous, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
+from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
 from support.flower import here, there
 
@@ -32,7 +33,7 @@ STEPS = 9
 def simulated(**more: Any) -> Federation:
     averages = {"w": Window(3), "ema": EMA(0.5)}
     settings = {"method": FedProx(0.1), "averages": averages, "evaluation": Evaluation(every=3, last=1)}
-    return here(**settings | {"broadcast": "w"} | more)
+    return here(**settings | {"sampling": Uniform(), "broadcast": "w"} | more)
 
 
 def driver(

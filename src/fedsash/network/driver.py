@@ -23,6 +23,9 @@ from ..exchange import Ended, RoundReport
 from ..executors import Training
 from ..executors.clients import Clients
 from ..federation import Federation
+from ..methods import WholeMethod
+from ..sampling import Sampling, Uniform
+from ..schedules import Constant
 from ..servers import ServerSGD
 from ..state import State
 from .chronicle import NetworkChronicle
@@ -73,6 +76,10 @@ class Asynchronous:
         check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
         time.fits(federation.clients, scheduler)
         check_asynchronous(federation)
+        tuning, changes = federation.evaluation.fine_tuning, federation.local.schedule != Constant()
+        unclear = tuning is not None and tuning.trains and tuning.lr is None and changes
+        right = "must be given: the scheduler counts each client's own trainings, so there is no next round's rate"
+        check(not unclear or scheduler.schedule_counts == "steps", "evaluation.fine_tuning.lr", None, right)
         self.federation, self.time, self.scheduler = federation, time, scheduler
         self._site: Site | None = None
         self._stopped = False
@@ -269,8 +276,8 @@ class Asynchronous:
 
 def check_asynchronous(federation: Federation) -> None:
     """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
-    method, state = federation.method, federation.start()
-    kept = bool(state.server_state) or federation.remembers
+    method, w = federation.method, federation.layout.flatten(federation.module)
+    kept = bool(WholeMethod(method, federation.sharing).server_state(w)) or federation.remembers
     check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     part = federation.personal.part
     check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
@@ -279,10 +286,8 @@ def check_asynchronous(federation: Federation) -> None:
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)
-    right = "an asynchronous scheduler says itself who trains: leave dropout and trace out"
-    sampling = federation.sampling
-    all_there = not sampling.dropout and isinstance(sampling.trace, str) and not sampling.trace
-    check(all_there, "sampling", sampling, right)
+    right = "an asynchronous scheduler says itself who trains: leave it out"
+    check(_everybody(federation.sampling, len(federation.sizes)), "sampling", federation.sampling, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"
     check(federation.server == ServerSGD(), "server", federation.server, right)
     aggregation = type(federation.aggregation)
@@ -294,3 +299,10 @@ def check_asynchronous(federation: Federation) -> None:
         getattr(broadcast, "order", ""),
         "must be 'after' here",
     )
+
+
+def _everybody(sampling: Sampling, clients: int) -> bool:
+    """Whether a sampling chooses nobody: it is the default one, or asks all of so many clients."""
+    if not isinstance(sampling, Uniform) or sampling.dropout or not isinstance(sampling.trace, str) or sampling.trace:
+        return False
+    return (sampling.count, sampling.fraction) in ((None, None), (None, 1.0), (clients, None))

@@ -69,6 +69,8 @@ class RealTime:
     def fits(self, clients: Clients, scheduler: Scheduler) -> None:
         right = "FedWindow's window says how many clients train at a time: leave it out"
         check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, right)
+        fewest = clients.waiting.minimum if isinstance(clients, FlowerClients) else 1
+        check(fewest == 1, "Waiting.minimum", fewest, "is for synchronous rounds: leave it out")
         right = "the clients must be FlowerClients, or RealTime replays a run"
         check(self.replay is not None or isinstance(clients, FlowerClients), "clients", type(clients).__name__, right)
 

@@ -97,7 +97,15 @@ class _Planned:
         self.family = self.name if self.experiment.alone else self._settings()
         waits, acts, begins = self._broadcast()
         scheduled = self.experiment.local.scheduled
-        self.effects = [(*scheduled(t), waits if t < begins else acts) for t in range(self.experiment.rounds)]
+        rounds = range(self.experiment.rounds)
+        self.effects = [(*scheduled(t), self._tunes(t), waits if t < begins else acts) for t in rounds]
+
+    def _tunes(self, t: int) -> float | None:
+        """The rate of fine-tuning in an evaluation after round `t`, if it is that of the next round."""
+        tuning = self.experiment.evaluation.fine_tuning
+        if tuning is None or not tuning.trains or tuning.lr is not None:
+            return None
+        return self.experiment.local.scheduled(t + 1)[0]
 
     def _settings(self) -> str:
         """The settings that act in all rounds."""

@@ -174,10 +174,19 @@ def test_the_settings_that_differ_from_the_papers_are_named() -> None:
     assert 'data.name "digits" (full scale: "fashion_mnist")' in lines
     assert not any("data.path" in line for line in lines)
     assert differences(found, found.plan("full", only)) == []
-    same = ["engine.kind=sequential", "engine.workers=1", "checkpoint.every=7"]
+    same = ["engine.kind=sequential", "engine.workers=1", "checkpoint.every=7", "device=cpu", "trajectory.every=5"]
     assert differences(found, found.plan("full", only, same)) == []
     assert differences(found, found.plan("full", only, ["engine.precision=bfloat16"])) == [
         'engine.precision "bfloat16" (full scale: "full")'
+    ]
+
+
+def test_a_setting_that_the_paper_leaves_out_is_named_too() -> None:
+    found = load("ima-table-1")
+    here = found.plan("full", ["row=FMNIST #C=2", "method=FedAvg"], ["local.clip=1.0", "partition_seed=3"])
+    assert differences(found, here) == [
+        "local.clip 1.0 (full scale: left out)",
+        "partition_seed 3 (full scale: left out)",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -16,11 +17,13 @@ from fedsash import (
     Checkpoint,
     LocalEngine,
     LocalTraining,
+    resume,
     run,
 )
 from fedsash.basics import saved
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.checkpoints import load_newest
+from fedsash.lab.config import load_run, parse
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
@@ -172,3 +175,16 @@ def test_a_state_that_a_kill_has_spared_is_removed_when_the_run_is_resumed(tmp_p
     assert saved_rounds(tmp_path / "state") == [2, 4, 6]
     go_on(observed(), 6, tmp_path, every=2)
     assert saved_rounds(tmp_path / "state") == [4, 6]
+
+
+def test_a_run_of_an_experiment_file_that_is_resumed_in_python_keeps_its_experiment(tmp_path: Path) -> None:
+    table = {"rounds": 3, "sampling": {"count": 2}, "averages": {"w": {"name": "window", "size": 2}}}
+    experiment = parse(table | {"local": {"lr": 0.1}})
+    with experiment.federation() as world:
+        run(world, 3, out=tmp_path, until=2, config=experiment.table(), progress=False)
+    before = tomllib.loads((tmp_path / "config.toml").read_text())
+    with load_run(tmp_path).federation() as world:
+        resume(world, 5, tmp_path, checkpoint=Checkpoint(every=2), progress=False)
+    after = tomllib.loads((tmp_path / "config.toml").read_text())
+    assert before["local"]["lr"] == 0.1
+    assert after == before | {"rounds": 5, "checkpoint": before["checkpoint"] | {"every": 2}}

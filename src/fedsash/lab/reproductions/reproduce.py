@@ -185,16 +185,27 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     for run in here.runs:
         if before := paper.get(tuple(run.labels.items())):
             old, new = (dict(flat(r.experiment.table())) for r in (before, run))
-            for key in sorted(key for key in old.keys() & new.keys() if _counts(key)):
-                if old[key] != new[key]:
+            for key in sorted(filter(_counts, old.keys() | new.keys())):
+                if old.get(key) != new.get(key) and _has_meaning(key, old, new):
                     olds, news = found.setdefault(key, ({}, {}))
-                    olds[show(old[key])] = news[show(new[key])] = None
+                    olds[_shown(old, key)] = news[_shown(new, key)] = None
     return [f"{key} {_few(news)} (full scale: {_few(olds)})" for key, (olds, news) in found.items()]
 
 
 def _counts(key: str) -> bool:
     """Whether a setting can change a run's numbers by more than rounding."""
-    return key == "engine.precision" or not key.startswith(("data.path", "engine.", "checkpoint.", "track."))
+    without = ("data.path", "device", "engine.", "checkpoint.", "trajectory.", "callbacks.", "track.")
+    return key == "engine.precision" or not key.startswith(without)
+
+
+def _has_meaning(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a setting is one of both: an option of the one method or data set alone is said by its name."""
+    name = f"{key.rpartition('.')[0]}.name"
+    return (key in old and key in new) or old.get(name) == new.get(name)
+
+
+def _shown(table: Mapping[str, Any], key: str) -> str:
+    return show(table[key]) if key in table else "left out"
 
 
 def _few(values: Iterable[str]) -> str:

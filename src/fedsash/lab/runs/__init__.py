@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,16 @@ def resume(
     """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
     The models are bitwise equal to those of a run that was never stopped. Settings that the federation's engine leaves
-    open keep the values with which the run began, and `checkpoint` and `trajectory` those of its last session. `rounds`
-    may differ from before, but the evaluation after the former last round stays in the metrics. `progress`,
-    `callbacks` (those of earlier sessions are forgotten), `config` and `until` are as in `run`.
+    open keep the values with which the run began; `checkpoint`, `trajectory` and `config` are those of its
+    last session. `rounds` may differ from before, but the evaluation after the former last round stays in the metrics.
+    `progress`, `callbacks` (those of earlier sessions are forgotten) and `until` are as in `run`.
 
     Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
     are of another experiment.
     """
     before = RunFolder(out).settings() if checkpoint is None or trajectory is None else (checkpoint, trajectory)
     checkpoint, trajectory = checkpoint or before[0], trajectory or before[1]
+    if config is None and (known := RunFolder(out).config()):
+        config = known | {"checkpoint": asdict(checkpoint), "trajectory": asdict(trajectory)}
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.resume()

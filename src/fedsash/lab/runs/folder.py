@@ -87,16 +87,21 @@ class RunFolder:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
         return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
 
-    def settings(self) -> tuple[Checkpoint, RunningSums]:
-        """The checkpoint and the running sums of the last session; the usual ones if there was none."""
+    def config(self) -> dict[str, Any]:
+        """What is known of the experiment of the last session; empty if there was none."""
         file = self.path / "config.toml"
         try:
-            table = tomllib.loads(files.read(file).decode()) if files.there(file) else {}
+            return tomllib.loads(files.read(file).decode()) if files.there(file) else {}
+        except ValueError as error:
+            raise RunError(f"{file} is damaged: {one_line(error)}") from error
+
+    def settings(self) -> tuple[Checkpoint, RunningSums]:
+        """The checkpoint and the running sums of the last session; the usual ones if there was none."""
+        file, table = self.path / "config.toml", self.config()
+        try:
             given = table.get("checkpoint", {})
             checkpoint = Checkpoint(**given | {"keep": tuple(given.get("keep", ()))})
             return checkpoint, RunningSums(**table.get("trajectory", {}))
-        except RunError:
-            raise
         except (TypeError, ValueError) as error:
             raise RunError(f"{file} is damaged: {one_line(error)}") from error
 

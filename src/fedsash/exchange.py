@@ -278,9 +278,14 @@ class RoundReport:
         if self.refused:
             yield f"left out the uploads of clients {some(self.refused, 10)}"
         if self.missing:
-            yield f"no answer from {some([f'client {client} ({why})' for client, why in self.missing.items()], 10)}"
+            yield no_answer(self.missing)
         if self.skipped:
             yield f"skipped, {self.skipped}"
+
+
+def no_answer(missing: Mapping[int, str]) -> str:
+    """A sentence about the clients that have not answered, and why."""
+    return f"no answer from {some([f'client {client} ({why})' for client, why in missing.items()], 10)}"
 
 
 def largest_norms(upload: Upload, client_state: Vectors, count: int) -> Tensor:

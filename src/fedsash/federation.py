@@ -118,7 +118,7 @@ class Federation(Reached, Shown):
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_method", WholeMethod(self.method, self.sharing))
         derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
-        tested = None if self.sharing.own_size and self.evaluation.tests_clients(self.clients.held) else problem.test
+        tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]

@@ -124,3 +124,8 @@ def test_labels_with_names_are_not_learned_as_numbers(how: str) -> None:
             Federation(nn.Linear(2, 1), named, loss=nn.MSELoss(), device="cpu")
         else:
             Source(named.train, None, 3, PLAIN, named.label_names).learning(Regression())
+
+
+def test_the_labels_of_a_binary_task_are_one_number_each() -> None:
+    with pytest.raises(SettingError, match=r"^FederatedData.train.y = .6, 1.: must be .samples., a 0 or 1 for each"):
+        data(YES[:, None], task=Binary())

@@ -76,7 +76,9 @@ def test_arrays_and_a_column_of_users_are_one_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("users", [["Bern", "Basel", "Bern"], [7, 3, 7], [True, False, True], [2.5, 0.5, 2.5]])
+@pytest.mark.parametrize(
+    "users", [["Bern", "Basel", "Bern"], [7, 3, 7], [*map(np.int64, (10, 9, 10))], [True, False, True], [2.5, 0.5, 2.5]]
+)
 def test_clients_have_the_names_of_their_users(users: list[Any]) -> None:
     names = tuple(str(name) for name in sorted(set(users)))
     x, y = np.zeros((3, 1)), np.array([0, 1, 0])

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsash.basics.errors import SettingError
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Metrics
+from fedsash.federation import Federation
 from fedsash.tasks import F1, MeanIoU
+from fedsash.testing import FakeClients
 from support.scoring import asking, cross_entropy, evaluator
 from support.worlds import data, federation, mlp
 
@@ -201,3 +204,21 @@ def test_a_mean_over_classes_has_no_number_of_one_class(decides: str, by_class: 
     world = federation(metrics={"f1": F1(), "iou": MeanIoU()}, evaluation=Evaluation(metric=decides))
     (found,) = (m for m in world.evaluate(world.start()) if (m.split, m.model) == ("test", "model"))
     assert ("classes" in found.more) == by_class
+
+
+def test_clients_that_do_not_score_a_model_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    clients = FakeClients(lambda request: "asleep")
+    with Federation(nn.Linear(2, 2), clients, evaluation=Evaluation(clients=True), device="cpu") as world:
+        for _ in range(2):
+            assert world.evaluate(world.start()) == []
+    said = "evaluation after round 0: no answer from client 0 (asleep), client 1 (asleep), client 2 (asleep)"
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"data": replace(data(), test=None, client_test=())},
+    {"personal": "classifier", "evaluation": Evaluation(best_on="test", held_out=0.3)},
+], ids=["no test set", "a personal part"])  # fmt: skip
+def test_the_best_model_is_not_chosen_on_a_test_set_that_the_server_does_not_score(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=r"evaluation.best_on = 'test': needs a test set on which the server scores"):
+        federation(**{"evaluation": Evaluation(best_on="test")} | wrong)

@@ -184,6 +184,19 @@ def test_labels_with_names_have_the_servers_numbers_whatever_the_nodes_are(tmp_p
     assert len(scored[0]) >= 3 and scored[0] == pytest.approx(scored[1], rel=1e-13)
 
 
+def test_a_node_with_several_clients_and_labels_in_another_order_scores_their_test_samples(tmp_path: Path) -> None:
+    names = tuple("abc"[: data().classes])
+    simulated = here(data=replace(data().deal_test(3), label_names=names), evaluation=EVALUATIONS["test"])
+    nodes, own = grid(tmp_path), renamed(data(), *names)
+    shares = {8: [4, 0], 9: [1, 2, 3], 10: [5]}
+    apps = {node: client_app(own.shard(share), model=mlp(), folder=tmp_path) for node, share in shares.items()}
+    nodes.app = lambda message, context: apps[context.node_id](message, context)
+    nodes.configs = {node: {} for node in shares}
+    with there(nodes, simulated) as world:
+        found = {m.split: m.each for m in world.evaluate(world.start())}
+    assert np.isfinite(found["clients"]).all() and found["client_test"].shape == (len(SIZES),)
+
+
 def test_a_node_with_a_label_that_the_server_does_not_know_is_missing_by_name(tmp_path: Path) -> None:
     names = tuple("abc"[: data().classes])
     simulated = here(data=replace(data(), label_names=names))

@@ -88,7 +88,7 @@ def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
     if column.dtype.kind in "iu":
         found, numbers = np.unique(column, return_inverse=True)
         return torch.from_numpy(numbers), tuple(map(str, found.tolist()))
-    values = column.tolist()
+    values = [one.item() if isinstance(one, np.generic) else one for one in column.tolist()]
     missing = next((i for i, one in enumerate(values) if not isinstance(one, str) and str(one) in NOTHING), None)
     check(missing is None, f"users[{missing}]", None, right)
     if len({type(one) for one in values}) > 1 or not isinstance(values[0], int | float | str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
 from ..data.samples import Samples
-from ..exchange import Answers, Job, PartialSum, Reply, Request
+from ..exchange import Answers, Job, Missing, PartialSum, Reply, Request, no_answer
 from .metrics import Metrics
 from .over_clients import over_clients
 from .scorer import Outcomes, Scorer, Scores, values_of
 from .settings import Split, SplitsOf, tuned
+
+log = logging.getLogger("fedsash")
 
 Ask = Callable[[Request], Answers]
 """Sends a request to clients and returns their answers."""
@@ -26,6 +29,7 @@ class Evaluator:
 
     def __init__(self, scorer: Scorer, clients: int, asked: SplitsOf) -> None:
         self._scorer, self._problem, self._clients, self._asked = scorer, scorer.problem, clients, asked
+        self._told: set[int] = set()
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
@@ -75,10 +79,11 @@ class Evaluator:
     def _ask(self, job: Job, w: Tensor, round: int, ask: Ask) -> tuple[Ints, Scores]:
         """The places of the clients that answer, and their scores of a model, `[C, k]` each.
 
-        Raises `RuntimeError` if a client answers twice, or with a `PartialSum`.
+        The log says who does not answer and why, for each client once. Raises `RuntimeError` if a client
+        answers twice, or with a `PartialSum`.
         """
         ids = np.arange(self._clients)
-        heard, places, said = np.zeros(len(ids), dtype=np.bool_), [ids[:0]], []
+        heard, places, said, missing = np.zeros(len(ids), dtype=np.bool_), [ids[:0]], [], dict[int, str]()
         request = Request(
             job=job, round=round, ids=ids, sent=w, server_state={}, client_state={}, last=np.zeros_like(ids)
         )
@@ -89,9 +94,14 @@ class Evaluator:
                         "an executor must answer for each client once when it evaluates, and with no PartialSum"
                     )
                 heard[answer.places] = True
+                if isinstance(answer, Missing):
+                    missing |= dict.fromkeys(answer.places.tolist(), answer.why)
                 if isinstance(answer, Reply):
                     places.append(answer.places)
                     said.append(answer.upload)
+        if missing.keys() - self._told:
+            log.warning("evaluation after round %d: %s", round, no_answer(missing))
+        self._told |= missing.keys()
         scores = {name: np.concatenate([upload[name].numpy() for upload in said]) for name in (said[0] if said else ())}
         return np.concatenate(places), scores
 

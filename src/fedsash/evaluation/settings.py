@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..basics.errors import LONGEST, check, check_count, check_strength
 from ..basics.typed import typed
+from ..data.samples import Samples
 from ..exchange import Job
 from ..tasks import Task
 from .goal import Goal
@@ -103,6 +104,17 @@ class Evaluation:
     def tests_clients(self, held: bool) -> bool:
         """Whether clients score models on samples that none of them trains on; `held`: whether some are held out."""
         return held or self.client_test
+
+    def tested(self, test: Samples | None, held: bool, personal: bool) -> Samples | None:
+        """The samples on which the server scores models: the `test` set, unless clients score their `personal` parts.
+
+        `held` says whether there are held-out samples. Raises `SettingError` if the best model is to be chosen on a
+        test set that the server does not score.
+        """
+        found = None if personal and self.tests_clients(held) else test
+        right = "needs a test set on which the server scores models: leave it out"
+        check(self.best_on == "held_out" or found is not None, "evaluation.best_on", self.best_on, right)
+        return found
 
     def asked(self, held: bool) -> SplitsOf:
         """The splits that clients score in each job; `held` says whether there are held-out samples.

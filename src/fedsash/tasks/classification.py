@@ -98,6 +98,7 @@ class Binary(Task):
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)
+        check(y.dim() == 1, place, list(y.shape), "must be [samples], a 0 or 1 for each")
         refuse_negative(y, place)
         refuse_beyond(y, 2, place)
 

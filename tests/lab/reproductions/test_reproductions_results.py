@@ -106,7 +106,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     results = pretend(tmp_path, given, {"seed=0,A": [0.0, 0.9], "seed=0,B": [0.0] * 3 + [0.9], "seed=0,C": [0.0] * 6})
     for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
         rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load()]
-        Records(results.folder(run)).create(rows)
+        Records(results.folder(run)).create([*rows, {"round": 6, "model": "model", "split": "guard", "refused": [1]}])
     assert [row[-1] for row in given.tables[0].filled(results)["rows"]] == ["10 (1.00)", "4 (2.50)", "6+ (-)"]
     assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 0.9}
 

@@ -176,7 +176,8 @@ class Node:
             module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         problem = training.problem
-        data = set_aside(suited(module, alike(self.data, problem))[0], found.evaluation, training.seed)
+        data = set_aside(self.data, found.evaluation, training.seed)  # by its own labels, as for the roll call
+        data = suited(module, alike(data, problem))[0]
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)
         trainer = self.engine.trainer(ClientWork(training, data))

@@ -103,7 +103,9 @@ class Results:
         values = [value for value in found if value is not None]
         counted = TO_TARGET.get(pick.statistic)
         if counted and len(values) < len(found):
-            return Measurement(runs=len(done), beyond=max(self._rows(run)[-1][counted] for run in done), why=why)
+            return Measurement(
+                runs=len(done), beyond=max(row.get(counted, 0) for run in done for row in self._rows(run)), why=why
+            )
         if len(values) < len(found):
             return Measurement(runs=len(done), why="its metric is not a number")
         std = stdev(values) if len(values) > 1 else None

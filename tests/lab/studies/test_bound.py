@@ -10,8 +10,10 @@ import torch
 
 from fedsash.data.federated import FederatedData
 from fedsash.lab.records import Records
-from fedsash.lab.studies.bound import Constants, batch_noise, bound
+from fedsash.lab.studies.bound import Constants, batch_noise, bound, training_loss
 from fedsash.local import LocalTraining
+from fedsash.network.learning import gradient_norm
+from fedsash.sampling import Uniform
 from fedsash.testing import quadratic_federation
 from support.studies import ENGINE, analysis, fedsash, refused
 
@@ -53,6 +55,16 @@ def test_the_noise_is_the_variance_of_the_batches_means(batch: int | str, noise:
     world = quadratic_federation([1.0], [0.0], data=data, local=LocalTraining(batch=batch, steps=1))  # type: ignore[arg-type]
     found = {round(batch_noise(world, torch.zeros(1, dtype=torch.float64), 0, 10, seed), 9) for seed in range(40)}
     assert found == ({0.0, 1.0, 4.0} if noise is None else {noise})
+
+
+def test_a_sample_that_two_clients_hold_counts_twice_in_the_training_loss() -> None:
+    """f(w) is (x - w)^2/2 for x = 0 and 6, and the second sample has two clients: at w = 0 its gradient is -4."""
+    data = FederatedData.from_arrays(np.array([[0.0], [6.0]]), [0, 0], [[0, 1], [1]], classes=1)
+    world = quadratic_federation([1.0], [0.0], data=data, sampling=Uniform(2))
+    w = torch.zeros(1, dtype=torch.float64)
+    loss = training_loss(world)
+    assert (float(loss.loss(w)), float(loss.gradient(w))) == (12.0, -4.0)
+    assert float(loss.gradient(w).norm()) == gradient_norm(world.module, world.training_data, world.goal.loss, 500)(w)
 
 
 def test_the_study_of_two_runs_has_their_norms_and_a_bound_above_its_noise(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class Look:
         """The rounds whose states it needs in a run of `last` rounds."""
         study = self.at(last)
         found = (re.search(r"(?:@|round:)(\d+)$", model) for model in getattr(study, "models", ()))
-        return {int(there[1]) for there in found if there} | set(getattr(study, "rounds", ()) or ())
+        named = {*(getattr(study, "rounds", ()) or ()), getattr(study, "round", None)} - {None}
+        return {int(there[1]) for there in found if there} | named
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...basics.arrays import Floats
 from ...basics.errors import RunError, check, check_count
 from ...basics.randomness import Purpose, generator
+from ...evaluation import Curvature
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg
@@ -22,7 +23,7 @@ from ..config import NetworkExperiment
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..records import Records
 from .flatness import curvature_of, hessian_eigenvalues
-from .opened import OpenRun
+from .opened import OpenRun, spaced
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
 TERMS = ("start", "local", "window")
@@ -65,6 +66,17 @@ def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, se
     drawn = torch.split(index[order], local.batch)[: min(batches, len(index) // local.batch)]
     mean = _gradient(federation, w, index)
     return fmean(float((_gradient(federation, w, batch) - mean).square().sum()) for batch in drawn)
+
+
+def training_loss(federation: Federation, count: int | None = None) -> Curvature:
+    """F and its derivatives: the mean loss over all clients' training samples, or over `count` evenly spaced ones.
+
+    A sample that several clients hold counts for each of them, as in the recorded gradient norms.
+    """
+    data = federation.training_data
+    held = torch.from_numpy(np.concatenate(data.clients))
+    held = held if count is None else held[spaced(len(held), count)]
+    return curvature_of(federation, data.train[held.to(data.train.y.device)])
 
 
 def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
@@ -136,8 +148,8 @@ class BoundStudy(Study):
         for done, run in enumerate(runs, 1):
             federation = run.federation
             start = federation.start().w
-            first.append(curvature_of(federation, run.samples("train", None)).loss(start))
-            seen = curvature_of(federation, run.samples("train", self.samples))
+            first.append(training_loss(federation).loss(start))
+            seen = training_loss(federation, self.samples)
             for w in (start, *(run.state(round).w for round in run.rounds)):
                 smoothness.append(float(hessian_eigenvalues(seen, w, tolerance=1e-2).values[0]))
                 noise += [batch_noise(federation, w, i, self.batches) for i in range(len(federation.sizes))]
@@ -200,7 +212,7 @@ def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
 def _squared_norms(run: OpenRun) -> Floats:
     """||grad F(w^t)||^2 for t = 0, ..., T - 1, `[T]`. Raises `RunError` if one was not recorded."""
     federation = run.federation
-    found = [float(curvature_of(federation, run.samples("train", None)).gradient(federation.start().w).norm())]
+    found = [float(training_loss(federation).gradient(federation.start().w).norm())]
     recorded = {row["round"]: row["gradient_norm"] for row in Records(run.folder).load() if "gradient_norm" in row}
     if not recorded:
         raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")

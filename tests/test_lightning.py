@@ -205,6 +205,20 @@ def test_a_checkpoint_without_averages_is_said(tmp_path: Path) -> None:
         trainer.test(Net(), DataLoader(samples()), ckpt_path=tmp_path / "epoch=0.ckpt", verbose=False)
 
 
+def test_averages_begin_anew_in_a_second_training_from_a_checkpoint_without_them(tmp_path: Path) -> None:
+    net, trainer = fitted(tmp_path, epochs=1)
+    averages = Averages(Window(100))
+    trainer.callbacks.append(averages)
+    trainer.fit_loop.max_epochs = 3
+    loader = DataLoader(samples(), batch_size=4)
+    trainer.fit(net, loader)
+    steps = averages.tracker.count()
+    trainer.fit_loop.max_epochs = 2
+    with pytest.warns(UserWarning, match="has no averages: they begin with the training that follows"):
+        trainer.fit(net, loader, ckpt_path=tmp_path / "epoch=0.ckpt")
+    assert (steps, averages.tracker.count()) == (12, 6)
+
+
 def test_a_model_whose_validation_fails_is_itself_again(tmp_path: Path) -> None:
     class Failing(lightning.Callback):  # type: ignore[misc, name-defined]
         def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:

@@ -73,6 +73,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         begins = self.tracker is None and checkpoint["global_step"] == 0  # as a search for a learning rate saves it
         if "averages" not in checkpoint and not begins:
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
+            if trainer.state.fn == "fit":
+                self.tracker = None
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs."""

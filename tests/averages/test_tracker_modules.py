@@ -303,3 +303,12 @@ def test_parameters_that_lie_in_another_order_in_memory_keep_it() -> None:
     assert equal(one.state_dict(), other.state_dict())
     with other.applied():
         assert turned[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_part_of_nothing_but_numbers_of_batches_is_averaged() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    tracker = Tracker(Window(2, part=("1.num_batches_tracked",), buffers="average"), model)
+    for batches in (2, 4):
+        model[1].num_batches_tracked.fill_(batches)
+        tracker.update()
+    assert tracker.averaged_state_dict()["1.num_batches_tracked"] == 3

@@ -157,7 +157,7 @@ def grouped(
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
     if whole := {n: t for n, t in tensors.items() if not t.is_floating_point()}:
-        widest = max(kinds, key=lambda kind: kind.itemsize)
+        widest = max(kinds, key=lambda kind: kind.itemsize, default=torch.float32)
         kind = widest if widest.itemsize >= 4 else torch.float32
         of[kind] = of.get(kind, {}) | whole
     return [Group(some, kind, averages, members, every, folder) for kind, some in of.items()]

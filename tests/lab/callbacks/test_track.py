@@ -75,6 +75,13 @@ def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(tmp_path: Path)
     assert alike(board(tmp_path), expected(result.history))
 
 
+def test_tensorboard_that_is_added_later_gets_the_rows_before_it_too(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    start(world(), 5, tmp_path, until=3)
+    result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
+    assert alike(board(tmp_path), expected(result.history))
+
+
 def test_a_fork_begins_with_the_rows_that_it_takes_over(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     start(world(), 5, tmp_path / "a", until=3)

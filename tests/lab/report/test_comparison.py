@@ -124,10 +124,11 @@ def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
 
 
 def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine() -> None:
-    same = {"local": {"lr": 0.1}}
+    same = {"local": {"lr": 0.1}, "averages": {"w": {"name": "window", "size": 2, "storage": "memory"}}}
+    saved = {"checkpoint": {"every": 5}, "averages": {"w": {"name": "window", "size": 2, "storage": "disk"}}}
     runs = [
         CollectedRun("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
-        CollectedRun("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
+        CollectedRun("b", {**same, "seed": 1, "engine": {"workers": 2}} | saved, {}, {"model": 0.75}),
         CollectedRun("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
     ]
     rows = compare(runs, "run=a")
@@ -142,9 +143,10 @@ def test_runs_of_another_precision_and_forks_are_no_seeds_of_one_experiment() ->
         CollectedRun("b", {"seed": 1, "engine": {"precision": "full"}}, {}, {"model": 0.75}),
         CollectedRun("low", low, {}, {"model": 0.5}),
         CollectedRun("fork", {"seed": 0}, {}, {"model": 1.0}, forked=2),
+        CollectedRun("other", {"seed": 1}, {}, {"model": 0.0}, forked=2),  # its source may have had other settings
     ]
     rows = compare(runs)
-    assert {row.labels["run"]: row.mean for row in rows} == {"a": 0.5, "low": 0.5, "fork": 1.0}
+    assert {row.labels["run"]: row.mean for row in rows} == {"a": 0.5, "low": 0.5, "fork": 1.0, "other": 0.0}
 
 
 def test_what_can_t_be_compared_is_refused() -> None:

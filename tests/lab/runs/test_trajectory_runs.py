@@ -155,10 +155,13 @@ def test_a_run_that_is_resumed_with_running_sums_begins_them_there(tmp_path: Pat
     assert {round: count(tmp_path / FOLDER, round) for round in kept(tmp_path / FOLDER)} == {6: 2, 9: 5}
 
 
-def test_sums_of_models_that_the_state_has_not_seen_are_dropped(tmp_path: Path) -> None:
-    """They were switched off in between."""
+def test_sums_that_were_switched_off_in_between_are_kept_and_not_gone_on_with(tmp_path: Path) -> None:
     start(observed(), 12, tmp_path, until=4, trajectory=EVERY)
     go_on(observed(), 12, tmp_path, until=5, trajectory=RunningSums())
+    with pytest.raises(RunError, match="has sums of the rounds 3, and the run has gone on without them: leave"):
+        go_on(observed(), 12, tmp_path, trajectory=EVERY)
+    assert kept(tmp_path / FOLDER) == [3] and saved_rounds(tmp_path / "state") == [4, 5]
+    (tmp_path / FOLDER).rename(tmp_path / "before")
     go_on(observed(), 12, tmp_path, trajectory=EVERY)
     assert {round: count(tmp_path / FOLDER, round) for round in kept(tmp_path / FOLDER)} == {6: 1, 9: 4, 12: 7}
 

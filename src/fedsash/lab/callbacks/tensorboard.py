@@ -31,8 +31,9 @@ class TensorBoard(Callback):
 
     def begin(self, run: LiveRun) -> None:
         check(run.folder is not None, "out", None, "must be a folder: TensorBoard's files lie in it")
+        assert run.folder is not None
         self._writers = {}
-        self._rows = Rows.of(run)
+        self._rows = Rows.of(run) if (run.folder / "tensorboard").exists() else Rows()
         self._write(run)
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:

@@ -25,6 +25,8 @@ GAIN = f"gain ({CONFIDENCE:.0%} interval)"
 """The head of the gains in a table."""
 EACH = "each"
 """Instead of a number over clients: the last result of each of them."""
+_CHANGE_NO_NUMBER = ("seed", "engine", "options", "device", "checkpoint", "trajectory", "track")
+"""Settings in which runs of one experiment may differ; but the engine's precision counts, and options beside a seed."""
 Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
 """The label of a client, if it is of one; the criterion without a target, and the split; the value of each model."""
 
@@ -167,9 +169,9 @@ def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
     found = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
-        known = run.name  # nobody knows the settings of a run that was made in Python: it is like no other one
-        if run.config.get("built_by", run.config):
-            known = json.dumps([_without_seed(run.config), run.forked], sort_keys=True)
+        known = run.name  # nobody knows the settings of a run that was made in Python, or of a fork's source
+        if run.config.get("built_by", run.config) and run.forked is None:
+            known = json.dumps(_without_seed(run.config), sort_keys=True)
         found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
 
@@ -184,7 +186,9 @@ def _seed(run: CollectedRun) -> int:
 
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in which runs must not differ to be those of one experiment."""
-    kept = {key: value for key, value in config.items() if key not in ("seed", "engine", "options")}
+    kept = {key: value for key, value in config.items() if key not in _CHANGE_NO_NUMBER}
+    averages = config.get("averages", {}).items()
+    kept |= {"averages": {name: {k: v for k, v in own.items() if k != "storage"} for name, own in averages}}
     kept |= {"precision": config.get("engine", {}).get("precision", "full")}
     return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
 

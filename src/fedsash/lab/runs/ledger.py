@@ -74,6 +74,7 @@ class Ledger:
         if other_rules := {best.by for best in state.best.values()} - {self._rule}:
             kept = f"{self.folder.path} has kept its best models by {', '.join(sorted(other_rules))}"
             raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
+        self.sums.fits(state)
         self.folder.records.cut(state.round, state.records if state.round else None)
         cut(self.folder.states, state.round)
         prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before

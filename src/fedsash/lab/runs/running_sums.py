@@ -15,7 +15,7 @@ import torch
 
 from ...averages import Pieces
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import RunError, check, check_count
+from ...basics.errors import RunError, check, check_count, some
 from ...basics.typed import typed
 from ...state import State
 from ..files import clear, replace_file
@@ -75,15 +75,22 @@ class Bookkeeper:
         if state.round % self.every == 0:
             write(self.folder, state.round, RunningSum.of(seen))
 
-    def cut(self, state: State | None = None) -> None:
-        """Remove the sums after the state's round, and incomplete files. Without a state, remove all sums.
+    def fits(self, state: State) -> None:
+        """Raise `RunError` if the state's own sum is empty and so can't go on from those in the folder."""
+        if self.folder is None or not self._forgot(state):
+            return
+        if there := [round for round in kept(self.folder) if round <= state.round]:
+            raise RunError(
+                f"{self.folder} has sums of the rounds {some(there)}, and the run has gone on without them: leave "
+                "trajectory.every at 0, or move that folder away"
+            )
 
-        All sums are also removed if the state's own sum is empty: it can't continue sums of models that it has not.
-        """
+    def cut(self, state: State | None = None) -> None:
+        """Remove the sums after the state's round, and incomplete files. Without a state, remove all sums."""
         if self.folder is None:
             return
         clear(self.folder)
-        last = -1 if state is None or self._forgot(state) else state.round
+        last = -1 if state is None else state.round
         for round in kept(self.folder):
             if round > last:
                 place(self.folder, round).unlink()

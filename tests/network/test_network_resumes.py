@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash import Broadcast, Evaluation, Federation, Fork
+from fedsash import Broadcast, Evaluation, Federation
 from fedsash.aggregation import WeightedMean
-from fedsash.basics.errors import RunError
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.runs import Driver
 from fedsash.local import LocalTraining, Trainer
@@ -306,31 +305,3 @@ def test_another_network_is_refused_when_a_run_goes_on(name: str, tmp_path: Path
     start(driver(name), 6, tmp_path, until=3)
     with pytest.raises(ValueError, match=r"holds a run of another experiment: network is .* there"):
         go_on(driver(name, replace(ROUGH, timeout=4.0)), 6, tmp_path)
-
-
-OTHER_EVENTS: dict[str, dict[str, Any]] = {
-    "network is": {"on": CALM},
-    "seed is 3 there and 6 here": {"seed": 6},
-    "samples in a training is": {"local": replace(LOCAL, epochs=3)},
-}
-
-
-@pytest.mark.parametrize("how", OTHER_EVENTS)
-@pytest.mark.parametrize("name", ["deadline", "own"])
-def test_a_fork_keeps_what_its_past_on_a_network_depends_on(name: str, how: str, tmp_path: Path) -> None:
-    start(driver(name), 6, tmp_path / "source", until=3)
-    fork = {"fork": Fork(tmp_path / "source", 3)}
-    with pytest.raises(RunError, match=f"a fork must keep what its state depends on: .*{how}"):
-        start(driver(name, **OTHER_EVENTS[how]), 6, tmp_path / "other", **fork)
-    assert not list((tmp_path / "other").glob("state/*"))
-    start(driver(name), 6, tmp_path / "whole")
-    start(driver(name), 6, tmp_path / "same", **fork)
-    assert final(tmp_path / "same") == final(tmp_path / "whole")
-
-
-def test_a_fork_on_a_network_can_have_another_rate_from_its_round_on(tmp_path: Path) -> None:
-    start(driver("deadline"), 6, tmp_path / "source", until=3)
-    slow = driver("deadline", local=replace(LOCAL, lr=0.001))
-    start(slow, 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
-    times = [row["time"] for row in rows(tmp_path / "fork") if row["split"] == "network"]
-    assert times == sorted(times)

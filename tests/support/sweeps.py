@@ -11,6 +11,8 @@ from typing import Any
 
 import tomli_w
 
+from fedsash.lab.sweeps import parse, plan
+
 BASE: dict[str, Any] = {
     "rounds": 6,
     "partition": {"name": "dirichlet", "clients": 10, "alpha": 0.1},
@@ -21,6 +23,24 @@ BASE: dict[str, Any] = {
     "evaluation": {"every": 2, "last": 2},
     "engine": {"kind": "sequential", "workers": 1, "compile": False, "memory_format": "contiguous"},
 }
+
+
+IMA = {
+    "off": {},
+    "t2": {
+        "broadcast": {"average": "ima", "start": 3},
+        "local": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}},
+    },
+    "t3": {"broadcast": {"average": "ima", "start": 4}},
+}
+
+
+def sweep(axes: dict[str, Any], only: tuple[str, ...] = (), **more: Any) -> Any:
+    return parse({"base": BASE, "axes": axes} | more, Path(), only)
+
+
+def to_train(axes: dict[str, Any], **more: Any) -> int:
+    return plan(sweep(axes, **more).runs).to_train
 
 
 def contents(folder: Path) -> dict[str, bytes]:

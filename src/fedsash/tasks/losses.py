@@ -120,9 +120,10 @@ def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:
 
 
 def check_unnamed(task: Task, names: Sequence[str], place: str) -> None:
-    """Raise `SettingError` if labels with `names` are to be learned as numbers: they are numbered by name."""
+    """Raise `SettingError` if labels are to be learned as numbers, and have other `names` than their numbers."""
+    numbered = tuple(names) == tuple(map(str, range(len(names))))
     right = f"labels with names are classes, and {type(task).__name__} learns numbers: give numbers in a numeric type"
-    check(not names or task.labels != "numbers", place, some(names, 5), right)
+    check(numbered or task.labels != "numbers", place, some(names, 5), right)
 
 
 def are_classes(labels: NDArray[Any]) -> bool:

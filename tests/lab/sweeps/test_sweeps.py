@@ -18,26 +18,8 @@ from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
 from fedsash.lab.records import Records
-from fedsash.lab.sweeps import execute, parse, plan
-from support.sweeps import BASE, contents, started, trains_into, wait_for, write
-
-IMA = {
-    "off": {},
-    "t2": {
-        "broadcast": {"average": "ima", "start": 3},
-        "local": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}},
-    },
-    "t3": {"broadcast": {"average": "ima", "start": 4}},
-}
-
-
-def sweep(axes: dict[str, Any], only: tuple[str, ...] = (), **more: Any) -> Any:
-    return parse({"base": BASE, "axes": axes} | more, Path(), only)
-
-
-def to_train(axes: dict[str, Any], **more: Any) -> int:
-    return plan(sweep(axes, **more).runs).to_train
-
+from fedsash.lab.sweeps import execute, parse
+from support.sweeps import BASE, IMA, contents, started, sweep, trains_into, wait_for, write
 
 # What a file means.
 
@@ -139,57 +121,6 @@ def test_an_axis_that_names_what_the_base_leaves_unnamed_keeps_its_settings(
     assert getattr(partition, "alpha", None) == right and partition.clients == 50
 
 
-# Which rounds are shared.
-
-
-def test_observing_averages_costs_no_round() -> None:
-    assert to_train({"averages.ima.size": [1, 2, 3, 4]}) == 6
-    assert to_train({"averages": [{}, {"a": {"name": "swa", "start": 2}}, {"a": {"name": "ema", "decay": 0.9}}]}) == 6
-
-
-def test_a_broadcast_shares_the_rounds_before_clients_receive_the_average() -> None:
-    """The first average is received in round start + 1 (0-based), where IMA's steps are smaller for the first time."""
-    assert to_train({"ima": {"off": {}, "t3": IMA["t3"]}}) == 4 + 2 * 2
-    assert to_train({"ima": {"off": {}, "t2": IMA["t2"]}}) == 3 + 2 * 3
-    assert to_train({"ima": IMA}) == 3 + 3 + (1 + 2 * 2)
-
-
-def test_a_broadcast_before_the_server_optimiser_shares_with_its_like_only() -> None:
-    broadcasts = {
-        f"{order}{t}": {"broadcast": {"average": "ima", "start": t, "order": order}}
-        for order in ("before", "code")
-        for t in (3, 5)
-    }
-    assert to_train({"ima": {"before3": broadcasts["before3"], "before5": broadcasts["before5"]}}) == 2 + 2 * 4
-    assert to_train({"ima": broadcasts}) == 2 * (2 + 2 * 4)
-    assert to_train({"ima": {"off": {}, "before5": broadcasts["before5"]}}) == 12
-
-
-def test_an_adaptive_broadcast_shares_nothing_with_a_given_one() -> None:
-    auto = {"broadcast": {"average": "ima", "start": "auto"}, "evaluation": {"held_out": 0.2}}
-    given_one = {"broadcast": {"average": "ima", "start": 6}, "evaluation": {"held_out": 0.2}}
-    assert to_train({"ima": {"auto": auto, "t5": given_one}}) == 12
-
-
-@pytest.mark.parametrize(
-    "axis", ["seed", "local.batch", "sampling.count", "evaluation.every", "rounds", "partition.alpha"]
-)
-def test_what_changes_the_training_from_the_start_is_not_shared(axis: str) -> None:
-    assert to_train({axis: [1, 2]}) == (3 if axis == "rounds" else 12)
-
-
-def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> None:
-    steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
-    assert to_train({"local.schedule": steps}) == 3 + 2 * 3
-
-
-@pytest.mark.parametrize(("lr", "rounds"), [(None, 2 + 2 * 4), (0.1, 3 + 2 * 3)])
-def test_fine_tuning_at_the_next_rounds_rate_is_not_shared_where_that_differs(lr: float | None, rounds: int) -> None:
-    steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
-    tuned = {"held_out": 0.2, "fine_tuning": {"lr": lr} if lr else {}}
-    assert to_train({"local.schedule": steps}, base=BASE | {"evaluation": tuned}) == rounds
-
-
 # What is trained.
 
 
@@ -208,23 +139,6 @@ def test_the_results_are_bitwise_those_of_separate_runs(size: int, ima: str, tra
     (planned,) = (run for run in sweep({"averages.ima.size": [1, 2], "ima": IMA}).runs if run.name == name)
     runs.run(planned.experiment.federation(), 6, out=tmp_path, progress=False)
     assert contents(trained / "runs" / name) == contents(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "axes",
-    [
-        {"averages.ema.decay": [0.5, 0.9]},
-        {"local.schedule": [{"name": "step", "every": every, "factor": 0.5} for every in (5, 7)]},
-    ],
-)
-def test_runs_that_have_one_broadcast_share_its_rounds_too(axes: dict[str, Any], tmp_path: Path) -> None:
-    """They differ in what only observes, or after the broadcast has begun."""
-    base = BASE | IMA["t3"] | {"averages": BASE["averages"] | {"ema": {"name": "ema", "decay": 0.5}}}
-    swept = parse({"base": base, "axes": axes}, Path(), ())
-    assert not execute(swept, tmp_path / "sweep", progress=False).failed
-    for planned in swept.runs:
-        runs.run(planned.experiment.federation(), 6, out=tmp_path / planned.name, progress=False)
-        assert contents(tmp_path / "sweep" / "runs" / planned.name) == contents(tmp_path / planned.name)
 
 
 def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:

@@ -12,8 +12,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...local.settings import Amount
 from ..callbacks import Track
 from ..config import Experiment
 from ..runs import Checkpoint
@@ -88,6 +89,15 @@ def plan(runs: Sequence[PlannedRun]) -> Plan:
     return Plan(legs, len(runs), sum(run.experiment.rounds for run in runs))
 
 
+class _Effect(NamedTuple):
+    """What acts in a round: the learning rate, the epochs, the rate of fine-tuning after it, and the broadcast."""
+
+    lr: float
+    epochs: Amount
+    tuning: float | None
+    broadcast: str
+
+
 class _Planned:
     """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
@@ -98,7 +108,7 @@ class _Planned:
         waits, acts, begins = self._broadcast()
         scheduled = self.experiment.local.scheduled
         rounds = range(self.experiment.rounds)
-        self.effects = [(*scheduled(t), self._tunes(t), waits if t < begins else acts) for t in rounds]
+        self.effects = [_Effect(*scheduled(t), self._tunes(t), waits if t < begins else acts) for t in rounds]
 
     def _tunes(self, t: int) -> float | None:
         """The rate of fine-tuning in an evaluation after round `t`, if it is that of the next round."""
@@ -168,7 +178,7 @@ def _shared(runs: list[_Planned], first: int, last: int, parent: Leg | None) -> 
     keep = tuple(sorted({r for c in runs for r in c.experiment.checkpoint.keep if r <= last}))
     every = min(one.experiment.checkpoint.every for one in runs)
     own = runs[0].experiment
-    broadcast = own.broadcast if runs[0].effects[last - 1][2] else None
+    broadcast = own.broadcast if runs[0].effects[last - 1].broadcast else None
     experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep), track=Track())
     place = _text([experiment.table(), first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"

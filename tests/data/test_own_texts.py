@@ -87,7 +87,7 @@ def test_the_padding_of_a_tokenizer_is_no_text() -> None:
 
 
 WRONG: dict[str, tuple[Any, Any]] = {
-    r"texts\[1\] = '': has no token: leave it out": (["a", ""], letters),
+    r"texts\[1\]: has no token: leave it out": (["a", ""], letters),
     r"texts\[1\] is a float and must be a text": (["a", float("nan")], letters),
     r"texts = 'a text': must be a list of texts": ("a text", letters),
     r"must return a list of token ids for a text, and returned <U1 \[1\] for texts\[0\]": (["a"], list),
@@ -205,7 +205,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "Texts.tokenizer = 'gpt': must be bytes, words, a tokenizer.json, or": {"tokenizer": "gpt"},
     "text = 'body': there is no such column in the table, only text, label, who": {"text": "body"},
     "column 'number', row 0 of the table: must be a text, not 3": {"text": "number"},
-    "column 'blank', row 0 of the table: has no token: leave the row out": {"text": "blank", "label": "label"},
+    "column 'blank', row 0 of the table: has no token: leave it out": {"text": "blank", "label": "label"},
     "Texts.length = 0: must be at least 1": {"length": 0},
     "there is no text of two tokens in it": {"text": "letter"},
 }

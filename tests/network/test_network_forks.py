@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from fedsash import Fork
+from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import RunError
+from fedsash.exchange import Upload
 from fedsash.local import LocalTraining
+from fedsash.methods import FedAvg, LocalRun
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.schedulers import Scheduler, Synchronous
 from fedsash.sampling import Uniform
@@ -37,6 +40,19 @@ OTHER_EVENTS: dict[str, dict[str, Any]] = {
     "seed is 3 there and 6 here": {"seed": 6},
     "samples in a training is": {"local": replace(LOCAL, epochs=3)},
 }
+
+
+class Twice(FedAvg):
+    """FedAvg whose clients send their update twice."""
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "again": local.delta}, {}
+
+
+def test_a_fork_keeps_how_long_messages_are(tmp_path: Path) -> None:
+    start(driver("deadline"), 6, tmp_path / "source", until=3)
+    with pytest.raises(RunError, match=r"past.bytes of a message is .*1000.* there and .*2000.* here"):
+        start(driver("deadline", method=Twice()), 6, tmp_path / "other", fork=Fork(tmp_path / "source", 3))
 
 
 @pytest.mark.parametrize("how", OTHER_EVENTS)

@@ -303,5 +303,5 @@ def test_those_who_do_not_answer_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["deadline", "own"])
 def test_another_network_is_refused_when_a_run_goes_on(name: str, tmp_path: Path) -> None:
     start(driver(name), 6, tmp_path, until=3)
-    with pytest.raises(ValueError, match=r"holds a run of another experiment: network is .* there"):
+    with pytest.raises(ValueError, match=r"holds a run of another experiment: past.network is .* there"):
         go_on(driver(name, replace(ROUGH, timeout=4.0)), 6, tmp_path)

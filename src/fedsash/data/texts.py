@@ -71,11 +71,13 @@ class Texts:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
         rows, train = frames.joined(frame, test, self._columns)
         texts = rows[self.text].tolist()
+
+        def place(i: int) -> str:
+            return f"column {self.text!r}, {frames.row_of(rows, i)}"
+
         wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
         if wrong is not None:
-            raise DataError(
-                f"column {self.text!r}, {frames.row_of(rows, wrong)}: must be a text, not {texts[wrong]!r:.40}"
-            )
+            raise DataError(f"{place(wrong)}: must be a text, not {texts[wrong]!r:.40}")
         user, user_names = frames.users(rows, self.user)
         known = texts[:train]
         if self.label and test is None:
@@ -84,9 +86,7 @@ class Texts:
         tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", known, self.vocabulary)
         if self.label:
             tokens, of = encoded(texts, tokenizer), torch.arange(len(texts))
-            if (empty := next((i for i, row in enumerate(tokens) if not len(row)), None)) is not None:
-                raise DataError(f"column {self.text!r}, {frames.row_of(rows, empty)}: has no token: leave the row out")
-            found = filled(tokens, self.length, padding_of(tokenizer))
+            found = filled(tokens, self.length, padding_of(tokenizer), place)
             y, classes, label_names = frames.labels(rows, (self.label,))
         else:
             x, y, of = next_tokens(texts, tokenizer, self.length)

@@ -38,17 +38,19 @@ def tokenise(texts: Iterable[str], tokenizer: Tokenizer, length: int, padding: i
     Raises `DataError`, naming the text, for something else than a text and for a text without tokens.
     """
     check_count("length", length)
-    rows = encoded(texts, tokenizer)
-    for i, row in enumerate(rows):
-        check(len(row) > 0, f"texts[{i}]", "", "has no token: leave it out")
-    return filled(rows, length, padding_of(tokenizer, padding))
+    return filled(encoded(texts, tokenizer), length, padding_of(tokenizer, padding), "texts[{}]".format)
 
 
-def filled(rows: Sequence[Ints], length: int, padding: int) -> dict[str, Tensor]:
-    """The ids of each text, cut to `length` or filled with `padding`, and their mask, as of `tokenise`."""
+def filled(rows: Sequence[Ints], length: int, padding: int, place: Callable[[int], str]) -> dict[str, Tensor]:
+    """The ids of each text, cut to `length` or filled with `padding`, and their mask, as of `tokenise`.
+
+    Raises `DataError` for a text without tokens; `place(i)` says where text i is.
+    """
     ids = np.full((len(rows), length), padding)
     mask = np.zeros_like(ids)
     for i, row in enumerate(row[:length] for row in rows):
+        if not len(row):
+            raise DataError(f"{place(i)}: has no token: leave it out")
         ids[i, : len(row)], mask[i, : len(row)] = row, 1
     return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 

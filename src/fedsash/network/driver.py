@@ -76,10 +76,8 @@ class Asynchronous:
         check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
         time.fits(federation.clients, scheduler)
         check_asynchronous(federation)
-        tuning, changes = federation.evaluation.fine_tuning, federation.local.schedule != Constant()
-        unclear = tuning is not None and tuning.trains and tuning.lr is None and changes
-        right = "must be given: the scheduler counts each client's own trainings, so there is no next round's rate"
-        check(not unclear or scheduler.schedule_counts == "steps", "evaluation.fine_tuning.lr", None, right)
+        if scheduler.schedule_counts == "trainings":
+            _check_tuning(federation)
         self.federation, self.time, self.scheduler = federation, time, scheduler
         self._site: Site | None = None
         self._stopped = False
@@ -299,6 +297,14 @@ def check_asynchronous(federation: Federation) -> None:
         getattr(broadcast, "order", ""),
         "must be 'after' here",
     )
+
+
+def _check_tuning(federation: Federation) -> None:
+    """Raise `SettingError` if clients are to fine-tune at the next round's rate, and each counts its own rounds."""
+    tuning, changes = federation.evaluation.fine_tuning, federation.local.schedule != Constant()
+    unclear = tuning is not None and tuning.trains and tuning.lr is None and changes
+    right = "must be given: the scheduler counts each client's own trainings, so there is no next round's rate"
+    check(not unclear, "evaluation.fine_tuning.lr", None, right)
 
 
 def _everybody(sampling: Sampling, clients: int) -> bool:

@@ -76,13 +76,18 @@ class Network:
         check(not self.gradients or clients.data is not None, "network.gradients", self.gradients, right)
 
     def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
-        """What events depend on, as texts by name; `sizes` `[N]` are the clients' numbers of samples.
+        """What events depend on, as texts under names that begin with `past.`; `sizes` `[N]`: the clients' samples.
 
         A run's past can be replayed only where all of it is the same.
         """
-        samples, messages = training.samples(sizes), lengths(training, self.bytes)
-        drawn = {"seed": training.seed, "samples in a training": samples, "bytes of a message": messages}
-        return {name: text(each) for name, each in ({"network": self, "scheduler": scheduler} | drawn).items()}
+        events = {
+            "network": self,
+            "scheduler": scheduler,
+            "seed": training.seed,
+            "samples in a training": training.samples(sizes),
+            "bytes of a message": lengths(training, self.bytes),
+        }
+        return {f"past.{name}": text(each) for name, each in events.items()}
 
     def begin(self, learning: Learning, saved: Vectors) -> SimulatedSite:
         """A federation's site at time 0. Its events depend on the seed alone."""

@@ -60,6 +60,16 @@ def test_fine_tuning_at_the_next_rounds_rate_is_not_shared_where_that_differs(lr
     assert to_train({"local.schedule": steps}, base=BASE | {"evaluation": tuned}) == rounds
 
 
+def test_tuned_rows_of_a_sweep_over_rates_are_those_of_separate_runs(tmp_path: Path) -> None:
+    tuned = {"every": 1, "last": 1, "held_out": 0.2, "fine_tuning": {}}
+    steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
+    swept = parse({"base": BASE | {"evaluation": tuned}, "axes": {"local.schedule": steps}}, Path(), ())
+    assert not execute(swept, tmp_path / "sweep", progress=False).failed
+    for planned in swept.runs:
+        runs.run(planned.experiment.federation(), 6, out=tmp_path / planned.name, progress=False)
+        assert contents(tmp_path / "sweep" / "runs" / planned.name) == contents(tmp_path / planned.name)
+
+
 @pytest.mark.parametrize(
     "axes",
     [

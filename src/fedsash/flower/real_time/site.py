@@ -75,8 +75,8 @@ class RealTime:
         check(self.replay is not None or isinstance(clients, FlowerClients), "clients", type(clients).__name__, right)
 
     def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
-        """What a run's past depends on beside its record, as texts by name."""
-        return {"network": text(self), "scheduler": text(scheduler)}
+        """What a run's past depends on beside its record, as `Network.past` gives it."""
+        return {"past.network": text(self), "past.scheduler": text(scheduler)}
 
     def begin(self, learning: Learning, saved: Vectors) -> RealSite:
         """A federation's site at time 0, with what happened before its state was saved, or in the run to replay.

@@ -17,9 +17,6 @@ log = logging.getLogger("fedsash")
 ANEW = " (anew)"
 """What follows the name of an average that the source does not have, for our own that begins anew."""
 
-SIMULATED = {"samples in a training", "bytes of a message"}
-"""What has determined the events so far where time is simulated (see `Network.past`)."""
-
 
 @dataclass(frozen=True)
 @typed
@@ -67,11 +64,10 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
 
 
 def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
-    """Raise `RunError` unless a fork keeps how a model is shared, and what time on a network is replayed by.
+    """Raise `RunError` unless a fork keeps how a model is shared, and what its past on a network is replayed by.
 
     `here` and `there` are the fingerprints of the fork and of the run that it goes on from.
     """
-    simulated = here.keys() & there.keys() >= SIMULATED
-    names = {"personal", "buffers", "network", "scheduler"} | (SIMULATED | {"seed"} if simulated else set())
-    if other := differences({name: here[name] for name in here if name in names}, there):
+    kept = {name: here[name] for name in here if name in ("personal", "buffers") or name.startswith("past.")}
+    if other := differences(kept, there):
         raise RunError(f"a fork must keep what its state depends on: {'; '.join(other)}")

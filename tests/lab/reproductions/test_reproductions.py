@@ -150,6 +150,15 @@ def test_a_change_that_no_experiment_takes_names_the_run() -> None:
         given.plan()
 
 
+def test_what_the_paper_does_not_have_or_a_change_mends_need_be_no_experiment() -> None:
+    """The base has no rate that an experiment takes: B is changed, and A is left out before it is looked at."""
+    mended = {"where": {"method": "B"}, "set": {"local": {"lr": 0.5}}}
+    axes = {"seed": [0, 1], "method": {"A": {}, "B": {}}}
+    given = reproduction(base={"local": {"lr": "fast"}}, axes=axes, changes=[mended], without=[{"method": "A"}])
+    rates = {run.name: run.experiment.local.lr for run in given.plan().runs}
+    assert rates == {"seed=0,B": 0.5, "seed=1,B": 0.5}
+
+
 def test_an_axis_that_is_called_like_a_picks_own_words_is_refused() -> None:
     with pytest.raises(ConfigError, match="axes: no axis can be called model"):
         reproduction(axes={"model": {"a": {}}, "seed": [0]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from ...basics.errors import check
@@ -72,7 +73,7 @@ class Registry:
             return taken[key][value]
         return None
 
-    def options(self, name: Any) -> dict[str, Option]:
+    def options(self, name: Any) -> Mapping[str, Option]:
         """The options of the thing of that name."""
         return options(self.find(name))
 
@@ -95,8 +96,12 @@ class Registry:
         return f'must be one of {", ".join(self.things)}, or "package.module:Class"'
 
 
-def options(make: Make) -> dict[str, Option]:
-    """The options of a thing: a dataclass's fields, or a function's parameters (`"**"`: it takes any keyword)."""
+@cache
+def options(make: Make) -> Mapping[str, Option]:
+    """The options of a thing: a dataclass's fields, or a function's parameters (`"**"`: it takes any keyword).
+
+    They are cached: a sweep's plan asks for them thousands of times.
+    """
     if is_dataclass(make):
         hints = hints_of(make)
         return {

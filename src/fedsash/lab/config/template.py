@@ -16,7 +16,7 @@ from .experiment import Experiment
 from .keys import tables_in
 from .parsing import parse
 from .registries import REGISTRIES, registry_of
-from .registry import REQUIRED, Registry, options
+from .registry import REQUIRED, Make, Registry, options
 from .tables import plain
 from .words import ENDS, meaning, show
 
@@ -124,7 +124,7 @@ def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str
     """The lines of a table; keys that are not `given` are commented."""
     registry, table = registry_of(kind), plain(value, kind)
     yield _remarked(f"[{place}]", remark)
-    make = type(value) if registry is None else registry.find(table["name"])
+    make: Make = type(value) if registry is None else registry.find(table["name"])
     known = options(make) if registry is None else registry.options(table["name"])
     if registry is not None:
         yield _setting("name", table["name"], _names(registry), given="name" in given)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
-from ..config import ConfigError, parse
+from ..config import ConfigError
 from ..config.errors import check_known, prefixed
-from ..config.files import merged, read
+from ..config.files import TomlTable, merged, read
 from ..config.words import shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import KEYS as SWEEP
-from ..sweeps.axes import label_of, named_axis
+from ..sweeps.axes import ChangedTable, label_of, named_axis
 from .figures import Figure
-from .pick import OWN, AxisLabels, Pick, keyed, listed, mapping, text
+from .pick import OWN, AxisLabels, Labels, Pick, keyed, listed, mapping, text
 from .tables import Table
 
 SCALES = {
@@ -125,10 +125,7 @@ class Reproduction:
     def axes(self) -> AxisLabels:
         """The labels of each axis, at full scale."""
         given = mapping(self.content.get("axes", {}), "axes")
-        for axis, values in given.items():
-            if not isinstance(values, list | Mapping):
-                raise ConfigError(f"axes.{axis} = {shown(values)}: must be a list of values, or a table of labels")
-        return {axis: [label_of(value) for value in values] for axis, values in given.items()}
+        return {axis: _labels(values, axis) for axis, values in given.items()}
 
     @cached_property
     def scales(self) -> dict[str, Scale]:
@@ -171,35 +168,39 @@ class Reproduction:
         named = {named_axis(choice.partition("=")[0], axes) for choice in only}
         kept = [f"{axis}={label}" for axis, labels in chosen.only.items() if axis not in named for label in labels]
         content = {key: self.content[key] for key in SWEEP if key in self.content} | {"axes": axes}
-        found = sweep(content, self.folder, [*kept, *only])
-        labels = {axis: list(dict.fromkeys([*own, *found.axes[axis]])) for axis, own in self.axes.items()}
-        changes = [Change.of(table, labels, place) for place, table in self._each("changes")]
-        for i, table in enumerate(chosen.changes):
-            changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
+        labels = {axis: [*own, *_labels(axes[axis], axis)] for axis, own in self.axes.items()}
+        changed = self._changed(scale, labels)
+        found = sweep(content, self.folder, [*kept, *only], overrides, own_code, changed)
+        figures = self.figures(scale)
+        return replace(found, runs=[_keeping(run, figures) for run in found.runs])
+
+    def _changed(self, scale: str, labels: AxisLabels) -> ChangedTable:
+        """What makes of a run's table that of the paper: None for a run `without`, and otherwise all `changes`."""
         without = [Pick.of(table, labels, place) for place, table in self._each("without")]
-        runs = [run for run in found.runs if not any(pick.takes(run.labels) for pick in without)]
-        if not runs:
-            raise ConfigError("no run is left: the paper has none with these labels")
-        overrides, figures = list(overrides), self.figures(scale)
-        return replace(found, runs=[_keeping(_changed(run, changes, overrides, own_code), figures) for run in runs])
+        changes = [Change.of(table, labels, place) for place, table in self._each("changes")]
+        for i, table in enumerate(self.scales[scale].changes):
+            changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
+
+        def changed(run: Labels, table: TomlTable) -> TomlTable | None:
+            if any(pick.takes(run) for pick in without):
+                return None
+            return reduce(merged, (change.settings for change in changes if change.where.takes(run)), table)
+
+        return changed
 
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for i, table in enumerate(listed(self.content.get(key, []), key)):
             yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
 
 
+def _labels(values: Any, axis: str) -> list[str]:
+    if not isinstance(values, list | Mapping):
+        raise ConfigError(f"axes.{axis} = {shown(values)}: must be a list of values, or a table of labels")
+    return [label_of(value) for value in values]
+
+
 def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
-
-
-def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str], own_code: bool) -> PlannedRun:
-    """The run after the changes that select it, and then the overrides."""
-    settings = [change.settings for change in changes if change.where.takes(run.labels)]
-    if not settings and not overrides:
-        return run
-    with prefixed(run.name):
-        table = reduce(merged, settings, run.experiment.table())
-        return replace(run, experiment=parse(table, overrides, own_code))
 
 
 def _keeping(run: PlannedRun, figures: Iterable[Figure]) -> PlannedRun:

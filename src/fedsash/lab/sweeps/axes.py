@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class SweepAxis:
 
 
 Axes = Mapping[str, SweepAxis]
+ChangedTable = Callable[[Mapping[str, str], TomlTable], TomlTable | None]
+"""The labels and the table of a run, to the table to train; None if there is no such run."""
 
 
 def short(axis: str) -> str:
@@ -98,6 +101,7 @@ def parse(
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
     own_code: bool = False,
+    changed: ChangedTable = lambda labels, table: table,
 ) -> Sweep:
     """The sweep that the content of a file describes.
 
@@ -106,7 +110,8 @@ def parse(
     listed together in `zip` vary together: their first labels form one run, and so on. All other axes are combined in
     every way. Later axes override earlier ones, and `overrides` such as `"rounds=3"` override all. `only` has entries
     `"axis=label"`; it leaves out all other labels of these axes. The axis `local.lr` may be called `lr` there. With
-    `own_code`, experiments may name code outside fedsash.
+    `own_code`, experiments may name code outside fedsash. `changed` gets the labels and the table of each run, before
+    the overrides; it gives the table to train, or None to leave the run out.
 
     Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
@@ -118,14 +123,17 @@ def parse(
     chosen = _only(axes, only)
     zipped = _zipped(table.get("zip", []), axes)
     overrides = list(overrides)
-    runs = [_run(base, axes, labels, overrides, own_code) for labels in _combinations(axes, zipped, chosen)]
+    runs = []
+    for labels in _combinations(axes, zipped, chosen):
+        if (applied := changed(labels, _applied(base, axes, labels))) is not None:
+            runs.append(_run(_folder_of(axes, labels), labels, applied, overrides, own_code))
     names = [run.name for run in runs]
     if not runs:
-        raise ConfigError("no combination of the axes is left")
+        raise ConfigError("no run is left: there is none with these labels")
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ConfigError(f"axes: two runs would have the folder {twice}; name their labels more differently")
-    labels = {name: [label for label in a.settings if _kept({name: label}, chosen)] for name, a in axes.items()}
-    return Sweep(str(table.get("title", "")), labels, runs)
+    kept = {name: [label for label in a.settings if _kept({name: label}, chosen)] for name, a in axes.items()}
+    return Sweep(str(table.get("title", "")), kept, runs)
 
 
 def _base(base: Any, folder: Path) -> TomlTable:
@@ -231,12 +239,19 @@ def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
     return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
 
 
-def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str], own_code: bool) -> PlannedRun:
-    table = base
-    for axis, label in labels.items():
-        table = axes[axis].applied(table, label)
+def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTable:
+    """The base with the label's value or settings of each axis, in order."""
+    return reduce(lambda table, axis: axes[axis].applied(table, labels[axis]), labels, base)
+
+
+def _folder_of(axes: Axes, labels: Mapping[str, str]) -> str:
+    """The name of the run's folder. Raises `ConfigError` if no file system takes it."""
     name = ",".join(axes[axis].part(label) for axis, label in labels.items())
     if len(name.encode()) > LONGEST_NAME:
         raise ConfigError(f"axes: the folder {shortened(name)} would have a name of more than {LONGEST_NAME} bytes")
+    return name
+
+
+def _run(name: str, labels: dict[str, str], table: TomlTable, overrides: Sequence[str], own_code: bool) -> PlannedRun:
     with prefixed(name):
         return PlannedRun(name, labels, experiment(table, overrides, own_code))

@@ -24,7 +24,7 @@ def assert_one_rounding(value: Tensor, models: list[Tensor], slack: float = 0.0)
         assert abs(Fraction(found) - exact) <= half_ulp * (1 + Fraction(1, 2**20)) + Fraction(slack)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_window_is_exact_to_one_rounding_after_10_000_rounds_and_huge_values(dtype: torch.dtype) -> None:
     size, d = 100, 12
     models = trajectory(10_000, d, dtype)

@@ -58,7 +58,16 @@ def test_when_it_is_asked_changes_nothing(sizes: list[int], asked: list[bool]) -
                 assert same_bits(observers.value(States, f"w{i}", models[0]), first)
 
 
-@pytest.mark.parametrize(("every", "most"), [(1, 2), (10, 2), (50, 2), (100, 1), (1000, 0.1)])
+@pytest.mark.parametrize(
+    ("every", "most"),
+    [
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        (10, 2),
+        pytest.param(50, 2, marks=pytest.mark.slow),
+        (100, 1),
+        (1000, 0.1),
+    ],
+)
 def test_a_round_takes_two_models_at_most_and_fewer_the_more_rarely_it_is_asked(every: int, most: float) -> None:
     models, rounds = trajectory(3000, d=2, dtype=torch.float32), 2000
     window = follow(Window(100), models[:1001])

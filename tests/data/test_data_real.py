@@ -42,6 +42,7 @@ def test_mnist_is_grey() -> None:
     assert source.label_names == tuple("0123456789")
 
 
+@pytest.mark.slow
 def test_pacs_has_four_domains() -> None:
     source = Images(real("pacs")).load()
     assert source.test is not None and source.test.domain is not None and source.train.domain is not None

@@ -64,7 +64,7 @@ def test_the_records_and_models_of_a_run_are_those_of_the_simulation(method: Met
 
 
 @pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
-@pytest.mark.parametrize("after", [1, 3, 4, 7])
+@pytest.mark.parametrize("after", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 7))])
 def test_a_server_that_was_killed_goes_on_with_the_bytes_of_an_undisturbed_run(
     after: int, remember: bool, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ def without_correction(mu: float = 0.0, eta: float = ETA) -> float:
         Scaffold("II"),
         FedDyn(1.0),
         Mime(0.0),
-        Mime(0.6),
+        pytest.param(Mime(0.6), marks=pytest.mark.slow),
         Mime(0.6, damped=False),
         FedMoSWA(0.2, 1.5, 0.4, "I"),
         FedMoSWA(0.2, 1.5, 0.4, "II"),

@@ -19,6 +19,7 @@ from fedsash.methods import FedAvg
 from fedsash.models import MODELS, build
 from fedsash.models.resnet import Subsample
 
+LARGE = ("alexnet_gn", "vgg11_gn", "resnet18_gn")
 SMALL = {
     "mlp": (2, 3),
     "fmnist_cnn": (1, 16, 17),
@@ -135,7 +136,7 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
                 torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in SMALL])
 def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one_in_either_memory_format(name: str) -> None:
     check_gradients([make(name, SMALL[name], seed=seed).double() for seed in (1, 2)], SMALL[name])
 

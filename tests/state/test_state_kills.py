@@ -127,7 +127,7 @@ def _numbered(round: int) -> State:
     return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
     number: signal.Signals, script: Script, tmp_path: Path
 ) -> None:

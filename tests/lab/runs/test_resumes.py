@@ -67,14 +67,14 @@ def test_half_a_run_resumed_is_the_run(method: str, server: str, broadcast: str,
     twice_as_far(tmp_path, 2, method=METHODS[method], server=SERVERS[server], broadcast=BROADCASTS[broadcast])
 
 
-@pytest.mark.parametrize("order", ["after", "before"])
+@pytest.mark.parametrize("order", ["after", pytest.param("before", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("average", AVERAGES)
 def test_half_a_run_resumed_is_the_run_whatever_is_broadcast(average: str, order: Any, tmp_path: Path) -> None:
     twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam())
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("engine", ["vectorised", "workers"])
+@pytest.mark.parametrize("engine", ["vectorised", pytest.param("workers", marks=pytest.mark.slow)])
 def test_half_a_run_resumed_is_the_run_on_every_engine(engine: str, method: str, tmp_path: Path) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5))
     settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": local, "server": FedAdam()}

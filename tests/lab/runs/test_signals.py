@@ -26,6 +26,10 @@ from support.experiments import file_with
 from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, tell
 
+NO_NOHUP = pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="SIGHUP is ignored, as by nohup"
+)
+
 EXPERIMENT = """rounds = 1000
 [checkpoint]
 every = 400
@@ -100,6 +104,7 @@ def test_a_signal_to_the_whole_group_ends_a_command_after_its_round(
     assert 0 < round < 400 and (out / "summary.json").exists()
 
 
+@NO_NOHUP
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("script", ["in_terminal"], indirect=True)
 def test_a_closed_terminal_loses_nothing(script: Script, tmp_path: Path) -> None:
@@ -121,6 +126,7 @@ def pressing(*numbers: int, at: int) -> Evaluated:
     return Evaluated(press)
 
 
+@NO_NOHUP
 @pytest.mark.parametrize("number", STOPS)
 def test_a_result_names_the_signal_and_the_handlers_are_those_before(number: int, tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "whole")

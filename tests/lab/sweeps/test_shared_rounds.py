@@ -60,6 +60,7 @@ def test_fine_tuning_at_the_next_rounds_rate_is_not_shared_where_that_differs(lr
     assert to_train({"local.schedule": steps}, base=BASE | {"evaluation": tuned}) == rounds
 
 
+@pytest.mark.slow
 def test_tuned_rows_of_a_sweep_over_rates_are_those_of_separate_runs(tmp_path: Path) -> None:
     tuned = {"every": 1, "last": 1, "held_out": 0.2, "fine_tuning": {}}
     steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
@@ -73,7 +74,7 @@ def test_tuned_rows_of_a_sweep_over_rates_are_those_of_separate_runs(tmp_path: P
 @pytest.mark.parametrize(
     "axes",
     [
-        {"averages.ema.decay": [0.5, 0.9]},
+        pytest.param({"averages.ema.decay": [0.5, 0.9]}, marks=pytest.mark.slow),
         {"local.schedule": [{"name": "step", "every": every, "factor": 0.5} for every in (5, 7)]},
     ],
 )

@@ -23,7 +23,7 @@ def test_a_layer_in_eval_mode_in_a_module_in_train_mode_is_frozen_and_stays_so()
     module[2].eval()
     trained = for_training(module)
     assert list(tracking(module)) == ["4"]
-    assert [layer.training for layer in trained] == [True, False, True, True, True]
+    assert [layer.training for layer in trained] == [True, False, False, True, True], "dropout is frozen, too"
     assert not module[2].training, "it is a copy"
 
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from fedsash.basics.errors import FedsashError
 from fedsash.data import Source, Table, Users
+from fedsash.data.samples import Samples
+from fedsash.data.table import _standardised
 from fedsash.federation import Federation
 from fedsash.sampling import Uniform
 from fedsash.tasks import Regression
@@ -236,3 +238,24 @@ def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("001", "01", "1", "10")
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(",01", ",2").replace(",001", ",3"))
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"
+
+
+def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces(tmp_path: Path) -> None:
+    for name, rows in {"train-0": 12, "train-1": 8, "train-backup": 20, "trainer": 20}.items():
+        FRAME.head(rows).to_csv(tmp_path / f"{name}.csv", index=False)
+    assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
+
+
+def test_whole_numbers_beyond_int64_are_float64() -> None:
+    big = np.array([2**63 + 2**20, *range(1, N)], dtype=np.uint64)
+    x = Table(label="price", features=("size", "id")).of(FRAME.assign(id=big)).train.x
+    assert isinstance(x, Tensor) and float(x[0, 1]) == 2.0**63 + 2.0**20
+    alone = Table(label="price", features=("id",)).of(FRAME.assign(id=big)).train.x
+    assert isinstance(alone, Tensor) and float(alone.max()) == 2.0**63 + 2.0**20
+
+
+@pytest.mark.parametrize("count", [7, 33])
+def test_a_feature_that_is_constant_in_training_has_no_scale(count: int) -> None:
+    train = Samples(torch.full((count, 1), 0.1, dtype=torch.float64), torch.zeros(count))
+    _, test = _standardised(train, Samples(torch.tensor([[0.2]], dtype=torch.float64), torch.zeros(1)))
+    assert test is not None and isinstance(test.x, Tensor) and float(test.x[0, 0]) == pytest.approx(0.1)

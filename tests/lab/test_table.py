@@ -20,9 +20,9 @@ from fedsash.tasks import Criterion
 from support.histories import ACCURACY, NO_TEST, RMSE, SIX, history
 
 
-def printed(summary: dict[str, Any], evaluation: Evaluation | None = None, width: int = 80, **console: Any) -> str:
+def printed(summary: dict[str, Any], width: int = 80, **console: Any) -> str:
     file = io.StringIO()
-    terminal.console(file=file, width=width, **console).print(table(summary, evaluation))
+    terminal.console(file=file, width=width, **console).print(table(summary))
     return file.getvalue()
 
 
@@ -34,10 +34,15 @@ def cells(text: str, name: str) -> list[str]:
 def test_the_table_says_what_the_summary_says() -> None:
     evaluation = Evaluation(last=2, target=0.8)
     models = history({"model": [0.2, 0.6, 0.4], "window20": [0.3, 0.8, 0.8]})
-    text = printed(summarise(models, evaluation, ACCURACY), evaluation)
+    text = printed(summarise(models, evaluation, ACCURACY))
     assert cells(text, "model ") == ["model", "40.0 %", "50.0 ± 10.0 %", "60.0 % (20)", "-", "-"]
     assert cells(text, "window20") == ["window20", "80.0 %", "80.0 ± 0.0 %", "80.0 % (20)", "20", "+30.0 points"]
     assert "(last 2)" in text and "to 80 %" in text and "chosen on test" in text and "accuracy" not in text
+
+
+def test_the_head_counts_the_evaluations_that_there_were() -> None:
+    summary = summarise(history({"model": [0.2, 0.6, 0.4]}), Evaluation(last=10), ACCURACY)
+    assert summary["averaged"] == 3 and "(last 3)" in printed(summary)
 
 
 def test_what_is_not_known_is_a_dash() -> None:
@@ -48,7 +53,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 def test_six_models_fit_into_a_plain_log_of_80_columns() -> None:
     models: dict[str, list[float | None]] = {name: [accuracy] * 1000 for name, accuracy in SIX.items()}
     evaluation = Evaluation(last=100)
-    text = printed(summarise(history(models), evaluation, ACCURACY), evaluation)
+    text = printed(summarise(history(models), evaluation, ACCURACY))
     assert "\x1b" not in text and "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert all(cells(text, f"{name} ")[0] == name for name in SIX)
@@ -89,7 +94,7 @@ LOW: dict[str, list[float | None]] = {"model": [2.5, 1500.0], "w20": [1.25, 1.25
 
 def test_what_should_be_low_is_shown_as_it_is_and_the_table_says_what_it_is() -> None:
     evaluation = Evaluation(last=1)
-    text = printed(summarise(history(LOW, metric="rmse"), evaluation, replace(RMSE, target=0.0625)), evaluation)
+    text = printed(summarise(history(LOW, metric="rmse"), evaluation, replace(RMSE, target=0.0625)))
     assert cells(text, "model ") == ["model", "1500", "1500 ± 0", "2.5 (10)", "-", "-"]
     assert cells(text, "w20") == ["w20", "1.25", "1.25 ± 0", "1.25 (10)", "-", "+1499"]
     assert "%" not in text and "points" not in text
@@ -134,7 +139,7 @@ def test_on_a_narrow_terminal_no_name_and_no_number_is_lost(
     monkeypatch.setenv("COLUMNS", str(columns))
     long = "the_average_of_the_last_hundred"
     rows = history({"model": [0.5], "window20": [0.625], long: [0.75]}, metric="accuracy")
-    terminal.show(table(summarise(rows, Evaluation(), ACCURACY), Evaluation()))
+    terminal.show(table(summarise(rows, Evaluation(), ACCURACY)))
     shown = capsys.readouterr().out
     assert "…" not in shown and "window20 " in shown
     assert all(number in shown for number in ("50.0 %", "62.5 %", "75.0 %", "+12.5 points", "+25.0 points"))

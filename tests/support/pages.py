@@ -94,7 +94,7 @@ ANALYSES: dict[str, dict[str, Any]] = {
     | {name: [[0.5, 0.4]] for name in ("squared_error", "bias", "variance", "equal", "covariance", "bound")},
     "coverage": {"sizes": [1, 2], "rounds": [1, 2], "expected": [0.5, 0.75]}
     | {"share": [[0.5, 0.5], [0.5, 1.0]], "distance": [[0.2, 0.2], [0.2, 0.0]]},
-    "flatness": {"models": {"model": {"eigenvalues": [4, 1], "sharpness": {"0.05": 0.2}}}},
+    "flatness": {"models": {"model": {"eigenvalues": [4, 1], "converged": 2, "sharpness": {"0.05": 0.2}}}},
     "window": {"average": "window3", "round": 12, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
     | {"distance_rounds": [10, 12], "distances": [0.5, 0.25]},
     "averages": {"split": "test", "round": 12, "model": 0.5, "sizes": [2, 4], "chosen": 4}

@@ -22,6 +22,7 @@ from fedsash.tasks import (
     Regression,
     Segmentation,
     Task,
+    check_all_count,
     chosen_task,
     per_sample,
 )
@@ -205,3 +206,15 @@ def test_labels_that_do_not_count_are_no_classes(task: Task) -> None:
     assert task.classes(y) == 0
     y[0, 0] = 9
     assert task.classes(y) == 10
+
+
+def test_a_mean_that_leaves_labels_out_is_refused_where_there_are_such_labels() -> None:
+    data = FederatedData.from_arrays(torch.zeros(4, 2), torch.tensor([0, 1, 2, 1]), [[0, 1], [2, 3]])
+    with pytest.raises(SettingError, match=r"labels of a batch are not 2, and FederatedData\.train\.y has such labels"):
+        data.learning(nn.CrossEntropyLoss(ignore_index=2))
+    for loss in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(ignore_index=2, reduction="none"), functional.nll_loss):
+        assert data.learning(loss).problem.task == Classification()
+    check_all_count(None, torch.tensor([-100]), "y")
+    for loss in (functional.cross_entropy, nn.NLLLoss()):
+        with pytest.raises(SettingError, match="are not -100, and y has such labels: for tokens or pixels leave"):
+            check_all_count(loss, torch.tensor([0, -100]), "y")

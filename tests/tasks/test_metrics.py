@@ -139,6 +139,13 @@ def test_perplexity_is_exp_of_the_mean_over_all_real_tokens() -> None:
     assert measured(Perplexity(), NextToken(), output, y, [1]) == pytest.approx(float(mean.exp()), rel=1e-13)
 
 
+def test_perplexity_is_that_of_the_outputs_whatever_loss_is_trained() -> None:
+    y, output = torch.tensor([[1, 2, -100], [3, 0, 1]]), torch.randn(2, 3, C, dtype=torch.float64)
+    usual = NextToken().scored(output, y, NextToken().loss(output, y))
+    other = NextToken().scored(output, y, torch.full((2,), 7.0, dtype=torch.float64))
+    assert torch.equal(Perplexity().sums(usual), Perplexity().sums(other))
+
+
 def test_a_function_of_all_samples_is_a_metric() -> None:
     y, output = torch.tensor([0, 1, 1, 0]), torch.tensor([0.1, 0.9, 0.2, 0.3])
     auc = as_metric(lambda output, y: reference.roc_auc_score(y, output), "auc", Binary())

@@ -45,6 +45,17 @@ def test_they_decide_with_the_direction_that_torchmetrics_says() -> None:
     assert (lower.name, lower.better, lower.target) == ("mse", "lower", None)
 
 
+def test_where_torchmetrics_says_no_direction_the_user_does() -> None:
+    named = "regression.PearsonCorrCoef"
+    with pytest.raises(SettingError, match=r"TorchMetric.direction = None: must be 'higher' or 'lower'"):
+        TorchMetric(named)
+    with pytest.raises(SettingError, match=r"metrics\.it = .*does not say what is better"):
+        as_metric(torchmetrics.TweedieDevianceScore(), "it", Regression())
+    assert TorchMetric(named, direction="higher").better == "higher"
+    assert TorchMetric("regression.TweedieDevianceScore", direction="lower").better == "lower"
+    assert TorchMetric(AREA).better == "higher"
+
+
 @pytest.mark.slow
 def test_spawned_workers_compute_them_for_their_clients() -> None:
     problem = replace(PROBLEMS["regression of one number"], metrics={"mse": torchmetrics.MeanSquaredError()})

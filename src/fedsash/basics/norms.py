@@ -44,12 +44,9 @@ def mixes_samples(module: nn.Module) -> bool:
 
 
 def for_training(module: nn.Module) -> nn.Module:
-    """A copy of the module in train mode. Frozen layers (see `tracking`) stay in eval mode."""
-    frozen = _frozen(module)
-    module = copy.deepcopy(module).train()
-    for name in frozen:
-        module.get_submodule(name).eval()
-    return module
+    """A copy of the module in train mode. What is in eval mode, while the module itself is not, stays in it."""
+    own = copy.deepcopy(module)
+    return own if own.training else own.train()
 
 
 Inputs = TypeVar("Inputs")

@@ -65,10 +65,16 @@ def numbers(values: Any, name: str) -> Tensor:
         kind = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
-        values = torch.from_numpy(native(array))
+        values = torch.from_numpy(native(signed(array)))
     found: Tensor = values
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
     return found if kept else found.to(torch.int64)
+
+
+def signed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whole numbers beyond int64, which only uint64 has, as float64."""
+    beyond = array.dtype.kind == "u" and array.itemsize == 8 and array.size > 0 and int(array.max()) >= 2**63
+    return array.astype(np.float64) if beyond else array
 
 
 def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from ..basics.errors import check
 from ..basics.shown import Shown
-from ..tasks import Classification, Loss, OnlyLoss, Task, are_classes, check_unnamed, chosen_task, refuse_beyond
+from ..tasks import (
+    Classification,
+    Loss,
+    OnlyLoss,
+    Task,
+    are_classes,
+    check_all_count,
+    check_unnamed,
+    chosen_task,
+    refuse_beyond,
+)
 from . import arrays
 from .client_test import dealt
 from .members import Members
@@ -215,6 +225,7 @@ class FederatedData(Shown):
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
         task = chosen_task(self.task, self.train.y, loss)
+        check_all_count(loss, self.train.y, "FederatedData.train.y")
         known = isinstance(task, OnlyLoss | type(self.problem.task))
         classes = self.classes if known else task.classes(task.labelled(self.train.y))
         return replace(self, task=task, classes=classes)

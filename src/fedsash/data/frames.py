@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..basics.errors import DataError, check, library, shortened, some
 from ..basics.paths import plain_file, similar
-from .arrays import user_numbers
+from .arrays import signed, user_numbers
 from .formats import parquet, saved
 from .formats.memory import check_room, content, damages
 from .formats.splits import asked, is_of, tested
@@ -222,10 +222,11 @@ def row_of(rows: Any, row: int) -> str:
 
 
 def column(rows: Any, name: str) -> Any:
-    """A column as float64 or int64."""
+    """A column as float64 or int64; as float64, too, where whole numbers are beyond int64."""
     values = _complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
+    values = signed(np.asarray(values))
     numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
     finite = np.isfinite(numbers)
     if not finite.all():

@@ -95,7 +95,7 @@ def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Sample
     assert isinstance(train.x, Tensor)
     numbers = train.x.double()
     mean, std = numbers.mean(0), numbers.std(0, correction=0)
-    std = torch.where(std > 0, std, 1.0)
+    std = torch.where(numbers.amax(0) > numbers.amin(0), std, 1.0)  # of equal numbers it may be a rounding error
 
     def scaled(samples: Samples) -> Samples:
         assert isinstance(samples.x, Tensor)

@@ -59,6 +59,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     - `gain`: how much better `last_mean` is than that of `"model"`.
 
     `over_clients` has the same means of the numbers over clients, by split and model (see `client_results.over_last`).
+    `averaged` is the number of evaluations that the means are of.
     A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
     held-out data over the last evaluations, and None without such data. `privacy` is the last row about it, with the
     fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
@@ -84,6 +85,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     return {
         "metric": metric,
         "models": models,
+        "averaged": len(last),
         "over_clients": over_last(rows, evaluation.last),
         "chosen": criterion.best(means),
         "privacy": _privacy(rows),

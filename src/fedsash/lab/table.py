@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
+from ..evaluation import NOT_EVALUATED, SPLITS, Curves
 from ..tasks import Criterion
 from ..tasks.criterion import UNKNOWN
 from . import terminal
@@ -29,26 +29,26 @@ def empty_table() -> Table:
     return plain
 
 
-def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:
+def table(summary: dict[str, Any]) -> Table:
     """A row for each of `summary["models"]` (see `summaries.summarise`). The best mean is bold.
 
-    With the run's `evaluation`, the heads name the number of evaluations and the target. Shares are in per cent, their
-    gains in percentage points. Print it with `terminal.show`.
+    The heads name the target, and of how many evaluations the means are. Shares are in per cent, their gains in
+    percentage points. Print it with `terminal.show`.
     """
     criterion = metric_of(summary)
     models: dict[str, dict[str, Any]] = summary["models"]
     lead = leader(models, criterion)
-    named = ["model", *heads(summary, "" if evaluation is None else f"(last {evaluation.last})")]
+    named = ["model", *heads(summary, f"(last {summary['averaged']})")]
     result = with_names(named, [[name, *cells(name, of, criterion)] for name, of in models.items()], lead)
     result.caption = "\n".join(notes(summary)) or None
     return result
 
 
-def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
+def tables(summary: dict[str, Any]) -> list[Table]:
     """All tables of a run: its models, and what they come to over the clients on each split that they score."""
     criterion = metric_of(summary)
     over_clients = summary["over_clients"].items()
-    return [table(summary, evaluation), *(_over_clients(split, models, criterion) for split, models in over_clients)]
+    return [table(summary), *(_over_clients(split, models, criterion) for split, models in over_clients)]
 
 
 def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:

@@ -103,6 +103,23 @@ def per_sample(loss: Any, task: Task) -> Loss:
     return loss  # type: ignore[no-any-return]
 
 
+def check_all_count(loss: Any, y: Tensor, place: str) -> None:
+    """Raise `SettingError` if the mean of PyTorch's `loss` leaves out some of the labels.
+
+    It divides by how many labels of a batch are left, and no number for each sample has this mean.
+    """
+    ignored = getattr(loss, "ignore_index", None) if getattr(loss, "reduction", "") == "mean" else None
+    if any(loss is function for function in CLASSES):
+        ignored = inspect.signature(loss).parameters["ignore_index"].default
+    if ignored is None or y.is_floating_point():
+        return
+    right = (
+        f"its mean divides by how many labels of a batch are not {ignored}, and {place} has such labels: "
+        "for tokens or pixels leave the loss out, their tasks have one; or take reduction='none', and all labels count"
+    )
+    check(not bool((y == ignored).any()), "Federation.loss", PerSample(loss, loss, OnlyLoss()), right)
+
+
 def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:
     """The task that is `said`; otherwise that of PyTorch's `loss`, or `OnlyLoss` for a function of one's own.
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.arrays import Floats
@@ -174,17 +175,23 @@ class R2(Metric):
         return np.asarray((1 - _ratio(errors, spread)).mean(-1))
 
 
+IGNORED = -100
+"""Stands for tokens that do not count."""
+
+
 @dataclass(frozen=True)
 class Perplexity(Metric):
-    """exp of the mean loss of a token that counts.
+    """exp of the mean cross-entropy of a token that counts, whatever loss is trained.
 
-    It needs a task whose loss is the sum over a sequence's tokens, divided by their number T with padding.
+    It needs outputs `[B, T, tokens]` and labels `[B, T]`.
     """
 
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        return torch.stack([scored.losses * scored.y.shape[1], _total(scored.counted)], dim=1)
+        tokens = scored.y.masked_fill(~scored.counted, IGNORED)
+        losses = F.cross_entropy(scored.output.movedim(-1, 1), tokens, reduction="none", ignore_index=IGNORED)
+        return torch.stack([losses.sum(1), _total(scored.counted)], dim=1)
 
     def value(self, sums: Floats) -> Floats:
         with np.errstate(over="ignore"):

@@ -41,12 +41,14 @@ class Together(Metric):
 class TorchMetric(Metric):
     """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
 
-    `options` are the arguments of this class. It is a metric of all samples together, as `Together` says, and takes
-    probabilities where the task's outputs are those of classes. Raises `LibraryError` without torchmetrics.
+    `options` are the arguments of this class. `direction` says whether a higher or a lower number is better, where
+    torchmetrics does not. It is a metric of all samples together, as `Together` says, and takes probabilities where the
+    task's outputs are those of classes. Raises `LibraryError` without torchmetrics.
     """
 
     metric: str
     options: dict[str, Any] = field(default_factory=dict)
+    direction: Better | None = None
     together: ClassVar[bool] = True
     _made: Any = field(init=False, default=None, repr=False, compare=False)
     _chances: Any = field(init=False, default=None, repr=False, compare=False)
@@ -64,10 +66,12 @@ class TorchMetric(Metric):
             object.__setattr__(self, "_made", made(**self.options))
         except (TypeError, ValueError) as error:
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
+        right = "must be 'higher' or 'lower': torchmetrics does not say which is better"
+        check((better_of(self._made) or self.direction) is not None, "TorchMetric.direction", self.direction, right)
 
     @property
     def better(self) -> Better:  # type: ignore[override]
-        return better_of(self._made)
+        return self.direction or better_of(self._made) or "higher"
 
     def for_task(self, task: Task) -> TorchMetric:
         """The same metric for the outputs of a task."""
@@ -83,9 +87,10 @@ MEANINGLESS = ("No positive samples", "No negative samples")
 """How torchmetrics' warnings begin that a number is meaningless."""
 
 
-def better_of(metric: Any) -> Better:
-    """The direction of an object of torchmetrics, `higher_is_better` of its class."""
-    return "lower" if metric.higher_is_better is False else "higher"
+def better_of(metric: Any) -> Better | None:
+    """The direction of an object of torchmetrics, `higher_is_better` of its class; None if it does not say."""
+    said = metric.higher_is_better
+    return None if said is None else "higher" if said else "lower"
 
 
 def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y: Tensor) -> float:
@@ -126,7 +131,10 @@ def as_metric(given: Any, name: str, task: Task) -> Metric:
     if isinstance(given, Metric):
         return given
     if hasattr(given, "update") and hasattr(given, "compute"):
-        return Together(partial(computed, given, task.chances), better_of(given))
+        better, right = better_of(given), 'does not say what is better: Together(function, "lower") does, or "higher"'
+        if better is None:
+            raise SettingError.at(f"metrics.{name}", given, right)
+        return Together(partial(computed, given, task.chances), better)
     right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
     check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
     return Together(given)

@@ -185,6 +185,14 @@ def test_axes_have_their_labels_ranges_and_ticks_on_both() -> None:
     assert [tick.get_text() for tick in axes.get_yticklabels()] == layout["yaxis"]["ticktext"] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("values", [(2.1, 8.9), (0.21, 0.9), (0.5, 50.0), (1.0, 1e6)])
+def test_a_logarithmic_axis_has_numbers_on_it_wherever_the_data_lie(values: tuple[float, float]) -> None:
+    axes = paper(Line("a", [0, 1], values, look(0)), y=Axis("height", log=True))
+    axis, (low, high) = axes.yaxis, axes.get_ylim()
+    labels = [*axis.get_majorticklabels(), *axis.get_minorticklabels()]
+    assert sum(bool(label.get_text()) and low <= label.get_position()[1] <= high for label in labels) >= 2
+
+
 def test_only_whole_numbers_are_marked_on_a_whole_axis() -> None:
     line, whole = Line("", [0.8, 3.2], [1, 2], look(0)), Axis("round", whole=True)
     assert view(line, x=whole)["layout"]["xaxis"]["tickvals"] == [1, 2, 3]

@@ -20,6 +20,7 @@ from fedsash.lab.cli import main
 from fedsash.lab.report.comparison import Row, compare, table
 from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
+from fedsash.tasks.criterion import UNKNOWN
 from support.histories import ACCURACY, RMSE, history
 from support.json_files import write_json
 
@@ -99,6 +100,14 @@ def test_only_seeds_that_both_have_are_compared() -> None:
     rows = compare([*off, run(1, {"ima": "on"}, model=0.75)], "ima=off")
     assert only(rows, "model", ima="on").gain == 0.25
     assert only(rows, "model", ima="on").interval is None
+
+
+def test_a_gain_over_fewer_pairs_than_seeds_says_how_many() -> None:
+    off = [run(s, {"ima": "off"}, model=0.5) for s in (0, 1)]
+    rows = compare([*off, *(run(s, {"ima": "on"}, model=0.75) for s in (0, 1, 2))], "ima=off")
+    on = only(rows, "model", ima="on")
+    assert on.pairs == 2 and on.plain()["pairs"] == 2 and on.gain_text(2) == "+25.00 ± 0.00 (2 of 3)"
+    assert only(rows, "model", ima="off").gain_text(2) == UNKNOWN
 
 
 def test_the_order_of_the_axes_is_no_difference() -> None:
@@ -219,10 +228,19 @@ def test_the_command_prints_every_model_and_names_what_failed(
 def test_runs_that_are_not_finished_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep(tmp_path, [(0.5, 0.625), (0.25, 0.5)])
     (tmp_path / "runs" / "seed=1" / "config.toml").write_text("rounds = 5\nseed = 1\n")
-    write_json(tmp_path / "runs" / "seed=0" / "summary.json", {"rounds": 1, "metric": {}, "models": {}})
+    write_json(tmp_path / "runs" / "seed=0" / "summary.json", {"rounds": 1, "metric": {}, "models": {}, "averaged": 0})
     assert main(["compare", str(tmp_path)]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("fedsash: run seed=1: not finished: running, or interrupted, after round 1 of 5")
+
+
+def test_stuck_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(tmp_path, [(0.5, 0.625)])
+    since = {"round": 1, "why": "every upload was not finite"}
+    ended = {"rounds": 1, "metric": {}, "models": {}, "averaged": 0, "stuck": since}
+    write_json(tmp_path / "runs" / "seed=0" / "summary.json", ended)
+    assert main(["compare", str(tmp_path)]) == 0
+    assert "run seed=0: stuck since round 1: every upload was not finite" in capsys.readouterr().err
 
 
 def test_the_command_says_which_metric_it_is_unless_it_is_the_usual_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,16 @@ def test_a_number_is_the_best_over_a_grid_and_the_grid_is_named_below(tmp_path: 
     assert "The best over seed (0, 1), for each number by itself." in filled["chosen"]
     assert "1 was best for A, accuracy" in filled["chosen"]
     assert [number["chosen"] for number in filled["numbers"]] == ["1", "0"]
+
+
+def test_the_grid_below_a_table_has_the_labels_that_were_run_and_one_label_is_no_grid(tmp_path: Path) -> None:
+    axes = {"seed": [0, 1, 2], "method": {"A": {}}}
+    given = reproduction(axes=axes, tables=[{"rows": "method", "columns": {"accuracy": {}}, "best_over": "seed"}])
+    results = pretend(tmp_path, given, {"seed=0,A": [0.4] * 6, "seed=2,A": [0.6] * 6})
+    some = replace(results, others=frozenset({"seed=1,A"}))
+    assert given.tables[0].filled(some)["chosen"][0] == "The best over seed (0, 2), for each number by itself."
+    one = replace(pretend(tmp_path / "one", given, {"seed=0,A": [0.4] * 6}), others=frozenset({"seed=1,A", "seed=2,A"}))
+    assert given.tables[0].filled(one)["chosen"] == []
 
 
 def test_the_best_number_of_rounds_is_the_smallest_and_one_that_is_not_reached_the_worst(tmp_path: Path) -> None:

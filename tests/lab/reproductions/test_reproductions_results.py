@@ -18,7 +18,7 @@ from fedsash.lab.reproductions.results import Measurement
 from fedsash.lab.reproductions.statements import Series
 from support.histories import RMSE, history
 from support.json_files import write_json
-from support.reproductions import load, pretend, reproduction
+from support.reproductions import DIGITS, load, pretend, reproduction
 
 
 def test_a_table_sets_measured_beside_published_and_says_why_numbers_are_missing(tmp_path: Path) -> None:
@@ -125,6 +125,26 @@ def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_
     after, before = results.sweep.runs
     assert results.curve(after, "sent") == pytest.approx({1: 0.8, 2: 0.8, 3: 0.8, 4: 0.4, 5: 0.4, 6: 0.4})
     assert set(results.curve(before, "sent").values()) == {0.8}
+
+
+def test_what_clients_are_sent_is_what_evaluations_chose(tmp_path: Path) -> None:
+    """After round 3 the average `ima` begins, after round 5 another one is better."""
+    axes = {
+        "seed": [0],
+        "method": {"A": {"broadcast": {"average": ["ima", "w"], "start": "auto"}, "evaluation": {"held_out": 0.2}}},
+    }
+    averages = {"ima": {"name": "window", "size": 2}, "w": {"name": "window", "size": 3}}
+    given = reproduction(
+        base=DIGITS | {"averages": averages}, axes=axes, tables=[{"rows": "method", "columns": "seed"}]
+    )
+    results = pretend(tmp_path, given, {"seed=0,A": [0.8] * 6})
+    (run,) = results.sweep.runs
+    rows = Records(results.folder(run)).load()
+    rows += [{"round": t, "model": "w", "split": "test", "accuracy": 0.1} for t in range(1, 7)]
+    chosen = {1: ("w", None), 3: ("ima", 3), 5: ("w", 3)}
+    rows += [{"round": t, "model": name, "split": "broadcast", "start": begins} for t, (name, begins) in chosen.items()]
+    Records(results.folder(run)).create(rows)
+    assert results.curve(run, "sent") == pytest.approx({1: 0.8, 2: 0.8, 3: 0.4, 4: 0.4, 5: 0.1, 6: 0.1})
 
 
 def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -> None:

@@ -143,12 +143,12 @@ def test_a_stopped_run_goes_on_to_the_same_bytes_of_all_results(result: Result, 
 def test_a_run_without_such_splits_writes_no_such_file(tmp_path: Path) -> None:
     found = start(world(evaluation=Evaluation(every=2)), 2, tmp_path / "a")
     assert not (tmp_path / "a" / CLIENTS).exists() and found.summary["over_clients"] == {}
-    assert len(tables(found.summary, Evaluation())) == 1
+    assert len(tables(found.summary)) == 1
 
 
 def test_the_terminals_table_says_it_for_every_model(result: Result) -> None:
     file = io.StringIO()
-    for one in tables(result.summary, EVALUATION)[1:]:
+    for one in tables(result.summary)[1:]:
         terminal.console(file=file, width=80).print(one)
     text = file.getvalue()
     of = result.summary["over_clients"]["client_test"]

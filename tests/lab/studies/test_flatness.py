@@ -226,3 +226,18 @@ def test_sharpness_grows_with_the_distance_and_eigenvalues_fall(runs: list[Path]
     study = FlatnessStudy(("model",), samples=50, eigenvalues=1)
     study.write([opened], "x", progress=lambda *tick: ticks.append(tick))
     assert ticks == sorted(ticks) and ticks[-1] == (100, 100)
+
+
+def test_eigenvalues_after_too_few_products_are_too_low_and_marked() -> None:
+    spectrum = np.linspace(0, 1, 400)
+    H = matrix(spectrum.tolist())
+    found = lanczos(times(H), H[0], k=20, steps=40)
+    exact = spectrum[::-1][:20]
+    count = found.converged(1e-3)
+    assert count < 20 and (found.values <= exact + 1e-12).all()
+    assert np.abs(found.values[:count] - exact[:count]).max(initial=0) <= 1e-3
+    model = {"eigenvalues": found.values.tolist(), "converged": count, "sharpness": {"0.05": 1.0}}
+    content = {"kind": "flatness", "title": "t", "split": "test", "samples": 1, "models": {"w": model}}
+    cells = [*FlatnessStudy.rows(content)][1][1].split()
+    assert [cell.startswith("\N{GREATER-THAN OR EQUAL TO}") for cell in cells] == [i >= count for i in range(20)]
+    assert f"eigenvalues of w's after number {count}" in (FlatnessStudy.picture(content).caption or "")

@@ -52,7 +52,9 @@ FOUND: dict[str, dict[str, Any]] = {
     },
     "flatness": {
         "split": "train",
-        "models": {name: {"eigenvalues": [9.0, -1.0], "sharpness": {"0.05": 0.1}} for name in ("model", "w")},
+        "models": {
+            name: {"eigenvalues": [9.0, -1.0], "converged": 2, "sharpness": {"0.05": 0.1}} for name in ("model", "w")
+        },
     },
     "window": {
         "average": "w", "round": 2,

@@ -12,7 +12,7 @@ from fedsash.basics.layout import Layout
 from fedsash.data.samples import Samples
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import features
-from fedsash.lab.studies.similarity import cka, linear_cka, spread
+from fedsash.lab.studies.similarity import cka, linear_cka, pairwise_cka, spread
 from support.worlds import federation, mlp
 
 
@@ -128,3 +128,12 @@ def test_the_spread_is_the_mean_and_the_largest_distance() -> None:
     w = centre + torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, -1.0]])
     assert spread(w, centre) == (2.0, 5.0)
     assert spread(centre[None], centre) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [7, 100, 359])
+def test_the_cka_with_a_constant_answer_is_not_a_number(n: int, dtype: torch.dtype) -> None:
+    constant, other = torch.tensor([[0.1, 0.7, 0.3]], dtype=dtype).expand(n, 3), matrix(n, 3).to(dtype)
+    assert torch.isnan(linear_cka(constant, constant)) and torch.isnan(linear_cka(constant, other))
+    found = pairwise_cka(torch.stack([constant, other]))
+    assert torch.equal(torch.isnan(found), torch.tensor([[True, True], [True, False]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,10 @@ class Form(Protocol):
         """
 
 
+PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
+"""What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
+
+
 def home(folder: Path, *marks: str) -> Path | None:
     """The only folder that has a file like one of `marks`: `folder` or up to two levels below it; None without one."""
     found = {file.parent for depth in ("", "*/", "*/*/") for mark in marks for file in folder.glob(depth + mark)}
@@ -87,7 +92,8 @@ def spellings(split: str) -> tuple[str, ...]:
 
 def is_of(file: Path, split: str) -> bool:
     """Whether a file is that of a split, or one of its pieces: `train.csv`, `train-00000-of-00002.parquet`."""
-    return file.stem.split("-")[0] in spellings(split)
+    name, _, piece = file.stem.partition("-")
+    return name in spellings(split) and (not piece or PIECE.fullmatch(piece) is not None)
 
 
 def asked(train: str, test: str) -> list[str]:

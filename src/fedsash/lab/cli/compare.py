@@ -30,7 +30,7 @@ def _compare(given: argparse.Namespace) -> int:
         *found.notes,
         *found.damaged,
         *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
-        *(f"run {run.name}: {run.note}" for run in found.runs if not run.finished),
+        *(f"run {run.name}: {run.note}" for run in found.runs if run.note),
     ]
     for note in notes:
         terminal.complain(f"fedsash: {note}")

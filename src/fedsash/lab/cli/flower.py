@@ -104,7 +104,7 @@ def _told(given: argparse.Namespace, experiment: Experiment, ended: dict[str, An
             terminal.complain(line)
         return int(ended["code"])
     summary = files.table(given.out / "summary.json")
-    for shown in tables(summary, experiment.evaluation):
+    for shown in tables(summary):
         terminal.say()
         terminal.show(shown)
     terminal.say(f"\nmetrics, models and the picture of the curves: {given.out}")

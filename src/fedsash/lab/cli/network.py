@@ -57,7 +57,7 @@ def simulate(
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
-        for shown in tables(result.summary, experiment.evaluation):
+        for shown in tables(result.summary):
             terminal.show(shown)
     terminal.say("\n".join(_lines(result)))
     return finished(result.summary)

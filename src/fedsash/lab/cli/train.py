@@ -101,7 +101,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, 
     answer(given, result)
     if result.interrupted:
         return stopped(given, result.signal)
-    for shown in tables(result.summary, driver.evaluation):
+    for shown in tables(result.summary):
         terminal.say()
         terminal.show(shown)
     pictures = " and the picture of the curves" if (given.out / "curves.png").exists() else ""

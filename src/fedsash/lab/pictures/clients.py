@@ -12,7 +12,7 @@ from ...evaluation import SPLITS
 from ...tasks import Criterion
 from .curves import capital
 from .picture import Axis, Bars, Line, Panel, Picture
-from .styles import GREY, QUIET, look
+from .styles import GREY, QUIET, look, of_bars
 
 Results = Mapping[str, Sequence[float | None]]
 """The result of each client, by model."""
@@ -50,14 +50,19 @@ def _bars(
 ) -> Panel:
     first, columns = next(iter(models.values())), list(zip(*models.values(), strict=True))
     known = [i for i, column in enumerate(columns) if any(map(_known, column))]
-    order = sorted(known, key=lambda i: (_known(value := first[i]), value and -criterion.error_of(value)))
+    order = sorted(known, key=lambda i: _goodness(first[i], criterion))
     heights = [criterion.drawn(values[i] for i in order) for values in models.values()]
-    averages = [model for model in models if model != "model"]
-    colours = [GREY if model == "model" else look(averages.index(model)).colour for model in models]
+    shades = iter(of_bars(len(models) - ("model" in models)))
+    colours = [GREY if model == "model" else next(shades) for model in models]
     ticks = {float(place): shortened(str(names[i]), NAME) for place, i in enumerate(order)}
     x = Axis("client", -0.7, len(order) - 0.3, ticks)
     bars = Bars(list(models), range(len(order)), heights, colours)
     return Panel(SPLITS[split], x, Axis(criterion.label()), [bars], 4.5, 3.5)
+
+
+def _goodness(value: float | None, criterion: Criterion) -> float:
+    """Higher is better; what is not known comes before the worst."""
+    return -criterion.error_of(value) if value is not None and _known(value) else -math.inf
 
 
 def _known(value: float | None) -> bool:

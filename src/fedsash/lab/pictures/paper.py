@@ -151,14 +151,14 @@ def _crowded(panel: Panel) -> bool:
 
 def _scale(axes: Axes, which: str, axis: Axis) -> None:
     """One axis: its label, its range and its ticks."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
     drawn = axes.xaxis if which == "x" else axes.yaxis
     drawn.set_label_text(axis.label)
     if axis.log:
         getattr(axes, f"set_{which}scale")("log")
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        drawn.set_minor_formatter(NullFormatter())
+        drawn.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.5)))  # numbers on it within one decade, too
     elif axis.ticks is None:
         drawn.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=axis.whole))
     if axis.ticks is not None:

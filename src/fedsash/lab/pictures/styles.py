@@ -45,6 +45,11 @@ def look(place: int) -> Style:
     return Style(COLOURS[place % len(COLOURS)], DASHES[lap % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
 
 
+def of_bars(count: int) -> list[str]:
+    """Colours for bars side by side, which differ by nothing else."""
+    return list(COLOURS[:count]) if count <= len(COLOURS) else many(count)
+
+
 def paired(names: Sequence[str]) -> dict[str, Style]:
     """A style for each name: for "A + ..." the style of the name "A", dashed, and for all others a look of its own."""
     bases = {name: name.partition(" + ")[0] for name in names}

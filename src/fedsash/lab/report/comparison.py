@@ -36,9 +36,9 @@ class Row:
     """One model over the seeds of its group. `values` are its results by seed, None if undefined.
 
     `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
-    says how much better it is than the reference, the mean over the seeds that both have. `interval` is half the width
-    of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair. `decided`
-    says what the values are: their criterion without its target, and the split.
+    says how much better it is than the reference, the mean over the `pairs` of runs with one seed. `interval` is half
+    the width of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
+    `decided` says what the values are: their criterion without its target, and the split.
     """
 
     labels: dict[str, str]
@@ -47,6 +47,7 @@ class Row:
     decided: Curves
     gain: float | None = None
     interval: float | None = None
+    pairs: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -59,7 +60,7 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         """The row as plain data."""
-        numbers = {name: getattr(self, name) for name in ("values", "mean", "std", "gain", "interval")}
+        numbers = {name: getattr(self, name) for name in ("values", "mean", "std", "gain", "interval", "pairs")}
         decided = {"metric": self.decided.criterion.name, "split": self.decided.split}
         return {"labels": self.labels, "model": self.model, **decided, **numbers}
 
@@ -68,8 +69,9 @@ class Row:
         return self.decided.criterion.spread(self.mean, self.std, digits)
 
     def gain_text(self, digits: int) -> str:
-        """The gain and half the width of its interval as text."""
-        return self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
+        """The gain and half the width of its interval as text; with fewer pairs than seeds their number, too."""
+        text = self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
+        return f"{text} ({self.pairs} of {len(self.values)})" if 0 < self.pairs < len(self.values) else text
 
 
 def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = "") -> list[Row]:
@@ -223,7 +225,7 @@ def _with_gain(row: Row, reference: Row | None) -> Row:
     gains = [row.decided.criterion.gain(own, other) for own, other in pairs if own is not None and other is not None]
     if not gains or len(gains) < len(pairs):
         return row
-    return replace(row, gain=fmean(gains), interval=_interval(gains))
+    return replace(row, gain=fmean(gains), interval=_interval(gains), pairs=len(gains))
 
 
 def _interval(gains: Sequence[float]) -> float | None:

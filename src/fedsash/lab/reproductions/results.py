@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from ...broadcast import Broadcast, Choice
 from ...evaluation import Curves, mean_or_none
 from ...tasks import Criterion
 from .. import files
@@ -164,21 +164,30 @@ class Results:
 def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion) -> list[dict[str, Any]]:
     """The rows of a model on the test set. With several domains, its value is their unweighted mean, as in IMA.
 
-    `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on.
+    `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on. Where
+    evaluations decide about it, it is what they chose.
     """
-    broadcast = experiment.broadcast
-    start = (
-        broadcast.start
-        if broadcast is not None and broadcast.order == "after" and isinstance(broadcast.start, int)
-        else math.inf
-    )
-    average = broadcast.averages[0] if broadcast is not None else ""
+    choices = _choices(rows, experiment.broadcast)
     found = []
     for row in rows:
-        source = model if model != "sent" else average if row["round"] >= start else "model"
+        source = _sent(choices, row["round"]) if model == "sent" else model
         if row["split"] == "test" and row["model"] == source:
             found.append(row | {"model": model, criterion.name: mean_or_none(_values(row, criterion))})
     return found
+
+
+def _choices(rows: list[dict[str, Any]], broadcast: Broadcast | None) -> dict[int, Choice]:
+    """The choice of a broadcast by the round from which on it holds: as it is set, and then as its evaluations were."""
+    if broadcast is None or broadcast.order != "after":
+        return {}
+    decided = (row for row in rows if row["split"] == "broadcast")
+    return {0: broadcast.first()} | {row["round"]: Choice(broadcast, row["model"], row["start"]) for row in decided}
+
+
+def _sent(choices: Mapping[int, Choice], round: int) -> str:
+    """The name of what clients receive after so many rounds."""
+    last = max((begin for begin in choices if begin <= round), default=None)
+    return "model" if last is None or not choices[last].sends(round) else choices[last].average
 
 
 def _values(row: Mapping[str, Any], criterion: Criterion) -> Iterable[float | None]:

@@ -149,16 +149,17 @@ class Table:
 
     def _chosen(self, numbers: list[Number], results: Results) -> list[str]:
         """The grid that numbers are the best of, and what was chosen from it."""
-        if not self.best_over or len(results.sweep.axes[self.best_over]) == 1:
-            return []
         found: dict[str, list[str]] = {}
         for number in numbers:
             if number.measured.chosen:
                 name = ", ".join(filter(None, (number.row, number.column, number.cell)))
                 found.setdefault(number.measured.chosen, []).append(name)
-        grid = ", ".join(results.sweep.axes[self.best_over])
+        if not found:
+            return []
+        axis = self.best_over
+        grid = [label for label in results.sweep.axes[axis] if results.runs(self.where | Pick({axis: (label,)}))]
         lines = [f"{label} was best for {'; '.join(names)}" for label, names in found.items()]
-        return [f"The best over {self.best_over} ({grid}), for each number by itself.", *lines]
+        return [f"The best over {axis} ({', '.join(grid)}), for each number by itself.", *lines]
 
     def _put(self, texts: list[str]) -> str:
         """The text of a cell. If all its numbers have the same word, the word is written once."""

@@ -19,12 +19,12 @@ from ...data.samples import Samples
 from ...evaluation import Curvature
 from ...federation import Federation
 from ..pictures import Axis, Bars, Panel, Picture
-from ..pictures.styles import COLOURS
+from ..pictures.styles import of_bars
 from .opened import MODELS, OpenRun
 from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
-STEPS = 100
-"""The largest number of products with the Hessian for a model's eigenvalues."""
+STEPS, TOLERANCE = 100, 1e-3
+"""The largest number of products with the Hessian for a model's eigenvalues, and how accurate they are to be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,14 @@ class Eigenvalues:
 
     def within(self, tolerance: float) -> bool:
         """Whether all residuals are at most `tolerance * scale`."""
-        return bool(self.residuals.max() <= tolerance * self.scale)
+        return self.converged(tolerance) == len(self.values)
+
+    def converged(self, tolerance: float) -> int:
+        """How many values, from the largest on, have residuals of at most `tolerance * scale`.
+
+        After the first that has not, a small residual says only that some eigenvalue is near.
+        """
+        return int(np.append(self.residuals > tolerance * self.scale, True).argmax())
 
 
 def hessian_eigenvalues(
@@ -65,7 +72,8 @@ def lanczos(
     The Lanczos iteration with full reorthogonalisation, done twice (Parlett 1980). After m products there is an
     orthonormal basis `[m, D]` in which H is the tridiagonal matrix T. The outer eigenvalues of T approach those of H.
     The iteration ends when the k residuals are within `tolerance`, or after `steps` products; the residuals show how
-    accurate the result is. Vectors have the type and device of `like` `[D]`, and `steps` of them must fit into memory.
+    accurate the result is. If `steps` were too few, the values are too low, never too high. Vectors have the type and
+    device of `like` `[D]`, and `steps` of them must fit into memory.
 
     The basis may span an invariant subspace of H, for example if H has low rank. Then the iteration continues from a
     new random vector, until such a subspace adds nothing to the k largest values. A multiple eigenvalue is found
@@ -208,17 +216,18 @@ class FlatnessStudy(Study):
             tick(next(products))
             return curvature.hessian_times(w, v)
 
-        values = lanczos(times, w, self.eigenvalues, steps=STEPS)
+        values = lanczos(times, w, self.eigenvalues, TOLERANCE, STEPS)
         rises = {f"{rho:g}": sharpness(curvature, w, rho) for rho in self.rho}
         tick(STEPS)
-        return {"eigenvalues": values.values, "residuals": values.residuals, "sharpness": rises}
+        eigenvalues = {"eigenvalues": values.values, "converged": values.converged(TOLERANCE)}
+        return eigenvalues | {"residuals": values.residuals, "sharpness": rises}
 
     @staticmethod
     def rows(found: Found) -> Rows:
         models = found["models"]
         yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in next(iter(models.values()))["sharpness"])]
         for name, of in models.items():
-            values = "  ".join(map(number, of["eigenvalues"]))
+            values = "  ".join(_bounded(number(v), i < of["converged"]) for i, v in enumerate(of["eigenvalues"]))
             yield [name, values, *map(number, of["sharpness"].values())]
 
     @staticmethod
@@ -235,9 +244,25 @@ class FlatnessStudy(Study):
             ),
             _bars("sharpness", Axis("rise of the loss"), "distance rho", radii, rises),
         ]
-        tops = "; ".join(f"{name}: largest eigenvalue {number(values[0])}" for name, values in eigenvalues.items())
+        tops = "; ".join(
+            f"{name}: largest eigenvalue {_bounded(number(of['eigenvalues'][0]), of['converged'] > 0)}"
+            for name, of in models.items()
+        )
         caption = f"How sharply the loss bends around each model, {where}; smaller is flatter. {tops}."
+        if short := [f"{name}'s after number {of['converged']}" for name, of in models.items() if _unsure(of)]:
+            caption += (
+                f" Too low, since {STEPS} products with the Hessian were too few: eigenvalues of {', '.join(short)}."
+            )
         return Picture(found["title"], panels, columns=2, caption=caption)
+
+
+def _unsure(of: Mapping[str, Any]) -> bool:
+    return bool(of["converged"] < len(of["eigenvalues"]))
+
+
+def _bounded(text: str, exact: bool) -> str:
+    """A number, or that the true one is at least this."""
+    return text if exact else f"≥{text}"
 
 
 def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
@@ -248,6 +273,6 @@ def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str
     """Groups of bars, with one bar for each model in each group."""
     places = list(range(len(ticks)))
     rows = [[*values, *[None] * (len(ticks) - len(values))] for values in heights.values()]
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(rows))]
+    colours = of_bars(len(rows))
     below = Axis(x, ticks=dict(zip(map(float, places), ticks, strict=True)))
     return Panel(name, below, y, [Bars(list(heights), places, rows, colours)])

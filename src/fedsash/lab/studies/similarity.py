@@ -36,7 +36,7 @@ def linear_cka(x: Tensor, y: Tensor) -> Tensor:
     `ValueError` if the numbers of inputs differ.
     """
     check(x.dim() == y.dim() == 2 and len(x) == len(y), "linear_cka: y", tuple(y.shape), f"x is {list(x.shape)}")
-    x, y = x - x.mean(0), y - y.mean(0)
+    x, y = _centred(x), _centred(y)
     return _inner(x, y) / (_inner(x, x) * _inner(y, y)).sqrt()
 
 
@@ -50,10 +50,16 @@ def cka(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = P
 
 def pairwise_cka(x: Tensor) -> Tensor:
     """The linear CKA `[N, N]` of all pairs of N models' outputs `x` `[N, n, d]` for the same n inputs."""
-    x = x - x.mean(1, keepdim=True)
+    x = _centred(x)
     inner = torch.stack([torch.stack([_inner(one, other) for other in x]) for one in x])
     norms = inner.diagonal().sqrt()
     return inner / (norms[:, None] * norms)
+
+
+def _centred(x: Tensor) -> Tensor:
+    """`x` `[..., n, d]` minus the mean over n; exactly 0, and no rounding error, where all n numbers are the same."""
+    same = x.amax(-2, keepdim=True) == x.amin(-2, keepdim=True)
+    return (x - x.mean(-2, keepdim=True)).masked_fill(same, 0.0)
 
 
 def _inner(x: Tensor, y: Tensor) -> Tensor:

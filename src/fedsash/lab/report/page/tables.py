@@ -252,7 +252,7 @@ def _best(text: str, best: bool) -> str:
 
 
 def _last(runs: Sequence[CollectedRun]) -> str:
-    numbers = sorted({run.evaluation.last for run in runs})
+    numbers = sorted({run.summary["averaged"] for run in runs})
     return f"the last {' or '.join(map(str, numbers))} evaluations"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import check, one_line, shortened
+from ..basics.errors import SettingError, check, one_line, shortened
 from ..basics.machine import cores
 from ..data.encoded import EncodedImages
 from . import workers
@@ -93,8 +93,9 @@ def resolve(
     if engine.compile == "auto" and not reason:
         try:
             candidates += _compiled(candidates, trials, rounds)
-        except RuntimeError as error:
-            notes = [f"engine: local steps can't be compiled ({shortened(one_line(error), 90)}); they run uncompiled"]
+        except (RuntimeError, SettingError) as error:
+            why = shortened(one_line(error.__cause__ or error), 90)
+            notes = [f"engine: local steps can't be compiled ({why}); they run uncompiled"]
     best = choose(candidates)
     notes += [_said(best, candidates, trials.measured), *_slower_in_bfloat16(best.engine, trials)]
     trials.keep()

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..basics.errors import SettingError, one_line
 from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
@@ -85,12 +86,16 @@ def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
-    """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged."""
+    """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged.
+
+    Raises `SettingError` if PyTorch fails at them: its compiler can't do everything, and has errors of its own.
+    """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version
         if "C++ compiler" not in str(error) and "Compiler: " not in str(error):  # the second one on Windows
-            raise
+            right = f"PyTorch can't compile these steps ({one_line(error)}): choose 'auto' or False"
+            raise SettingError("LocalEngine", "compile", True, right) from error
         log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
         return steps

@@ -53,7 +53,8 @@ def test_where_torchmetrics_says_no_direction_the_user_does() -> None:
         as_metric(torchmetrics.TweedieDevianceScore(), "it", Regression())
     assert TorchMetric(named, direction="higher").better == "higher"
     assert TorchMetric("regression.TweedieDevianceScore", direction="lower").better == "lower"
-    assert TorchMetric(AREA).better == "higher"
+    with pytest.raises(SettingError, match="must be left out: torchmetrics says higher"):
+        TorchMetric(AREA, direction="lower")
 
 
 @pytest.mark.slow

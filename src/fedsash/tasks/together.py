@@ -66,12 +66,13 @@ class TorchMetric(Metric):
             object.__setattr__(self, "_made", made(**self.options))
         except (TypeError, ValueError) as error:
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
-        right = "must be 'higher' or 'lower': torchmetrics does not say which is better"
-        check((better_of(self._made) or self.direction) is not None, "TorchMetric.direction", self.direction, right)
+        said, right = better_of(self._made), "must be 'higher' or 'lower': torchmetrics does not say which is better"
+        right = f"must be left out: torchmetrics says {said}" if said else right
+        check((said is None) == (self.direction is not None), "TorchMetric.direction", self.direction, right)
 
     @property
     def better(self) -> Better:  # type: ignore[override]
-        return self.direction or better_of(self._made) or "higher"
+        return better_of(self._made) or self.direction or "higher"
 
     def for_task(self, task: Task) -> TorchMetric:
         """The same metric for the outputs of a task."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from copy import deepcopy
@@ -14,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import SettingError
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
 from fedsash.executors import LocalEngine
@@ -285,32 +283,6 @@ def test_auto_chooses_a_complete_engine_and_says_why() -> None:
     assert LocalEngine(**f.described()).resolved and f.described()["compile"] is False
     assert len(notes) == 1 and "ms for each round" in notes[0]
     torch.testing.assert_close(after(f, 3).w, after(federation(), 3).w, rtol=0, atol=1e-13)
-
-
-def test_steps_that_pytorch_fails_to_compile_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Inductor raises subclasses of `RuntimeError`, whose text has many lines."""
-
-    def fails(*_: Any) -> Any:
-        raise RuntimeError("KeyError: 'buf31'\n  in a kernel")
-
-    monkeypatch.setattr("fedsash.executors.compiled.compiled", fails)
-    with pytest.raises(SettingError, match=r"compile these steps .*buf31.* choose 'auto' or False") as error:
-        after(federation(engine=LocalEngine("vectorised", 1, 4, True, "contiguous", 1)), 1)
-    assert "\n" not in str(error.value)
-
-
-def test_without_a_compiler_steps_run_uncompiled_with_a_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from torch._inductor import config
-
-    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
-    monkeypatch.setenv("PATH", "")
-    engine = LocalEngine("vectorised", 1, 4, True, "contiguous", 1)
-    with caplog.at_level(logging.WARNING, "fedsash"):
-        w = after(federation(engine=engine), 2).w
-    assert "install g++" in caplog.text
-    torch.testing.assert_close(w, after(federation(), 2).w, rtol=0, atol=1e-14)
 
 
 def test_a_quadratic_federation_is_where_gradient_descent_takes_it() -> None:

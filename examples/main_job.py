@@ -46,6 +46,6 @@ history = observed.history + began + went_on
 criterion = observed.federation.goal.criterion
 summary = observed.summary | summarise(history, experiment.evaluation, criterion)
 print()
-rich.print(table(summary, experiment.evaluation))
+rich.print(table(summary))
 draw(curves(Curves.of(history, criterion), broadcast_start=START), out / "curves.png")
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

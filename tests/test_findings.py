@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomli_w
-from benchmarks import feedback, zoo
+from benchmarks import feedback, ten_rounds, zoo
 from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from examples.findings.published_draw import LEAST, Split, cohort
@@ -140,3 +140,9 @@ def test_the_differences_between_the_arms_follow_from_the_sweep(tmp_path: Path) 
     assert "+0.00 ± 0.00 | 1" in rows[4], "arms with equal models until round 225"
     feedback.main(tmp_path, tmp_path / "x.png")
     assert (tmp_path / "x.png").exists()
+
+
+def test_means_of_ten_rounds_and_how_often_a_run_is_ahead() -> None:
+    rising, other = np.arange(12.0), np.array([0.0] * 10 + [30.0, 60.0])
+    assert ten_rounds.means(rising) == pytest.approx([4.5, 5.5, 6.5])
+    assert ten_rounds.ahead(rising, other) == (2, 3, pytest.approx(4.5))

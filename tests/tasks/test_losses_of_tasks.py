@@ -214,7 +214,7 @@ def test_a_mean_that_leaves_labels_out_is_refused_where_there_are_such_labels() 
         data.learning(nn.CrossEntropyLoss(ignore_index=2))
     for loss in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(ignore_index=2, reduction="none"), functional.nll_loss):
         assert data.learning(loss).problem.task == Classification()
-    check_all_count(None, torch.tensor([-100]), "y")
+    check_all_count(None, {"train": torch.tensor([-100])})
     for loss in (functional.cross_entropy, nn.NLLLoss()):
-        with pytest.raises(SettingError, match="are not -100, and y has such labels: for tokens or pixels leave"):
-            check_all_count(loss, torch.tensor([0, -100]), "y")
+        with pytest.raises(SettingError, match=r"are not -100, and FederatedData\.test\.y has such labels"):
+            check_all_count(loss, {"train": torch.tensor([0, 1]), "test": torch.tensor([0, -100])})

@@ -225,7 +225,7 @@ class FederatedData(Shown):
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
         task = chosen_task(self.task, self.train.y, loss)
-        check_all_count(loss, self.train.y, "FederatedData.train.y")
+        check_all_count(loss, {"train": self.train.y} | ({} if self.test is None else {"test": self.test.y}))
         known = isinstance(task, OnlyLoss | type(self.problem.task))
         classes = self.classes if known else task.classes(task.labelled(self.train.y))
         return replace(self, task=task, classes=classes)

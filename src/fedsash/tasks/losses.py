@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,21 +103,23 @@ def per_sample(loss: Any, task: Task) -> Loss:
     return loss  # type: ignore[no-any-return]
 
 
-def check_all_count(loss: Any, y: Tensor, place: str) -> None:
-    """Raise `SettingError` if the mean of PyTorch's `loss` leaves out some of the labels.
+def check_all_count(loss: Any, labels: Mapping[str, Tensor]) -> None:
+    """Raise `SettingError` if the mean of PyTorch's `loss` leaves out some of the `labels` of a split.
 
     It divides by how many labels of a batch are left, and no number for each sample has this mean.
     """
     ignored = getattr(loss, "ignore_index", None) if getattr(loss, "reduction", "") == "mean" else None
     if any(loss is function for function in CLASSES):
         ignored = inspect.signature(loss).parameters["ignore_index"].default
-    if ignored is None or y.is_floating_point():
+    if ignored is None:
         return
-    right = (
-        f"its mean divides by how many labels of a batch are not {ignored}, and {place} has such labels: "
-        "for tokens or pixels leave the loss out, their tasks have one; or take reduction='none', and all labels count"
-    )
-    check(not bool((y == ignored).any()), "Federation.loss", PerSample(loss, loss, OnlyLoss()), right)
+    for split, y in labels.items():
+        right = (
+            f"its mean divides by how many labels of a batch are not {ignored}, and FederatedData.{split}.y has such "
+            "labels: for tokens or pixels leave the loss out, their tasks have one; or take reduction='none', and all "
+            "labels count"
+        )
+        check(not bool((y == ignored).any()), "Federation.loss", PerSample(loss, loss, OnlyLoss()), right)
 
 
 def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:

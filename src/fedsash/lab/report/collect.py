@@ -246,10 +246,9 @@ def _made_of(newest: dict[str, Any]) -> dict[str, str]:
 def _whole(summary: dict[str, Any]) -> bool:
     """Whether a summary is complete."""
     models, rounds = summary.get("models"), summary.get("rounds")
-    if "averaged" not in summary:
-        return False
     each = models.values() if isinstance(models, dict) else ()
-    return isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and all("last_mean" in of for of in each)
+    known = isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and "averaged" in summary
+    return known and all("last_mean" in of for of in each)
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:

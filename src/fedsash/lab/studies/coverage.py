@@ -76,8 +76,9 @@ class CoverageStudy(Study):
     each of the `sizes` W (None: 1, 2, 5, 10, ..., as far as the run goes). Windows before round W have fewer rounds.
     `expected` is the share for uniform sampling, 1 - (1 - m/N)^W.
 
-    Clients whose upload a round refused count as having taken part. Of a fork it is the fork's own sampling, also in
-    the rounds of the run that it goes on from. Nothing is trained.
+    Clients whose upload a round did not use (late, away, lost or refused) did not take part in it; `expected` knows of
+    none. Of a fork it is the fork's own sampling, also in the rounds of the run that it goes on from. Nothing is
+    trained.
     """
 
     kinds: ClassVar = ("coverage",)
@@ -104,7 +105,7 @@ class CoverageStudy(Study):
         check(max(sizes) <= rounds, "sizes", max(sizes), f"must be at most the run's {rounds} rounds")
         by_size = []
         for done, size in enumerate(sizes, 1):
-            by_size.append(_seen(run.federation, rounds, size))
+            by_size.append(_seen(run, rounds, size))
             progress(done, len(sizes))
         return {
             "kind": self.kind,
@@ -144,13 +145,14 @@ class CoverageStudy(Study):
         return Picture(found["title"], panels, columns=len(panels), caption=caption)
 
 
-def _seen(federation: Federation, rounds: int, size: int) -> tuple[Floats, Floats | None]:
+def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
     """For the window of that size after each round: the share of the samples in it, and the distance of its labels."""
-    data = federation.training_data
+    data = run.federation.training_data
     held, places = np.unique(np.concatenate(data.clients), return_inverse=True)
     ends = np.cumsum([len(client) for client in data.clients])[:-1]
     clients = [np.unique(index) for index in np.split(places, ends)]
-    seen = covered(clients, participation(federation, rounds).numpy() > 0, size)
+    there = participation(run.federation, rounds, run.left_out).numpy()
+    seen = covered(clients, there > 0, size)
     y = data.train.y.cpu().numpy()
     labelled = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
     return seen.mean(1), label_distance(y[held], seen) if labelled else None

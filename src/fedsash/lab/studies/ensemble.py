@@ -14,7 +14,7 @@ from torch import Tensor
 from ...basics.errors import check_count
 from ..pictures import Axis, Panel, Picture, look
 from .by_number import ORDERS, SEED, by_number, line, over_orders
-from .client_models import ClientModels, client_models
+from .client_models import ClientModels
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .several_runs import by_round, check_classes, shared_rounds
@@ -75,7 +75,7 @@ class EnsembleStudy(Study):
 
     def _measured(self, run: OpenRun, round: int) -> dict[str, Any]:
         """The numbers of one round: lists by K, and the CKA of all its clients."""
-        models = client_models(run.federation, run.state(round))
+        models = run.client_models(round)
         group = Group(run, models, self.split, self.samples)
         size = len(models.ids)
         numbers = dict(zip(NUMBERS, over_orders(group.numbers, size, self.orders, self.seed), strict=True))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...basics.arrays import Ints
 from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
@@ -23,6 +25,7 @@ from ...state import State
 from .. import checkpoints, files
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
 from ..config.errors import prefixed
+from ..records import Records
 from .client_models import ClientModels, client_models
 
 MODELS = """\
@@ -68,6 +71,30 @@ class OpenRun(Shown):
         """Raise `SettingError` unless clients train in rounds."""
         right = "must be a run in rounds; here every client trains in its own time"
         check(self.in_rounds, str(self.folder), "on a network", right)
+
+    @cached_property
+    def left_out(self) -> dict[int, set[int]]:
+        """By round, the clients that were asked and whose upload was not used: late, away, lost or refused.
+
+        Of a round that was skipped these are all clients.
+        """
+        guard = (row for row in Records(self.folder).load() if row["split"] == "guard")
+        everybody = range(len(self.federation.sizes))
+        return {
+            row["round"]: {*row["refused"], *map(int, row.get("missing", {})), *(everybody if row["skipped"] else ())}
+            for row in guard
+        }
+
+    def client_models(self, round: int, ids: Ints | None = None) -> ClientModels:
+        """The models of the clients that train in the round after the saved `round`, or of the clients `ids`.
+
+        Clients whose upload the run did not use are left out. Raises `ValueError` as `client_models` does.
+        """
+        left_out = self.left_out.get(round + 1)
+        if ids is None and left_out:
+            asked = self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
+            ids = asked[~np.isin(asked, [*left_out])]
+        return client_models(self.federation, self.state(round), ids)
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
@@ -116,7 +143,7 @@ class OpenRun(Shown):
         """The model of one client in the round after `round`. The whole round trains, and its models are cached."""
         self.check_rounds()
         if self._round is None or self._round[0] != round:
-            self._round = round, client_models(self.federation, self.state(round))
+            self._round = round, self.client_models(round)
         clients = self._round[1]
         ids = clients.ids.tolist()
         right = f"in the round after {round} take part: {', '.join(map(str, ids))}"

@@ -10,7 +10,7 @@ import torch
 
 from ...basics.errors import check
 from ...tasks import Classification
-from .client_models import ClientModels, client_models
+from .client_models import ClientModels
 from .opened import OpenRun
 from .study import OnProgress
 
@@ -46,8 +46,8 @@ def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list
 
 def trained_alike(runs: Sequence[OpenRun], round: int) -> list[ClientModels]:
     """For each run, the models of the clients that train in the first run's round after `round`."""
-    first = client_models(runs[0].federation, runs[0].state(round))
-    trained = [first, *(client_models(run.federation, run.state(round), first.ids) for run in runs[1:])]
+    first = runs[0].client_models(round)
+    trained = [first, *(run.client_models(round, first.ids) for run in runs[1:])]
     for models in trained:
         right = "some clients' uploads can't be used in this round"
         check(np.array_equal(models.ids, first.ids), "round", round, right)

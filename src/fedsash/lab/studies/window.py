@@ -36,16 +36,18 @@ def round_weights(window: Collection[int]) -> Tensor:
     return (rounds >= tau[:, None]).double().mean(1)
 
 
-def participation(federation: Federation, rounds: int) -> Tensor:
+def participation(federation: Federation, rounds: int, left_out: Mapping[int, Collection[int]] | None = None) -> Tensor:
     """The weight p_i float64 `[t, N]` of every client's update in each of the first t `rounds`, 0 where it is away.
 
-    It follows from the sampling and the clients' numbers of samples. Uploads that the run refused are not known here.
-    Of a fork it is the fork's own sampling, also in the rounds of the run that it goes on from.
+    It follows from the sampling and the clients' numbers of samples, without the clients that a round `left_out`, which
+    are listed by rounds from 1 on. Of a fork it is the fork's own sampling, also in the rounds of the run that it goes
+    on from.
     """
     sizes = federation.sizes
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
     for t in range(rounds):
-        ids = federation.sampling.clients(t, sizes, federation.seed)
+        asked = federation.sampling.clients(t, sizes, federation.seed)
+        ids = asked[~np.isin(asked, [*(left_out or {}).get(t + 1, ())])]
         p[t, torch.from_numpy(ids)] = weights(federation, ids)
     return p
 
@@ -126,7 +128,7 @@ class WindowStudy(Study):
             "round": newest,
             "rounds": list(range(1, len(c) + 1)),
             "weights": c,
-            "clients": client_weights(window, participation(run.federation, len(c))).sum(0),
+            "clients": client_weights(window, participation(run.federation, len(c), run.left_out)).sum(0),
             "distance_rounds": held,
             "distances": away,
         }

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 
 def _compare(given: argparse.Namespace) -> int:
     from ..report.collect import collect
-    from ..report.comparison import compare, table
+    from ..report.comparison import compare, table, unlike
 
     found = collect(given.folders)
     notes = [
@@ -31,6 +31,7 @@ def _compare(given: argparse.Namespace) -> int:
         *found.damaged,
         *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
         *(f"run {run.name}: {run.note}" for run in found.runs if run.note),
+        *unlike(found.runs),
     ]
     for note in notes:
         terminal.complain(f"fedsash: {note}")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
+from ..config import ConfigError
 from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended
 
 if TYPE_CHECKING:
-    from ..sweeps import Plan
+    from ..sweeps import Plan, Sweep
 
 
 def add(commands: Commands) -> None:
@@ -30,12 +31,15 @@ def add(commands: Commands) -> None:
 
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
+    from ..sweeps.execute import check_place
     from ..sweeps.foreman import done, trained
     from ..sweeps.notes import beyond_ends
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
+    there = {leg.folder: leg.experiment for leg in planned.legs}
+    check_place(given.out, there | {f"runs/{run.name}": run.experiment for run in _whole(given, sweep).runs})
     finished = done(planned.legs, given.out)
     so_far = trained(planned.legs, given.out, finished)
     left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
@@ -55,6 +59,18 @@ def _sweep(given: argparse.Namespace) -> int:
         compare = shlex.join(["fedsash", "compare", str(executed.folder)])
         terminal.say(f"\nruns: {executed.folder}/runs; compare them with: {compare}")
     return code
+
+
+def _whole(given: argparse.Namespace, asked: Sweep) -> Sweep:
+    """All runs of the file, or only those that are asked for if --set does not fit the others."""
+    from ..sweeps import load
+
+    if not given.only:
+        return asked
+    try:
+        return load(given.sweep, (), given.set, given.own_code)
+    except ConfigError:
+        return asked
 
 
 def _show_legs(planned: Plan, finished: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
+from ..files import flat
 from ..sweeps.axes import named_axis
 from ..table import empty_table
 from .collect import CollectedRun
@@ -176,6 +177,17 @@ def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
             known = json.dumps(_without_seed(run.config), sort_keys=True)
         found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
+
+
+def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
+    """A line for each run with the labels of another one, with which it is combined though it has other settings."""
+    first: dict[frozenset[tuple[str, str]], CollectedRun] = {}
+    for run, labels in zip(runs, labels_of(runs), strict=True):
+        other = first.setdefault(frozenset(labels.items()), run)
+        here, there = (dict(flat(_without_seed(one.config))) for one in (run, other))
+        keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
+        if told := ", ".join(key for key in keys if key not in ("partition_seed", "data.path")):
+            yield f"run {run.name}: has the labels of {other.name} and other settings: {told}"
 
 
 def _seed(run: CollectedRun) -> int:

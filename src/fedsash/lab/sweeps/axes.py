@@ -16,9 +16,10 @@ from ...basics.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
 from ..config.errors import check_known, prefixed
-from ..config.files import KEY, TomlTable, merged, named, put, read
+from ..config.files import KEY, TomlTable, merged, named, put, read, without_others
 from ..config.network import NetworkExperiment
 from ..config.words import show, shown
+from ..files import flat
 
 KEYS = {
     "title": "what tables and pages call the sweep",
@@ -42,10 +43,21 @@ class SweepAxis:
     key: str | None = None
 
     def applied(self, table: TomlTable, label: str) -> TomlTable:
-        """The table of an experiment with the label's value or settings."""
+        """The table of an experiment with the label's value or settings.
+
+        Another thing by its name, as in `server.name`, takes the place of the whole table.
+        """
         if self.key is None:
             return merged(table, self.settings[label])
-        return put(table, self.key, self.settings[label])
+        value = put({}, self.key, self.settings[label])
+        return put(without_others(table, value, {}), self.key, self.settings[label])
+
+    @property
+    def sets(self) -> set[str]:
+        """The dotted keys that it sets, each with a plain value."""
+        if self.key is not None:
+            return {self.key}
+        return {key for settings in self.settings.values() for key, _ in flat(settings)}
 
     def part(self, label: str) -> str:
         """The part of a run's folder name for a label: the label, after its key if the axis has one."""
@@ -92,7 +104,19 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
     """The sweep in a TOML file (see `parse`). Raises `ConfigError`, which names the file."""
     path = Path(path)
     with prefixed(path):
-        return parse(read(path), path.parent, only, overrides, own_code)
+        table, overrides = read(path), list(overrides)
+        _check_free(table, overrides)
+        return parse(table, path.parent, only, overrides, own_code)
+
+
+def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
+    """Raise `ConfigError` if an override sets what an axis sets, because its labels would lie."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        for name, axis in _axes(table.get("axes")).items():
+            if any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in axis.sets):
+                right = f"the axis {name} sets it: choose its labels with --only, or change them in the file"
+                raise ConfigError(f"--set {shortened(key)}: {right}")
 
 
 def parse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
 from ..config import ConfigError, Experiment, load_run
 from ..config.words import shown
+from ..files import flat
 from ..progress import Progress
 from ..runs.folder import RunFolder
 from . import index
@@ -38,12 +40,8 @@ def execute(
     """
     check_count("jobs", jobs)
     out = Path(out)
-    check_folder(out)
-    if RunFolder(out).begun:
-        raise RunError(f"{out} holds a run, and no sweep: choose another folder with --out")
     legs = plan(sweep.runs)
-    for leg in legs.legs:
-        check_same(leg.experiment, out / leg.folder)
+    check_place(out, {leg.folder: leg.experiment for leg in legs.legs})
     index.write(out, sweep, {})
     left = len(done(legs.legs, out)) < len(legs.legs)
     machines = _machines(legs, out, jobs, cluster if left else None)
@@ -62,13 +60,23 @@ def _machines(legs: Plan, out: Path, jobs: int | None, cluster: str | None) -> M
     return OnRay(legs.legs, out, jobs, cluster)
 
 
+def check_place(out: Path, experiments: Mapping[str, Experiment]) -> None:
+    """Raise `RunError` if `out` is no folder for a sweep, and `ConfigError` if one of its folders holds another of
+    these `experiments` than that of its name."""
+    check_folder(out)
+    if RunFolder(out).begun:
+        raise RunError(f"{out} holds a run, and no sweep: choose another folder with --out")
+    for folder, experiment in experiments.items():
+        check_same(experiment, out / folder)
+
+
 def check_same(experiment: Experiment, folder: Path) -> None:
     """Raise `ConfigError`, which names what differs, if the folder holds another experiment. The engine may differ."""
     if not (folder / "config.toml").exists():
         return
     there = replace(load_run(folder), engine=experiment.engine)
     if there != experiment:
-        here, other = ({key: shown(value) for key, value in own.table().items()} for own in (experiment, there))
+        here, other = ({key: shown(value) for key, value in flat(own.table())} for own in (experiment, there))
         what = "; ".join(differences(here, other)) or "other keys"
         raise ConfigError(
             f"{folder} holds a run of another experiment: {what}. Choose another folder, or remove this one"

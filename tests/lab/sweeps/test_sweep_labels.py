@@ -1,0 +1,90 @@
+"""Labels say what was trained: nothing else can be put under them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.cli import main
+from fedsash.servers import FedAdam, ServerSGD
+from support.sweeps import BASE, sweep, write
+
+SMALL = BASE | {"rounds": 1, "evaluation": {"every": 1, "last": 1}}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main(list(map(str, arguments))) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1
+    return error
+
+
+def test_a_sweep_in_parts_is_of_one_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first part is compared with what the file says now, with --plan, too."""
+    file, out = write({"base": SMALL, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
+    assert main(["sweep", str(file), "--out", str(out), "--only", "seed=0"]) == 0
+    for more in ((), ("--plan",)):
+        message = refused(capsys, "sweep", file, "--out", out, "--only", "seed=1", "--set", "local.lr=0.2", *more)
+        assert "seed=0 holds a run of another experiment: local.lr" in message
+    assert main(["sweep", str(file), "--out", str(out), "--only", "seed=1"]) == 0
+
+
+def test_a_setting_that_does_not_fit_the_other_runs_may_train_those_that_are_asked_for(tmp_path: Path) -> None:
+    axes = {"method": {"avg": {}, "prox": {"method": {"name": "fedprox", "mu": 0.1}}}}
+    file = write({"base": SMALL, "axes": axes}, tmp_path / "s.toml")
+    command = ["sweep", str(file), "--out", str(tmp_path / "out"), "--plan", "--only", "method=avg"]
+    assert main([*command, "--set", "method={name='fedcm',alpha=0.2}"]) == 2, "the axis sets it"
+    assert main([*command, "--set", "local.lr=0.2"]) == 0
+
+
+def test_the_plan_of_a_sweep_into_a_folder_that_is_not_its_own_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write({"base": SMALL, "axes": {"seed": [0]}}, tmp_path / "s.toml")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text("rounds = 1\n")
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    assert "holds a run, and no sweep" in refused(capsys, "sweep", file, "--out", tmp_path / "run", "--plan")
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["local.lr=0.5", "local={lr=0.5}", "method.mu=1", "method={name='fedcm'}", "averages.w.size=3", "seed=4"],
+)
+def test_what_an_axis_sets_can_t_be_overridden(
+    override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = {"avg": {}, "prox": {"method": {"name": "fedprox", "mu": 0.1}}}
+    window = {"w": {"averages": {"w": {"name": "window", "size": 2}}}}
+    axes = {"seed": [0], "local.lr": [0.1, 0.2], "method": methods, "window": window}
+    file = write({"base": SMALL, "axes": axes}, tmp_path / "s.toml")
+    message = refused(capsys, "sweep", file, "--out", tmp_path / "out", "--plan", "--set", override)
+    key = override.partition("=")[0]
+    assert f"--set {key}: the axis " in message and "--only" in message
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out"), "--plan", "--set", "local.batch=5"]) == 0
+
+
+def test_another_thing_on_an_axis_has_its_own_settings() -> None:
+    base = SMALL | {"server": {"name": "adam", "lr": 0.01}}
+    servers = [run.experiment.server for run in sweep({"server.name": ["adam", "sgd"]}, base=base).runs]
+    assert servers == [FedAdam(lr=0.01), ServerSGD()]
+
+
+def test_runs_that_are_combined_though_they_differ_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder from elsewhere, or one that an earlier version wrote."""
+    file = write({"base": SMALL, "axes": {"seed": [0, 1], "method.name": ["fedavg"]}}, tmp_path / "s.toml")
+    assert main(["sweep", str(file), "--out", str(tmp_path / "a")]) == 0
+    assert main(["sweep", str(file), "--out", str(tmp_path / "b"), "--set", "local.lr=0.2", "--only", "seed=1"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().err == ""
+    shutil.rmtree(tmp_path / "a" / "runs" / "seed=1,name=fedavg")
+    shutil.copytree(*(tmp_path / name / "runs" / "seed=1,name=fedavg" for name in "ba"))
+    assert main(["compare", str(tmp_path / "a")]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "fedsash: run seed=1,name=fedavg: has the labels of seed=0,name=fedavg and other settings: local.lr"

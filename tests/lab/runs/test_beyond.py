@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, RunError, Window, resume, run
+from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, Window, resume, run
+from fedsash.schedules import Cyclic
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -39,6 +41,45 @@ def test_what_begins_after_the_last_round_is_said_once_and_a_longer_run_reaches_
     assert {name: ours[name] for name in theirs if "metrics" not in name} == {
         name: content for name, content in theirs.items() if "metrics" not in name
     }
+
+
+CADENCE = {"lawa": Window(3, every=10), "swa": SWA(6, cycle=5), "w": Window(2)}
+UNSENT = [
+    (
+        {"broadcast": Broadcast("w", 9)},
+        "broadcast.start = 9: this run ends after 9 rounds, so clients receive the model",
+    ),
+    ({"broadcast": Broadcast("w", 8)}, ""),
+    ({"broadcast": Broadcast("w", 9, "before")}, ""),
+    ({"broadcast": Broadcast("w", 10, "before")}, "broadcast.start = 10: this run ends after 9 rounds, so"),
+    ({"broadcast": Broadcast("swa", 2)}, "broadcast: swa observes no round before the last of this run, so clients"),
+    (
+        {"local": LocalTraining(schedule=Cyclic(9, 3, 0.01))},
+        "local.schedule.start = 9: this run ends after 9",
+    ),
+    ({"local": LocalTraining(schedule=Cyclic(8, 3, 0.01))}, ""),
+]
+
+
+def test_averages_whose_cadence_meets_no_round_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    run(federation(averages=CADENCE), 9, progress=False)
+    assert caplog.messages == [
+        f"averages.{name}: observes none of the 9 rounds of this run, so it stays the model" for name in ("lawa", "swa")
+    ]
+    caplog.clear()
+    run(federation(averages=CADENCE), 10, progress=False)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("settings, line", UNSENT)
+def test_what_no_client_receives_or_does_is_named(
+    settings: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    averages, local = {"swa": SWA(5, cycle=5), "w": Window(2)}, {"local": LocalTraining()}
+    result = run(federation(averages=averages, **local | settings), 9, progress=False)
+    assert caplog.messages[:1] == [message for message in caplog.messages[:1] if line and message.startswith(line)]
+    plain = run(federation(averages=averages, **local), 9, progress=False)
+    assert torch.equal(result.state.w, plain.state.w) == bool(line)
 
 
 @pytest.mark.parametrize(

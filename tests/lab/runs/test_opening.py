@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fedsash import EMA, Window, run
+from fedsash import EMA, Fork, Window, run
 from fedsash.lab.config import parse
 from fedsash.lab.runs.opening import opening
 from fedsash.methods import FedProx
@@ -47,6 +49,16 @@ def test_a_window_that_never_gets_full_is_said(
     size = getattr(window, "size", 0)
     line = f"averages.w.size = {size}: not full in this run, where it is the mean of at most {models}"
     assert said == ([] if models is None else [line])
+
+
+def test_a_window_of_a_fork_counts_from_the_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The window that the source had goes on; the new one has only the rounds of the fork."""
+    run(federation(averages={"old": Window(6)}), 4, out=tmp_path / "source", progress=False)
+    averages, fork = {"old": Window(6), "new": Window(6)}, Fork(tmp_path / "source", 4)
+    capsys.readouterr()
+    run(federation(averages=averages), 8, out=tmp_path / "fork", fork=fork)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if ".size = " in line]
+    assert line == "averages.new.size = 6: not full in this run, where it is the mean of at most 4"
 
 
 def test_an_experiment_file_gives_data_and_model_their_names() -> None:

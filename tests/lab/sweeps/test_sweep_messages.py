@@ -70,7 +70,7 @@ def test_a_sweep_says_once_what_lies_beyond_its_end_and_of_which_runs(
     axes = {"seed": [0, 1], "ima": LATE}
     assert planned(axes, tmp_path, capsys) == [f"ima=late: {line}"]
     assert planned(axes, tmp_path, capsys, "--only", "ima=late") == [line]
-    assert planned(axes, tmp_path, capsys, "--set", "rounds=151") == []
+    assert planned(axes, tmp_path, capsys, "--set", "rounds=152") == []
     line = "averages.ima.start = 9: this run ends after 6 rounds, so it stays the model"
     assert planned({"seed": [0, 1], "averages.ima.start": [1, 9]}, tmp_path, capsys) == [f"start=9: {line}"]
     starts = {"a": {}, "b": {"averages": {"ima": {"start": 9}}}, "c": {"averages": {"ima": {"start": 9}}}}

@@ -44,13 +44,13 @@ def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]
     if state.round < rounds:
         yield f"device: {_device(state.w.device)}, rounds {state.round + 1:,} to {rounds:,}"
     for name, average in driver.averages.items():
-        if isinstance(average, Window) and 0 < (most := _models(average, rounds)) < average.size:
+        if isinstance(average, Window) and 0 < (most := _models(average, name, state, rounds)) < average.size:
             yield f"averages.{name}.size = {average.size}: not full in this run, where it is the mean of at most {most}"
 
 
-def _models(window: Window, rounds: int) -> int:
-    """How many models a window has observed after `rounds` rounds."""
-    return rounds // window.every - (window.start - 1) // window.every
+def _models(window: Window, name: str, state: State, rounds: int) -> int:
+    """How many models a window will have observed after `rounds` rounds; what it forgets until then counts, too."""
+    return window.count(state.averages[name]) + sum(map(window.observes, range(state.round + 1, rounds + 1)))
 
 
 def _named(config: Mapping[str, Any], table: str) -> str:

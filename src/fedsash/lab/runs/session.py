@@ -30,7 +30,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
 from .summary import summary
-from .warned import beyond, doubtful, uncounted, unprotected
+from .warned import beyond, doubtful, unbegun, uncounted, unprotected
 
 log = logging.getLogger("fedsash")
 
@@ -154,6 +154,7 @@ class Session:
         """Lines on what this run may not learn, will not reach and does not protect."""
         yield from doubtful(self.federation)
         yield from beyond(self.federation, self.checkpoint, self.rounds)
+        yield from unbegun(self.federation.facts()["local"], self.rounds)
         yield from unprotected(self.federation, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:

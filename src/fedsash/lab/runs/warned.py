@@ -4,7 +4,7 @@ privacy does not cover."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ class Averaging(Protocol):
 
 
 def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[str]:
-    """A line for each average, broadcast and kept state that begins after the last of `rounds` rounds.
+    """A line for each average, broadcast and kept state that `rounds` rounds do not reach.
 
     The run may be resumed with more rounds.
     """
@@ -43,12 +43,32 @@ def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[s
         start = getattr(average, "start", 0)
         if isinstance(start, int) and start > rounds:
             yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
-    start = None if driver.broadcast is None else driver.broadcast.start
-    if isinstance(start, int) and start > rounds:
-        yield f"broadcast.start = {start}: this run ends after {rounds} rounds, so clients receive the model"
+        elif not any(map(average.observes, range(1, rounds + 1))):
+            yield f"averages.{name}: observes none of the {rounds} rounds of this run, so it stays the model"
+    if driver.broadcast is not None:
+        yield from _unsent(driver.broadcast, driver.averages, rounds)
     later = [round for round in checkpoint.keep if round > rounds]
     if later:
         yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
+
+
+def unbegun(local: Any, rounds: int) -> Iterator[str]:
+    """A line if the schedule of the `local` training starts after the last of `rounds` rounds."""
+    start = getattr(local.schedule, "start", 0)
+    if isinstance(start, int) and start >= rounds:
+        yield f"local.schedule.start = {start}: this run ends after {rounds} rounds, so it does not begin"
+
+
+def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) -> Iterator[str]:
+    """A line if nobody receives an average: clients train on no model that is made in the last round."""
+    last = rounds - 1 if broadcast.order == "after" else rounds
+    if isinstance(broadcast.start, int) and broadcast.start > last:
+        yield f"broadcast.start = {broadcast.start}: this run ends after {rounds} rounds, so clients receive the model"
+        return
+    known = [averages[name] for name in broadcast.averages if name in averages]
+    if not any(average.observes(round) for average in known for round in range(1, last + 1)):
+        sent = " or ".join(broadcast.averages)
+        yield f"broadcast: {sent} observes no round before the last of this run, so clients receive the model"
 
 
 def doubtful(driver: Driver) -> Iterator[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..runs.warned import beyond
+from ..runs.warned import beyond, unbegun
 from .axes import PlannedRun, Sweep, short
 
 
 def beyond_ends(sweep: Sweep) -> Iterator[str]:
-    """The lines of `runs.warned.beyond` about the sweep's runs, after the labels of those that a line concerns."""
+    """The lines of `beyond` and `unbegun` about the sweep's runs, after the labels of those that a line concerns."""
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
-        for line in beyond(run.experiment, run.experiment.checkpoint, run.experiment.rounds):
+        experiment, rounds = run.experiment, run.experiment.rounds
+        for line in (*beyond(experiment, experiment.checkpoint, rounds), *unbegun(experiment.local, rounds)):
             found.setdefault(line, []).append(run)
     for line, runs in found.items():
         yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"

@@ -16,7 +16,19 @@ LABELLED = Series({"0.05": 8.0, "0.2": 4.0})
 SPARSE = Series({0.0: 1.0, 50.0: 3.0, 90.0: 4.0})
 LOST = Series({0.0: 80.0, 10.0: math.nan, 20.0: math.nan}, last=2)
 LOSSES = Series({"0.05": -2.0, "0.2": -1.0})
-LINES = {"losses": LOSSES, "lost": LOST, "hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
+GAP = Series({"1": 80.0, "5": math.nan, "10": 81.0})
+SHORT = Series({"1": 78.0, "5": 81.0, "10": math.nan})
+LINES = {"gap": GAP, "short": SHORT, "losses": LOSSES, "lost": LOST, "hill": HILL}
+LINES |= {"flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
+    "gap": GAP,
+    "short": SHORT,
+    "losses": LOSSES,
+    "lost": LOST,
+    "hill": HILL,
+    "flat": FLAT,
+    "labelled": LABELLED,
+    "sparse": SPARSE,
+}
 
 
 def judged(**given: Any) -> Verdict:
@@ -60,6 +72,9 @@ def test_a_statement_holds_where_its_numbers_say_so(given: dict[str, Any], right
         ({"number": "peak", "at": [91, 99], "between": [0, 100]}, "hill unknown"),
         ({"lines": ["flat", "valley"]}, "there is no valley"),
         ({"lines": ["lost", "flat"]}, "lost unknown"),
+        ({"lines": ["gap", "short"]}, "at the end: gap 81, short unknown"),
+        ({"lines": ["gap"], "number": "spread", "between": [0, 5]}, "gap unknown"),
+        ({"lines": ["lost"], "number": "spread", "between": [0, 5]}, "lost unknown"),
         ({"less": "valley", "between": [0, 1]}, "there is no valley"),
         ({"less": "labelled", "number": "spread", "between": [0, 1]}, "hill less labelled unknown"),
         ({"number": "spread", "at": [40, 40], "between": [0, 1]}, "hill unknown"),

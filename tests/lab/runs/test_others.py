@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def test_what_is_best_is_kept_by_one_rule(tmp_path: Path) -> None:
         go_on(held(metric="loss"), 6, tmp_path / "a")
     fork = start(held(metric="loss"), 4, tmp_path / "f", fork=Fork(tmp_path / "a", 4))
     assert {best.by for best in fork.state.best.values()} <= {"held_out/loss"}
+
+
+def test_a_best_model_that_no_evaluation_has_chosen_is_not_kept_from_now_on(tmp_path: Path) -> None:
+    """Without held-out samples nothing was best; by the test set the best round may lie before the resume."""
+    start(federation(evaluation=EVERY), 4, tmp_path)
+    with pytest.raises(RunError, match=r"has kept its best models by held_out/accuracy: evaluation\.metric and "):
+        go_on(federation(evaluation=replace(EVERY, best_on="test")), 6, tmp_path)
+    go_on(federation(evaluation=EVERY), 6, tmp_path)
 
 
 def test_a_renamed_average_with_models_of_its_own_shares_no_files_with_a_new_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from fedsash.lab.cli import main
 from fedsash.lab.studies.landscape.study import LandscapeStudy
@@ -51,6 +52,16 @@ def test_the_centre_of_a_surface_is_its_model_and_runs_share_the_directions(run:
     assert a["loss"] == b["loss"] and a["model"] == "w"
     other = LandscapeStudy(("w",), points=3, seed=1).write([opened], "x")
     assert other["loss"][1][1] == a["loss"][1][1] and other["loss"][0][0] != a["loss"][0][0]
+
+
+def test_a_model_whose_loss_is_not_finite_is_drawn_without_it(run: Path, opened: OpenRun, tmp_path: Path) -> None:
+    sound = load_file(run / "models" / "model.safetensors")
+    save_file({name: 1e30 * of for name, of in sound.items()}, tmp_path / "big.safetensors")
+    models = f"model,{tmp_path / 'big.safetensors'}"
+    assert fedsash("landscape", run, "--models", models, "--points", 3, "--name", "big") == 0
+    found = analysis(run, "big")
+    assert [at["loss"] is None for at in found["at_models"].values()] == [False, True]
+    assert (run / "analyses" / "big.png").exists()
 
 
 def test_an_interrupted_landscape_goes_on_to_the_same_bytes(run: Path) -> None:

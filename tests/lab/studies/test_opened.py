@@ -32,6 +32,7 @@ def test_the_mean_of_the_clients_at_which_a_round_arrives_is_the_next_model(open
 def test_samples_that_are_evenly_spaced_are_all_if_all_are_wanted() -> None:
     assert spaced(7, 7).tolist() == list(range(7))
     assert spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert spaced(3, 1000).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,12 @@ def test_every_window_has_the_value_that_the_run_recorded_when_it_ended(run: Pat
 def test_every_takes_the_sums_of_its_multiples_only(run: Path) -> None:
     found = MapStudy(every=4).make([open_run(run)])
     assert found["ends"] == [4] and found["sizes"] == [[4]]
+    assert [panel.name for panel in MapStudy.picture(found).panels] == ["by the end"], "one window is no map"
+
+
+def test_a_single_window_is_drawn(run: Path, tmp_path: Path) -> None:
+    assert main(["map", str(run), "--every", "4", "--name", "single"]) == 0
+    assert (run / "analyses" / "single.png").exists()
 
 
 def test_the_command_writes_draws_and_tells_the_best_window_of_each_end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,8 +62,8 @@ def series(picture: Picture) -> dict[str, Series]:
         for line in (layer for layer in panel.layers if isinstance(layer, Line)):
             name = ": ".join((panel.name.partition(": ")[0], line.name)) if line.name else panel.name
             alone = len(picture.panels) == 1 and line.name
-            known = ((x, y) for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None)
-            values: dict[Place, float] = {float(x): float(y) for x, y in known}
+            placed = ((x, y) for x, y in zip(line.x, line.y, strict=True) if x is not None)
+            values: dict[Place, float] = {float(x): math.nan if y is None else float(y) for x, y in placed}
             found[line.name if alone else name] = Series(values)
     return found
 

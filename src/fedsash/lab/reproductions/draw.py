@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
@@ -122,7 +123,7 @@ def _values(figure: Figure, results: Results, command: str) -> Made:
     (results.out / "tables").mkdir(parents=True, exist_ok=True)
     write_table(results.out / "tables" / f"{safe(figure.name)}.json", table)
     numbers = {
-        name: Series({x: m.value for x, m in zip(labels, line, strict=True) if m.value is not None})
+        name: Series({x: math.nan if m.value is None else m.value for x, m in zip(labels, line, strict=True)})
         for name, line in lines.items()
     }
     return {figure.name: _paired(_plot(figure, labels, lines, _unit(figure, results)))}, numbers

@@ -45,9 +45,16 @@ class Series:
 
     def within(self, low: float = -math.inf, high: float = math.inf) -> dict[float, float]:
         """The known values whose places are numbers from `low` to `high`; labels count from 0."""
+        return {x: y for x, y in self._within(low, high).items() if math.isfinite(y)}
+
+    def spread(self, low: float = -math.inf, high: float = math.inf) -> float:
+        """The highest minus the lowest value there. NaN if there is a single one, or if one of them is not known."""
+        found = self._within(low, high).values()
+        return max(found) - min(found) if len(found) > 1 and all(map(math.isfinite, found)) else math.nan
+
+    def _within(self, low: float, high: float) -> dict[float, float]:
         places = (place if not isinstance(place, str) else float(i) for i, place in enumerate(self.values))
-        known = zip(places, self.values.values(), strict=True)
-        return {x: y for x, y in known if low <= x <= high and math.isfinite(y)}
+        return {x: y for x, y in zip(places, self.values.values(), strict=True) if low <= x <= high}
 
     def minus(self, other: Series) -> Series:
         """The differences, where both have a value."""
@@ -60,11 +67,6 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b > 0 else math.nan
 
 
-def _spread(values: Sequence[float]) -> float:
-    """The highest minus the lowest of at least two values, or NaN."""
-    return max(values) - min(values) if len(values) > 1 else math.nan
-
-
 Measure = Callable[[Series, Sequence[Any]], float]
 
 NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
@@ -74,7 +76,7 @@ NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
     "ratio": ("at {} divided by that at {}", (2,), lambda of, at: _ratio(of.at(at[0]), of.at(at[1]))),
     "peak": ("highest at", (0, 2), lambda of, at: max(found := of.within(*at), key=found.__getitem__)),
     "lowest": ("lowest", (0, 2), lambda of, at: min(of.within(*at).values())),
-    "spread": ("highest minus lowest", (0, 2), lambda of, at: _spread(list(of.within(*at).values()))),
+    "spread": ("highest minus lowest", (0, 2), lambda of, at: of.spread(*at)),
 }
 """The number of a line that a statement is about: in words, how many places `at` it needs, and how it is found."""
 

@@ -17,6 +17,7 @@ from ...state import State, best_by
 from .. import checkpoints, files
 from ..client_results import CLIENTS
 from ..records import Mark, Records, mark
+from ..summaries import goal_of
 from .driver import Driver
 from .folder import RunFolder
 from .forks import Fork, check_kept, renamed, sources
@@ -71,9 +72,7 @@ class Ledger:
         if other := self._differences(state):
             there = f"{self.folder.path} holds a run of another experiment"
             raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork{self._seed_hint(state)}")
-        if other_rules := {best.by for best in state.best.values()} - {self._rule}:
-            kept = f"{self.folder.path} has kept its best models by {', '.join(sorted(other_rules))}"
-            raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
+        self._check_rule(self.folder, state)
         self.sums.fits(state)
         self.folder.records.cut(state.round, state.records if state.round else None)
         cut(self.folder.states, state.round)
@@ -119,6 +118,15 @@ class Ledger:
     def _rule(self) -> str:
         """By what the best model of each name is kept, as in `Best.by`."""
         return best_by(self.federation.evaluation, self.federation.goal.criterion)
+
+    def _check_rule(self, folder: RunFolder, state: State) -> None:
+        """Raise `RunError` if the run has chosen its best models by another rule."""
+        rules, (criterion, before) = {best.by for best in state.best.values()}, goal_of(folder.path)
+        if state.round and before.best_on != self.federation.evaluation.best_on:
+            rules |= {best_by(before, criterion)}
+        if others := rules - {self._rule}:
+            kept = f"{folder.path} has kept its best models by {', '.join(sorted(others))}"
+            raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
 
     def _owed(self, state: State) -> bool:
         """Whether the run ends where it stands, but was not evaluated there."""

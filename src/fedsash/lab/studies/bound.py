@@ -112,7 +112,7 @@ class BoundStudy(Study):
     least: float = field(default=0.0, metadata=option("F*, the least training loss", metavar="F"))
     batches: int = field(default=10, metadata=option("batches of each client", metavar="N"))
     samples: int | None = field(
-        default=1000, metadata=option("N training samples for the Hessian, or all", metavar="N", none="all")
+        default=1000, metadata=option("at most N training samples for the Hessian, or all", metavar="N", none="all")
     )
 
     def __post_init__(self) -> None:

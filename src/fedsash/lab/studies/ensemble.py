@@ -51,7 +51,7 @@ class EnsembleStudy(Study):
     rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
     orders: int = field(default=5, metadata=ORDERS)
     split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
-    samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
+    samples: int | None = field(default=None, metadata=option("at most N of them, or all", metavar="N", none="all"))
     seed: int = field(default=0, metadata=SEED)
 
     def __post_init__(self) -> None:

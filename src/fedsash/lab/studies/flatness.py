@@ -186,7 +186,7 @@ class FlatnessStudy(Study):
     eigenvalues: int = field(default=5, metadata=option("how many", metavar="K"))
     rho: tuple[float, ...] = field(default=(0.05,), metadata=option("distances", metavar="R[,R...]"))
     split: Literal["test", "train"] = field(default="train", metadata=option("the samples to evaluate on"))
-    samples: int | None = field(default=1000, metadata=option("N of them, or all", metavar="N", none="all"))
+    samples: int | None = field(default=1000, metadata=option("at most N of them, or all", metavar="N", none="all"))
 
     def __post_init__(self) -> None:
         check(

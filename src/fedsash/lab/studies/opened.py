@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check, check_choice, one_line
+from ...basics.errors import RunError, check, check_choice, check_count, one_line
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
 from ...basics.saved import place, saved_rounds
@@ -128,7 +128,7 @@ class OpenRun(Shown):
         return read_model(file, self.federation)
 
     def samples(self, split: str, count: int | None = None) -> Samples:
-        """`count` evenly spaced samples (None: all) of a `split`: the central test set, or all training samples."""
+        """At most `count` evenly spaced samples (None: all) of a `split`: the test set, or all training samples."""
         data = self.federation.training_data
         check_choice("split", split, "test", "train")
         if split == "test":
@@ -207,6 +207,7 @@ def read_model(file: Path, federation: Federation) -> Tensor:
 
 
 def spaced(n: int, count: int) -> Tensor:
-    """`count` evenly spaced numbers below n. If samples are sorted by class or user, each keeps its proportion."""
-    check(1 <= count <= n, "samples", count, f"must be 1 to {n}")
+    """At most `count` evenly spaced numbers below n. Of samples that are sorted by class, each keeps its proportion."""
+    check_count("samples", count)
+    count = min(count, n)
     return torch.from_numpy(np.arange(count, dtype=np.int64) * n // count)

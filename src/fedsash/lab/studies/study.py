@@ -43,7 +43,7 @@ def option(help: str, metavar: str = "", none: str = "") -> dict[str, str]:
 
 
 ROUNDS = option("saved rounds (default: all of them)", metavar="N[,N...]")
-CLIENT_SAMPLES = option("N of the clients' samples, or all", metavar="N", none="all")
+CLIENT_SAMPLES = option("at most N of the clients' samples, or all", metavar="N", none="all")
 
 
 @dataclass(frozen=True)

@@ -100,14 +100,14 @@ class MapStudy(Study):
             Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
             Line("model", ends, own, QUIET),
         ]
-        panels = [
-            Panel("every window", end, height, [values, Points([""], [last], [size])], width=6, height=4.4),
-            Panel("by the end", end, Axis(label, *_reach(grid, own)), lines, width=6, height=4.4),
-        ]
+        panels = [Panel("by the end", end, Axis(label, *_reach(grid, own)), lines, width=6, height=4.4)]
+        if min(len(ends), len(sizes)) > 1:  # contours need a plane
+            marked: list[Layer] = [values, Points([""], [last], [size])]
+            panels.insert(0, Panel("every window", end, height, marked, width=6, height=4.4))
         caption = (
             f"Every window, by its number of models W and the round after which it ends; the curve is for W = {size}."
         )
-        return Picture(found["title"], panels, columns=2, caption=caption)
+        return Picture(found["title"], panels, columns=len(panels), caption=caption)
 
 
 def grid_of(found: Found) -> tuple[list[int], list[list[float | None]]]:

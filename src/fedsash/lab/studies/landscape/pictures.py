@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ....tasks import Criterion
 from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...pictures.scales import INNER
-from ..study import Found, split_in_words, times
+from ..study import Found, number, split_in_words, times
 
 STRIP = 0.4
 """A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
@@ -91,7 +91,7 @@ def _measured(found: Found) -> str:
     known = dict(found.get("at_models") or {}) | ({"mean": found["at_mean"]} if found.get("at_mean") else {})
     criterion = Criterion(**found["metric"])
     told = (
-        f"{name}: loss {at['loss']:.4g}, {criterion.error} {criterion.text(at['error'], 2)}"
+        f"{name}: loss {number(at['loss'])}, {criterion.error} {criterion.text(at['error'], 2)}"
         for name, at in known.items()
     )
     return f" {'; '.join(told)}." if known else ""

@@ -48,7 +48,7 @@ Ctrl-C loses nothing: the same command continues.
     surface: bool = field(default=False, metadata=option("a surface around each model"))
     points: int = field(default=21, metadata=option("points in each direction"))
     split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
-    samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
+    samples: int | None = field(default=None, metadata=option("at most N of them, or all", metavar="N", none="all"))
     seed: int = field(default=0, metadata=option("for a surface's random directions"))
 
     def __post_init__(self) -> None:

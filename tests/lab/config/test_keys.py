@@ -10,7 +10,8 @@ import pytest
 from fedsash.lab.config import NetworkExperiment, parse
 from fedsash.lab.config.keys import Key, keys
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.lab.config.words import meaning
+from fedsash.lab.config.tables import plain
+from fedsash.lab.config.words import meaning, show
 
 KEYS = keys()
 
@@ -54,6 +55,19 @@ def test_a_key_is_known_to_the_parser_where_it_stands() -> None:
     plain = [key for key in KEYS if not key.thing and key.path.rpartition(".")[0] in tables]
     written = [f"{key.path}={key.default}" for key in plain if key.default != "(not set)" and key.name != "optimiser"]
     assert len(written) > 15 and parse({}, written) == parse({})
+
+
+def test_defaults_are_those_of_an_experiment_that_names_nothing_but_the_thing() -> None:
+    """Another partition has as many clients as the usual one; the sampling is that of a run without a network."""
+    told = [key for key in KEYS if re.fullmatch(r"(partition|sampling)\.\w+", key.path) and key.thing != "flwr"]
+    needy = {key.thing for key in told if key.default == "(required)"}
+    for key in told:
+        if key.thing not in needy:
+            place = key.path.partition(".")[0]
+            made = getattr(parse({place: {"name": key.thing}}), place)
+            value = getattr(made, key.name)
+            assert key.default == ("(not set)" if value is None else show(plain(value, key.option.kind))), key
+    assert "iid" not in needy and len(told) > 20
 
 
 def test_only_tables_of_fields_are_called_tables() -> None:

@@ -20,15 +20,6 @@ GAP = Series({"1": 80.0, "5": math.nan, "10": 81.0})
 SHORT = Series({"1": 78.0, "5": 81.0, "10": math.nan})
 LINES = {"gap": GAP, "short": SHORT, "losses": LOSSES, "lost": LOST, "hill": HILL}
 LINES |= {"flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
-    "gap": GAP,
-    "short": SHORT,
-    "losses": LOSSES,
-    "lost": LOST,
-    "hill": HILL,
-    "flat": FLAT,
-    "labelled": LABELLED,
-    "sparse": SPARSE,
-}
 
 
 def judged(**given: Any) -> Verdict:

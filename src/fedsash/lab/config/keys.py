@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from .errors import join
+from .experiment import Experiment
 from .network import NetworkExperiment
 from .own import OwnExperiment
 from .registries import registry_of
@@ -60,23 +61,33 @@ class Key:
 @cache
 def keys() -> list[Key]:
     """Every key that an experiment file can have, table by table."""
-    every = _below(options(NetworkExperiment), NetworkExperiment, "", "", NetworkExperiment(), ())
-    own = _below({key: options(OwnExperiment)[key] for key in OF_OWN}, OwnExperiment, "", "", OwnExperiment(), ())
-    return [*every, *own]
+    every = options(Experiment)
+    of_network = [name for name in options(NetworkExperiment) if name not in every]
+    return [
+        *_below(every, Experiment, "", "", Experiment(), ()),
+        *_of(NetworkExperiment(), of_network),
+        *_of(OwnExperiment(), OF_OWN),
+    ]
+
+
+def _of(experiment: Experiment, names: Iterable[str]) -> Iterator[Key]:
+    """The keys that only this kind of experiment has."""
+    kind: Make = type(experiment)
+    return _below({name: options(kind)[name] for name in names}, kind, "", "", experiment, ())
 
 
 def keys_of(place: str, make: Make, known: Mapping[str, Option], default: Any = None, thing: str = "") -> list[Key]:
-    """The keys of one table at `place`, without those of tables in it; `default` is the object for a missing table."""
-    return [
-        Key(
-            join(place, option.name),
-            replace(option, default=getattr(default, option.name)) if type(default) is make else option,
-            make,
-            thing,
-        )
-        for option in known.values()
-        if option.name != "**"
-    ]
+    """The keys of one table at `place`, without those of tables in it; `default` is the object for a missing table.
+
+    What is required is taken from it, even if it is another thing.
+    """
+    found = []
+    for option in known.values():
+        said = getattr(default, option.name, None)
+        if type(default) is make or (option.default is REQUIRED and said is not None):
+            option = replace(option, default=said)
+        found += [Key(join(place, option.name), option, make, thing)] if option.name != "**" else []
+    return found
 
 
 def _below(

@@ -123,3 +123,10 @@ def test_as_json_it_is_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> N
     assert thing["name"] == "fedprox" and "method.mu" in [key["key"] for key in thing["keys"]]
     every = json.loads(listed(capsys, "--json"))
     assert list(every[1]["things"]) == list(REGISTRIES["methods"].things)
+
+
+def test_a_reproduction_is_found_by_its_name_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "ima-table-1"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["list", "reproductions", "ima-table-1"]) == 0
+    assert capsys.readouterr().out == alone

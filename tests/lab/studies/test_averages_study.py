@@ -180,7 +180,7 @@ def test_the_command_says_what_one_average_comes_to(run: Path, capsys: pytest.Ca
         (["--window", 50], "--window = 50: after round 8"),
         (["--at", 5], "--at = 5: there are sums of the rounds 2, 4, 6, 8"),
         (["--ema", 1.5], "--ema = 1.5: must be at least 0 and below 1"),
-        (["--power", 0.5], "sigma_rel = 0.5: must be above 0 and at most 0.2887"),
+        (["--power", 0.5], "--power = 0.5: must be above 0 and at most 0.2887"),
         (["--out", "x.safetensors"], "--out = 'x.safetensors': needs window, ema or power"),
         (["--window", 4, "--ema", 0.5], "--ema = 0.5: can't be asked for together with window"),
     ],

@@ -73,6 +73,16 @@ def test_another_thing_on_an_axis_has_its_own_settings() -> None:
     assert servers == [FedAdam(lr=0.01), ServerSGD()]
 
 
+def test_another_partition_on_an_axis_has_as_many_clients() -> None:
+    """Unless it says how many, or has no number of its own."""
+    splits = {"base": {}, "iid": {"partition": {"name": "iid"}}, "more": {"partition": {"name": "iid", "clients": 20}}}
+    domains = {"domains": {"partition": {"name": "domains", "clients_per_domain": 2}}}
+    for axes in ({"split": splits}, {"partition.name": ["dirichlet", "iid"]}):
+        clients = [run.experiment.partition.clients for run in sweep(axes).runs]
+        assert clients == [10, 10, 20][: len(clients)]
+    assert sweep({"split": domains}).runs[0].experiment.table()["partition"]["name"] == "domains"
+
+
 def test_runs_that_are_combined_though_they_differ_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,3 +98,8 @@ def test_runs_that_are_combined_though_they_differ_are_named(
     assert main(["compare", str(tmp_path / "a")]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "fedsash: run seed=1,name=fedavg: has the labels of seed=0,name=fedavg and other settings: local.lr"
+
+
+def test_an_experiment_is_no_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = refused(capsys, "sweep", write(SMALL, tmp_path / "e.toml"), "--plan")
+    assert "this is an experiment, without axes: train it with fedsash run" in message

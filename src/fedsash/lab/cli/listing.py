@@ -24,9 +24,13 @@ def add(commands: Commands) -> None:
 
 
 def _list(given: argparse.Namespace) -> int:
+    from ..reproductions import names
+
     words = [word for word in (given.word, given.name) if word is not None]
     if words and words[0] in REPRODUCTIONS:
         given.answer = [_of_reproductions() if len(words) == 1 else _reproduction(words[1])]
+    elif len(words) == 1 and words[0] in names():
+        given.answer = [_reproduction(words[0])]
     else:
         from ..config.catalogue import everything, found
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError, one_line, shortened
+from ...data import PARTITIONS
 from .. import files
 from .errors import ConfigError, join
+from .registry import options
 
 TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")
@@ -68,11 +70,16 @@ def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
 
 
 def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
-    """`base` with the values of `over`, table by table. A table with another `name` replaces the whole table."""
+    """`base` with the values of `over`, table by table. A table with another `name` replaces the whole table.
+
+    Another partition has as many clients as the one before, unless it says how many.
+    """
     result = dict(base)
     for key, value in over.items():
-        if isinstance(value, Mapping) and not _names_another(before := _as_table(result.get(key)), value):
-            value = merged(before, value)
+        if isinstance(value, Mapping):
+            before = _as_table(result.get(key))
+            another = _names_another(before, value)
+            value = {**_kept(key, before, value), **value} if another else merged(before, value)
         result[key] = value
     return result
 
@@ -89,14 +96,17 @@ def named(table: TomlTable, usual: TomlTable) -> dict[str, Any]:
 
 
 def without_others(table: TomlTable, wanted: TomlTable, usual: TomlTable) -> dict[str, Any]:
-    """The table without its parts in which `wanted` names another thing. A part without a name has that in `usual`."""
+    """The table without its parts in which `wanted` names another thing. A part without a name has that in `usual`.
+
+    Of another partition the number of clients is left.
+    """
     result = dict(table)
     for key, value in table.items():
         other, common = wanted.get(key), _as_table(usual.get(key))
         if not isinstance(value, Mapping) or not isinstance(other, Mapping):
             continue
         if _names_another({"name": common.get("name")} | dict(value), other):
-            del result[key]
+            result[key] = _kept(key, value, other)
         else:
             result[key] = without_others(value, other, common)
     return result
@@ -126,6 +136,12 @@ def _as_table(value: Any) -> TomlTable:
     if isinstance(value, Mapping):
         return value
     return {SHORT: value} if isinstance(value, str | int | float) else {}
+
+
+def _kept(key: str, before: TomlTable, over: TomlTable) -> dict[str, Any]:
+    """What another thing takes over from a table: a partition the number of clients, which is the federation's."""
+    make = PARTITIONS.get(str(over["name"])) if key == "partition" else None
+    return {name: before[name] for name in ("clients",) if make and name in before and name in options(make)}
 
 
 def _names_another(before: TomlTable, over: TomlTable) -> bool:

@@ -56,7 +56,8 @@ class Afterwards:
         check(self.round in rounds, "at", self.round, f"there are sums of the rounds {listed(rounds)}")
         there = (known for known in rounds if known <= self.round)
         self.counts = {0: 0} | {known: running_sums.count(self.folder, known) for known in there}
-        check(self.count > 0, "at", self.round, "no round up to there has made a model")
+        if self.count == 0:
+            raise RunError(f"{run.folder}: no round up to {self.round} has made a model")
         self._like = run.federation.layout.flatten(run.federation.module)
 
     @property

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...averages.profiles import exponent
 from ...basics.errors import check, check_fraction
 from ...basics.paths import check_file
 from ...evaluation import Curves, Goal, Metrics
@@ -71,7 +70,8 @@ Its error is the share of its weight that lies on another model of the same bloc
             )
         check_fraction("AveragesStudy.ema", self.ema)
         if self.power is not None:
-            exponent(self.power)
+            right = f"must be above 0 and at most {profiles.FLATTEST:.4f}"
+            check(0 < self.power <= profiles.FLATTEST, "AveragesStudy.power", self.power, right)
         if self.out is not None:
             check_file(self.out)
         right = "needs window, ema or power, which say what to write"

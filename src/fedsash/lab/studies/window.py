@@ -117,6 +117,8 @@ class WindowStudy(Study):
         if self.average not in past:
             raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
         window = past[self.average]
+        if not window:
+            raise RunError(f"{run.folder}: {self.average} holds no model after round {newest}")
         c = round_weights(window)
         layout = run.federation.layout
         ranges = layout.ranges(run.federation.averages[self.average].part, but=run.federation.sharing.own_names)

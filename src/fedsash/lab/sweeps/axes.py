@@ -111,9 +111,10 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
 
 def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
     """Raise `ConfigError` if an override sets what an axis sets, because its labels would lie."""
+    axes = _axes(table["axes"]) if "axes" in table else {}
     for override in overrides:
         key = override.partition("=")[0].strip()
-        for name, axis in _axes(table.get("axes")).items():
+        for name, axis in axes.items():
             if any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in axis.sets):
                 right = f"the axis {name} sets it: choose its labels with --only, or change them in the file"
                 raise ConfigError(f"--set {shortened(key)}: {right}")
@@ -140,6 +141,8 @@ def parse(
     Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
     unknown = [key for key in table if key not in KEYS]
+    if unknown and "axes" not in table:
+        raise ConfigError("this is an experiment, without axes: train it with fedsash run")
     if unknown:
         raise ConfigError(f"unknown key {shortened(unknown[0])}; a sweep has {', '.join(KEYS)}")
     axes = _axes(table.get("axes"))

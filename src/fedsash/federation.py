@@ -28,7 +28,7 @@ from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
-from .evaluation.first_batch import check_single, try_out
+from .evaluation.first_batch import check_single, suited_problem, try_out
 from .exchange import Answers, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, Reached, clients_of
@@ -106,9 +106,11 @@ class Federation(Reached, Shown):
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem, data, private = self.clients.problem, self.clients.data, self.aggregation.private
+        problem = suited_problem(self.module, problem) if data is None else problem
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
+        if samples := problem.test if data is None else data.train:
+            try_out(self.module, problem, samples, self.goal)
         if data is not None:
-            try_out(self.module, problem, data.train, self.goal)
             check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import EMA, Window
-from fedsash.basics.errors import SettingError
+from fedsash.basics.errors import ModelError, SettingError
 from fedsash.broadcast import Broadcast
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
@@ -73,6 +73,26 @@ def test_every_sampling_asks_the_same_clients(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
 def test_other_settings_of_a_training_reach_the_nodes(settings: dict[str, Any], remember: bool, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 4, remember, averages=AVERAGES, **settings))
+
+
+def test_whole_numbers_are_evaluated_as_they_are_trained(tmp_path: Path) -> None:
+    """The server's test set has the types that its model takes, as the nodes' samples have."""
+    rng, model = np.random.default_rng(0), nn.Linear(4, 3)
+    x, y = rng.integers(0, 9, (40, 4)), rng.integers(0, 3, 40)
+    whole = FederatedData.from_arrays(x[:30], y[:30], [range(10), range(10, 30)], test=(x[30:], y[30:]), classes=3)
+    settings: dict[str, Any] = {"data": whole, "model": model, "sampling": Uniform(2), "seed": 0}
+    simulated = here(**settings)
+    clients = FlowerClients(grid(tmp_path, whole, model), whole.problem, 2, waiting=WAITING)
+    with replace(simulated, data=clients) as world:
+        state, expected = world.round(world.start())[0], simulated.round(simulated.start())[0]
+        assert torch.equal(state.w, expected.w)
+        assert [m.row() for m in world.evaluate(state)] == [m.row() for m in simulated.evaluate(expected)]
+
+
+def test_a_test_set_that_the_model_does_not_take_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    clients = FlowerClients(grid(tmp_path), data().problem, len(SIZES), waiting=WAITING)
+    with pytest.raises(ModelError, match="does not take samples of shape"):
+        Federation(nn.Linear(3, 3), clients)
 
 
 @pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])

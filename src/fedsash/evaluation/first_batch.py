@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,22 +34,39 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
     data = data.to(next(module.parameters()).device)
     data.transform.try_out(data.train.x)
     dtype, open_choice = Layout(module).dtype, data.integers is None and _has_integers(data.train)
+    integers = _integers(module, data.problem, data.train, data.integers)
+    used = {"train": (data.train, torch.from_numpy(Members.of(data.clients).flat))}
+    used |= {} if data.test is None else {"test": (data.test, torch.arange(len(data.test)))}
+    for name, those in used.items():
+        _try_extremes(module, data.problem, f"FederatedData.{name}.x", *those, dtype=dtype, integers=integers)
+    return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
+
+
+def suited_problem(module: nn.Module, problem: Problem) -> Problem:
+    """The problem of clients that live elsewhere, with its test set as `suited` makes it."""
+    if problem.test is None:
+        return problem
+    test = problem.test.to(next(module.parameters()).device)
+    problem.transform.try_out(test.x)
+    how: dict[str, Any] = {"dtype": Layout(module).dtype, "integers": _integers(module, problem, test)}
+    _try_extremes(module, problem, "test.x", test, torch.arange(len(test)), **how)
+    return replace(problem, test=test.cast(**how))
+
+
+def _integers(module: nn.Module, problem: Problem, samples: Samples, chosen: bool | None = None) -> bool:
+    """Whether integers reach the module as such; `chosen` says it, if it isn't None. Raises `ModelError`."""
     wrong: list[Exception] = []
-    for integers in (False, True) if open_choice else (data.integers is not False,):
+    for integers in (False, True) if chosen is None and _has_integers(samples) else (chosen is not False,):
         try:
-            _output(module, data.problem, _two(data.train).cast(dtype, integers))
+            _output(module, problem, _two(samples).cast(Layout(module).dtype, integers))
         except FedsashError:
             raise
         except Exception as error:  # its class depends on the model
             wrong.append(error)
         else:
-            used = {"train": (data.train, torch.from_numpy(Members.of(data.clients).flat))}
-            used |= {} if data.test is None else {"test": (data.test, torch.arange(len(data.test)))}
-            for name, those in used.items():
-                _try_extremes(module, data.problem, f"FederatedData.{name}.x", *those, dtype=dtype, integers=integers)
-            return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
+            return integers
     why = "; ".join(dict.fromkeys(map(one_line, wrong)))
-    raise ModelError(f"the model does not take {_sample(data)}: {why}") from wrong[-1]
+    raise ModelError(f"the model does not take {_sample(samples)}: {why}") from wrong[-1]
 
 
 def _try_extremes(module: nn.Module, problem: Problem, place: str, samples: Samples, used: Tensor, **how: Any) -> None:
@@ -166,9 +184,9 @@ def _tensors(samples: Samples) -> Iterable[Any]:
     return samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,)
 
 
-def _sample(data: FederatedData) -> str:
+def _sample(samples: Samples) -> str:
     """The form of the samples in words."""
-    x = data.train.x
+    x = samples.x
     if isinstance(x, Inputs):
         parts = [f"{name} {list(tensor.shape[1:])} {tensor.dtype}" for name, tensor in x.tensors.items()]
         return f"samples of {', '.join(parts)}"

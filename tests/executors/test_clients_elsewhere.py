@@ -19,7 +19,7 @@ from fedsash.basics.sharing import Personal
 from fedsash.data.federated import FederatedData, Problem
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.exchange import Answers, Executor, Missing, Request
-from fedsash.executors import ClientWork, Training
+from fedsash.executors import ClientWork, Engine, Training
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, WholeMethod
@@ -56,7 +56,7 @@ class Nodes:
     def sizes(self) -> Ints:
         return self.samples.sizes
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         return
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -53,8 +53,9 @@ class Clients(Protocol):
     @property
     def remember(self) -> bool: ...
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
-        """Raise `SettingError` if their samples were not set aside as this evaluation and seed do it."""
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
+        """Raise `SettingError` if their samples were not set aside as a federation's evaluation and seed do it, or if
+        an engine in this process trains them, and it is not the federation's."""
         ...
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
@@ -72,12 +73,17 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LocalClients:
-    """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data."""
+    """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data.
+
+    `evaluation` and `seed` say how samples were set aside.
+    """
 
     data: FederatedData
     engine: Engine
     remember: bool = False
     notes: tuple[str, ...] = ()
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
 
     @property
     def problem(self) -> Problem:
@@ -91,8 +97,11 @@ class LocalClients:
     def held(self) -> bool:
         return len(Members.of(self.data.held).flat) > 0
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
-        """They do: `local_clients` makes them."""
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
+        right = "must be the federation's, {}: take the clients of a federation that has it"
+        drawn = self.evaluation.held_out > 0 or self.evaluation.client_test
+        check_set_aside("clients", self, evaluation, seed if drawn else self.seed, right)
+        check(engine == self.engine, "clients.engine", self.engine, right.format(engine))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
@@ -115,6 +124,24 @@ class LocalClients:
         }
 
 
+class SetAside(Protocol):
+    """Clients whose samples were set aside by an evaluation and a seed."""
+
+    @property
+    def evaluation(self) -> Evaluation: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int, right: str) -> None:
+    """Raise `SettingError` unless their samples were set aside as a federation's `evaluation` and `seed` do it."""
+    for key in ("held_out", "client_test"):
+        own, whole = getattr(clients.evaluation, key), getattr(evaluation, key)
+        check(own == whole, f"{name}.evaluation.{key}", own, right.format(whole))
+    check(clients.seed == seed, f"{name}.seed", clients.seed, right.format(seed))
+
+
 def set_aside(data: FederatedData, evaluation: Evaluation, seed: int) -> FederatedData:
     """The data after test samples are dealt out and samples held out; a node does it as the simulation does."""
     if evaluation.client_test and not len(data.client_test):
@@ -135,7 +162,8 @@ def local_clients(
     """
     held_out, (data, notes) = evaluation.held_out, suited(module, data)
     untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained(data)
-    clients = LocalClients(set_aside(data, evaluation, seed), engine, notes=(*notes, *untested))
+    samples = set_aside(data, evaluation, seed)
+    clients = LocalClients(samples, engine, notes=(*notes, *untested), evaluation=evaluation, seed=seed)
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients
@@ -153,7 +181,7 @@ def clients_of(
     if isinstance(data, FederatedData):
         return local_clients(module, data.learning(loss), engine, evaluation=evaluation, seed=seed)
     check(hasattr(data, "open"), "Federation.data", type(data), "must be FederatedData or Clients")
-    data.fits(evaluation, seed)
+    data.fits(evaluation, seed, engine)
     return data
 
 

@@ -18,7 +18,7 @@ from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
 from ..evaluation import Evaluation
 from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
-from ..executors import Training
+from ..executors import Engine, Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
 from .learning import Timing, gradient_norm
@@ -70,8 +70,8 @@ class OnNetwork:
     def remember(self) -> bool:
         return self.clients.remember
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
-        self.clients.fits(evaluation, seed)
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
+        self.clients.fits(evaluation, seed, engine)
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         clock = Clock(self.network, self.scheduler, self.sizes, training)

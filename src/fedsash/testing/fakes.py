@@ -14,7 +14,7 @@ from ..data.federated import Problem
 from ..data.transform import PLAIN
 from ..evaluation import Evaluation
 from ..exchange import Answers, Effort, Executor, Missing, Reply, Request, largest_norms
-from ..executors import Training
+from ..executors import Engine, Training
 from ..tasks import Classification
 
 Handler = Callable[[Request], Mapping[str, Tensor] | str]
@@ -39,7 +39,7 @@ class FakeClients:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.int64))
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         """They fit every federation: they have no samples."""
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import check, check_count, shortened
+from ...basics.errors import check_count, shortened
 from ...basics.fingerprint import text
 from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
 from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
-from ...executors import Training, state_like, upload_like
+from ...executors import Engine, Training, state_like, upload_like
+from ...executors.clients import check_set_aside
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
@@ -66,12 +67,9 @@ class FlowerClients:
     def held(self) -> bool:
         return bool(self.roll_call.roster.counts["held"].any())
 
-    def fits(self, evaluation: Evaluation, seed: int) -> None:
+    def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         right = "must be the federation's, {}: give it to FlowerClients, too, since nodes set their samples aside by it"
-        for name in ("held_out", "client_test"):
-            own, whole = getattr(self.evaluation, name), getattr(evaluation, name)
-            check(own == whole, f"FlowerClients.evaluation.{name}", own, right.format(whole))
-        check(self.seed == seed, "FlowerClients.seed", self.seed, right.format(seed))
+        check_set_aside("FlowerClients", self, evaluation, seed, right)
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         nodes = len(set(self.roll_call.roster.nodes.values()))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from ..config import ConfigError
 from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
 def _whole(given: argparse.Namespace, asked: Sweep) -> Sweep:
     """All runs of the file, or only those that are asked for if --set does not fit the others."""
+    from ..config import ConfigError
     from ..sweeps import load
 
     if not given.only:

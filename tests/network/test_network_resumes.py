@@ -175,14 +175,18 @@ def test_going_on_with_a_run_that_is_done_changes_nothing(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", ["deadline", "probes", "own", "fedbuff"])
 def test_a_run_whose_time_is_over_says_so_and_goes_on_to_the_same_end(name: str, tmp_path: Path) -> None:
-    """Also from the state in which it ended, between two steps."""
-    short = replace(CALM, seconds=15.3)
-    result = start(driver(name, short), 1000, tmp_path / "whole")
-    assert not result.interrupted and 2 < result.state.round < 1000
+    """Also from the state in which it ended, between two steps. Its last models are evaluated, though `every` is 4."""
+
+    def short() -> Any:
+        return driver(name, replace(CALM, seconds=15.3), evaluation=Evaluation(every=4, last=1, held_out=0.3))
+
+    result = start(short(), 1000, tmp_path / "whole")
+    assert not result.interrupted and 2 < result.state.round < 1000 and result.state.round % 4
     assert result.summary["ended_early"] == "its simulated time was over" and result.summary["network"]["time"] == 15.3
-    start(driver(name, short), 1000, tmp_path / "stopped", until=2)
+    assert max(row["round"] for row in rows(tmp_path / "whole") if row["split"] == "test") == result.state.round
+    start(short(), 1000, tmp_path / "stopped", until=2)
     for _ in range(2):
-        assert go_on(driver(name, short), 1000, tmp_path / "stopped").summary["network"] == result.summary["network"]
+        assert go_on(short(), 1000, tmp_path / "stopped").summary["network"] == result.summary["network"]
         assert everything(tmp_path / "stopped") == everything(tmp_path / "whole")
 
 

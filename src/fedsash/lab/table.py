@@ -94,7 +94,7 @@ def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
     """The lines below the table: the metric, no evaluation, the chosen model, an early end, a run that is stuck."""
     if not summary["models"]:
-        yield NOT_EVALUATED
+        yield "no evaluation: no round is finished" if summary.get("rounds") == 0 else NOT_EVALUATED
     elif caption := Curves(metric_of(summary), summary["metric"]["split"], {}).caption:
         yield caption
     if summary["chosen"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Ledger:
         self.mark = mark(self.history)
         self.saved = state if saved_rounds(self.folder.states) else None
         self.federation = self.folder.settled(self.federation)
-        state.evaluation_due |= self._owed(state)
+        state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
         return state
 
     def record(self, rows: list[dict[str, Any]]) -> None:
@@ -121,18 +122,20 @@ class Ledger:
 
     def _check_rule(self, folder: RunFolder, state: State) -> None:
         """Raise `RunError` if the run has chosen its best models by another rule."""
-        rules, (criterion, before) = {best.by for best in state.best.values()}, goal_of(folder.path)
-        if state.round and before.best_on != self.federation.evaluation.best_on:
-            rules |= {best_by(before, criterion)}
+        rules = {best.by for best in state.best.values()}
+        with suppress(RunError):  # a damaged goal.json is written again
+            criterion, before = goal_of(folder.path)
+            if state.round and before.best_on != self.federation.evaluation.best_on:
+                rules |= {best_by(before, criterion)}
         if others := rules - {self._rule}:
             kept = f"{folder.path} has kept its best models by {', '.join(sorted(others))}"
             raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
 
-    def _owed(self, state: State) -> bool:
-        """Whether the run ends where it stands, but was not evaluated there."""
-        rounds, data = {row["round"] for row in self.history if row["split"] in SPLITS}, self.federation.clients.data
-        evaluated = bool(rounds) or (data is not None and data.test is not None)
-        return 0 < state.round == self.rounds and evaluated and state.round not in rounds
+    def unevaluated(self, state: State) -> bool:
+        """Whether the models of this state were not evaluated, though those of a run's end are."""
+        rounds, clients = {row["round"] for row in self.history if row["split"] in SPLITS}, self.federation.clients
+        evaluated = bool(rounds) or clients.held or clients.problem.test is not None
+        return state.round > 0 and evaluated and state.round not in rounds
 
     def _differences(self, state: State) -> list[str]:
         """In what the run in the folder is another one. Of clients on nodes it has those with other samples."""
@@ -201,7 +204,7 @@ class Ledger:
         self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
         check_kept(self.federation.fingerprint, state.fingerprint)
         state = replace(state, forked=own[0], lineage=(*state.lineage, own))
-        state.evaluation_due |= self._owed(state)
+        state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
         state.best = {name: best for name, best in state.best.items() if best.by == self._rule}
         return state
 

@@ -172,6 +172,7 @@ class Session:
                 next_one = yield state
             except Ended:
                 self.over = True
+                state = self._evaluate(state, live)[0] if self.ledger.unevaluated(state) else state
             else:
                 state = self._finish(next_one, live)
         return self._end(state, stop.number, live.stopped)

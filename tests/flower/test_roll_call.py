@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
 from support.flower import assert_same, grid, here, there
-from support.worlds import SIZES, data, mlp
+from support.worlds import SEQUENTIAL, SIZES, data, mlp
 
 
 def lying(number: int, **said: Any) -> Any:
@@ -61,6 +63,23 @@ def test_a_node_that_answers_twice_is_counted_once(tmp_path: Path) -> None:
         assert not world.round(world.start())[1].missing
 
 
+def test_a_node_that_leaves_before_the_run_begins_loses_its_clients(tmp_path: Path) -> None:
+    """It has the wrong file, and is started again with the right one while the node of client 5 is still awaited."""
+    whole, (first, again, last) = data(SIZES), (100, 101, 100 - 7 * 5)
+    wrong = replace(whole, clients=[index[:-1] if len(index) > 1 else index for index in whole.clients])
+    looks = count()
+
+    class Changing(InProcessGrid):
+        def get_node_ids(self) -> list[int]:
+            look = next(looks)
+            away = {again if look < 3 else first} | ({last} if look < 8 else set())
+            return [node for node in super().get_node_ids() if node not in away]
+
+    app = client_app(lambda c: wrong if c.node_id == first else whole, model=mlp(), engine=SEQUENTIAL, folder=tmp_path)
+    nodes = Changing(app, grid(tmp_path).configs | {again: {"partition-id": 0}})
+    assert there(nodes, here(), roll_call=5.0).sizes.tolist() == list(SIZES)
+
+
 def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
     nodes = grid(tmp_path)
     for client in (2, 5):
@@ -72,10 +91,10 @@ def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"sizes": [10**12]}, "says that client 3 has 1000000000000 samples: must be 1 to 10,000,000"),
+        ({"sizes": [10**12]}, "says that client 3 has 1000000000000 training samples: must be 1 to 10,000,000"),
         ({"sizes": [0]}, "must be 1 to"),
         ({"sizes": [-4]}, "must be 1 to"),
-        ({"held": [10**12]}, "must be 1 to"),
+        ({"held": [10**12]}, "client 3 has 1000000000000 held-out samples: must be 0 to 10,000,000"),
         ({"clients": [17]}, "holds client 17, and there are 6, from 0"),
         ({"clients": [3, 3]}, "does not say which clients it holds"),
         ({"clients": "all"}, "does not say which clients it holds"),

@@ -23,8 +23,8 @@ log = logging.getLogger("fedsash")
 TRIES = 3
 """How often a node is asked who it is, if its answer is an error or can't be right."""
 
-COUNTS = ("sizes", "held", "tested")
-"""What a node says of each client: its numbers of training samples, held-out samples and test samples."""
+COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "test samples"}
+"""What a node says of each client: how many samples it has of each kind."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,12 @@ class Roster:
     """The clients of a federation and their nodes.
 
     `clients` is their number N; `nodes` has the node of each client that one has named. `counts` `[N]` of each of
-    `COUNTS` are those of the roll call: a client's sizes do not change while a run goes on.
+    `COUNTS` are those of the roll call: once the run has `begun`, a client's sizes do not change. Before, a node that
+    leaves loses its clients.
     """
 
     clients: int
+    begun: bool = False
     counts: dict[str, Ints] = field(init=False)
     nodes: dict[int, int] = field(init=False, default_factory=dict)
     _claims: dict[int, dict[int, tuple[int, ...]]] = field(init=False, default_factory=dict)
@@ -92,8 +94,10 @@ class Roster:
         for client, counts in claims.items():
             if not 0 <= client < self.clients:
                 raise wire.WireError(f"holds client {client}, and there are {self.clients}, from 0")
-            if not (1 <= counts[0] <= most and all(0 <= count <= most for count in counts)):
-                raise wire.WireError(f"says that client {client} has {counts[0]} samples: must be 1 to {most:,}")
+            for (name, kind), count in zip(COUNTS.items(), counts, strict=True):
+                if not (least := name == "sizes") <= count <= most:
+                    right = f"must be {least:d} to {most:,}"
+                    raise wire.WireError(f"says that client {client} has {count} {kind}: {right}")
         self._claims[node] = claims
 
     def settle(self, live: set[int]) -> list[str]:
@@ -102,6 +106,8 @@ class Roster:
         Who has a client first keeps it as long as it is live. So a node that was started again gets its client back
         once its predecessor has gone, under whatever id, if its numbers of samples are the same.
         """
+        if not self.begun:
+            self.nodes = {client: node for client, node in self.nodes.items() if node in live}
         notes = []
         for node in filter(live.__contains__, self._claims):
             for client, counts in self._claims[node].items():
@@ -179,6 +185,7 @@ class RollCall:
         while True:
             self.look()
             if not (missing := self.roster.missing):
+                self.roster.begun = True
                 return
             if over:
                 late = f"for the clients {some(missing, 10)} within {self.waiting.roll_call:g} s"

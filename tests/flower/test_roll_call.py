@@ -20,6 +20,7 @@ from fedsash.federation import Federation
 from fedsash.flower import Waiting, client_app
 from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
+from fedsash.network import OnNetwork
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
 from support.flower import assert_same, grid, here, there
@@ -263,3 +264,16 @@ def test_an_answer_that_lies_there_at_the_deadline_is_in_time(tmp_path: Path) ->
         request: Request = world.ask(world.start())
         answers = list(world.executor.work(request))
     assert len(answers) == 6 and not any(hasattr(answer, "why") for answer in answers)
+
+
+def test_more_uploads_than_there_are_clients_are_never_reached(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"Waiting\.minimum = 7: must be at most the number of clients, 6"):
+        there(grid(tmp_path), here(), minimum=7)
+
+
+def test_the_fewest_uploads_of_a_round_count_behind_a_network_too(tmp_path: Path) -> None:
+    """Clients on nodes, of whom a simulated network loses none: a round needs as many uploads as without it."""
+    plain = there(grid(tmp_path), here(sampling=Uniform(2)), minimum=3)
+    with replace(plain, data=OnNetwork(plain.clients)) as world:
+        _, report = world.round(world.start())
+    assert report.skipped

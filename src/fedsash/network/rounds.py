@@ -154,6 +154,7 @@ class Rounds(Executor):
     def __init__(self, executor: Executor, clock: Clock, chronicle: NetworkChronicle) -> None:
         self._executor, self._clock, self.chronicle = executor, clock, chronicle
         self.threads, self.server_threads = executor.threads, executor.server_threads
+        self.minimum = executor.minimum
         self._asked: list[Asked] = []
         self._played = 0
 

@@ -47,6 +47,28 @@ def test_a_limit_without_an_asynchronous_scheduler(plain: Path, capsys: pytest.C
     assert "--limit = 2: needs an asynchronous scheduler: leave it out" in refused(capsys, *command)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "right"),
+    [
+        ("--deadline", 0, "--deadline = 0.0: must be positive, in seconds"),
+        ("--roll-call", -1, "--roll-call = -1.0: must be positive, in seconds"),
+        ("--minimum", 0, "--minimum = 0: must be at least 1"),
+        ("--minimum", 11, "--minimum = 11: must be at most 10, the clients that a round asks"),
+    ],
+)
+def test_options_are_refused_by_their_names(
+    option: str, value: int, right: str, plain: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 20, "--superlink", "lab")
+    assert right in refused(capsys, *command, option, value)
+
+
+def test_a_deadline_of_simulated_rounds(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 20, "--superlink", "lab")
+    line = refused(capsys, *command, "--set", "scheduler={name='synchronous', deadline=5.0}")
+    assert "scheduler.deadline = 5.0: is for simulated rounds; real ones wait as long as --deadline says" in line
+
+
 def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "serve", TIMED, "--out", tmp_path / "out", "--clients", 2, "--superlink", "lab")
     assert "congestion.toml" in line and "network.learning = False: nobody trains" in line

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import check_count, shortened
+from ...basics.errors import check, check_count, shortened
 from ...basics.fingerprint import text
 from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
@@ -54,6 +54,8 @@ class FlowerClients:
 
     def __post_init__(self) -> None:
         check_count("FlowerClients.count", self.count)
+        right = f"must be at most the number of clients, {self.count}"
+        check(self.waiting.minimum <= self.count, "Waiting.minimum", self.waiting.minimum, right)
         own = self.evaluation
         asked = {"held_out": own.held_out, "client_test": own.client_test, "seed": self.seed}
         object.__setattr__(self, "roll_call", RollCall(self.grid, Roster(self.count), self.waiting, asked))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import LibraryError, RunError, SettingError, check_count, library, one_line
+from ...basics.errors import LibraryError, RunError, SettingError, check_count, check_positive, library, one_line
 from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
@@ -85,6 +85,9 @@ def _served(given: argparse.Namespace) -> int:
     experiment = load_given(given)
     if experiment.stateless:
         raise ConfigError("network.learning = False: nobody trains", "network.learning", file=str(given.experiment))
+    check_positive("--deadline", given.deadline, "in seconds")
+    check_positive("--roll-call", given.roll_call, "in seconds")
+    check_count("--minimum", given.minimum)
     waiting = Waiting(deadline=given.deadline, roll_call=given.roll_call, minimum=given.minimum)
     check_count("--limit", given.limit)
     with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:

@@ -54,14 +54,19 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`. Raises `SettingError` for a limit without an asynchronous scheduler, and
-    `ConfigError` if a round asks more clients than there are.
+    `limit` is that of `RealTime`. Raises `SettingError` for a limit without an asynchronous scheduler, for a simulated
+    deadline, and for a minimum that no round can reach, and `ConfigError` if a round asks more clients than there are.
     """
-    if isinstance(_scheduler(experiment), Synchronous):
+    scheduler, asked = _scheduler(experiment), count
+    if isinstance(scheduler, Synchronous):
         check(limit is None, "--limit", limit, "needs an asynchronous scheduler: leave it out")
+        right = "is for simulated rounds; real ones wait as long as --deadline says: leave it out"
+        check(scheduler.deadline is None, "scheduler.deadline", scheduler.deadline, right)
     if isinstance(experiment.sampling, Uniform):  # others depend on the nodes' samples
         with located("sampling"):
-            experiment.sampling.asked(count)
+            asked = experiment.sampling.asked(count)
+    right = f"must be at most {asked}, the clients that a round asks"
+    check(waiting.minimum <= asked, "--minimum", waiting.minimum, right)
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),

@@ -53,6 +53,12 @@ def test_after_a_model_that_is_not_finite_the_training_is_as_if_its_round_had_fa
     assert np.allclose(*found, rtol=1e-12, atol=1e-12)
 
 
+def test_without_a_good_round_the_result_has_the_first_model() -> None:
+    nodes = Nodes(spoil=lambda round, node: "nan")
+    result = Averaged(FedAvg(), {"wima": Window(2)}, "wima").start(nodes.grid, START, 2)
+    assert np.array_equal(vector(result.arrays), vector(START))
+
+
 def test_a_wrapper_outside_is_refused_before_a_client_is_asked() -> None:
     for kind in (name for name in strategies.__all__ if name.startswith("DifferentialPrivacy")):
         nodes, averaged = Nodes(kind), Averaged(FedAvg(), Window(3))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedsash.basics.errors import SettingError
 from fedsash.data import Transform
@@ -93,6 +94,12 @@ def test_code_of_ones_own_is_built_only_where_its_place_is_allowed() -> None:
         with pytest.raises(SettingError, match="names code outside fedsash"):
             sent(world, module=mlp(), allowed=allowed)
     assert sent(world, module=mlp(), allowed={place}).goal.loss is a_loss
+
+
+def test_a_loss_of_pytorch_is_refused_by_its_name() -> None:
+    for loss, name in ((F.cross_entropy, "cross_entropy"), (nn.CrossEntropyLoss(), "CrossEntropyLoss")):
+        with pytest.raises(SettingError, match=rf"Federation\.loss = {name}.*does not travel: .* name the task"):
+            sent(federation(loss=loss), module=mlp())
 
 
 def test_what_has_no_name_is_refused_where_it_is_sent() -> None:

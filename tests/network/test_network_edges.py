@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from simpy import Environment
 
+from fedsash.aggregation import WeightedMean
 from fedsash.basics.errors import SettingError
+from fedsash.exchange import Reply
 from fedsash.federation import Federation
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import TimeStudy
@@ -203,3 +207,18 @@ def test_a_trip_that_begins_with_a_cut_can_cut_again() -> None:
     assert control.size == 4
     control.heard(at_once)
     assert control.size == 2
+
+
+def test_refused_uploads_count_among_the_samples_that_were_trained_on() -> None:
+    """As in rounds. The limit lets half of the first uploads through."""
+    plain = federation(data=data(SIZES), sampling=Uniform(fraction=1.0))
+    with plain:
+        norms = [
+            float(reply.norms) for reply in plain.executor.work(plain.ask(plain.start())) if isinstance(reply, Reply)
+        ]
+    world = replace(plain, aggregation=WeightedMean(limit=float(np.median(norms))))
+    with Asynchronous(world, Network(Link(1e6)), FedBuff(3)) as made:
+        state = made.start()
+        made.prepare(None, state)
+        _, report = made.round(state)
+    assert report.refused and report.samples == world.local.workload(world.sizes).samples[report.clients].sum()

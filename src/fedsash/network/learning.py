@@ -164,11 +164,11 @@ class Learning:
         w, reply = start.w.known, self.came.pop((client, number), None)
         if reply is None:
             (reply,) = self.federation.executor.work(self.ask(client, number, start))
+        self.passed += int(reply.effort.samples.sum()) if isinstance(reply, Reply) else 0  # a refused upload's, too
         if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
             self.refused.add((client, number))
             self.left_out.append(client)
             return None
-        self.passed += int(reply.effort.samples.sum())
         return self.ledger.make(
             w.double() + self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0].double()
         )

@@ -36,7 +36,7 @@ class Log:
     def __init__(self) -> None:
         self.trips = self.arrived = self.failures = 0
         self.bytes_up = self.bytes_down = self.waited = 0.0
-        self.staleness = self.stalest = 0
+        self.staleness = 0
         self.intervals: list[tuple[int, str, float, float]] = []
         self.more = 0
         self.carried, self.window = Series(), Series()
@@ -55,9 +55,7 @@ class Log:
         if trip.arrived:
             self.arrived += 1
             self.waited += trip.waited
-            stale = version - trip.start.version
-            self.staleness += stale
-            self.stalest = max(self.stalest, stale)
+            self.staleness += version - trip.start.version
 
     def measures(self, now: float, up: Channel | None) -> dict[str, Any]:
         """The sums as metrics: seconds, trips, bytes. `waiting` (s) and `staleness` (steps) are means over arrivals.

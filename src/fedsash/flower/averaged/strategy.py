@@ -275,7 +275,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         if self._before and isinstance(result, Result):
             for name, metrics in progress.metrics.items():
                 setattr(result, name, dict(metrics))
-            result.arrays = result.arrays or progress.value(self.serve)
+        if isinstance(result, Result):
+            result.arrays = result.arrays or progress.value(self.serve)  # without a good round Flower gives none
         return result
 
     def _check_broadcast(self) -> None:

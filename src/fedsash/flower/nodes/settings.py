@@ -29,6 +29,7 @@ from ...local import OPTIMISERS, LocalTraining
 from ...methods import METHODS
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES
 from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
+from ...tasks.losses import PerSample
 
 CLASS, FUNCTION = "class", "function"
 """The keys of a dataclass's name and of a function's place."""
@@ -71,7 +72,7 @@ def encoded(training: Training, model: NamedModel | None, evaluation: Evaluation
         {
             "model": None if model is None else {name: _plain(value, name) for name, value in vars(model).items()},
             "problem": {name: _plain(value, name) for name, value in vars(problem).items() if name != "test"},
-            "loss": None if goal.loss == goal.task.loss_of else _plain(goal.loss, "loss"),
+            "loss": _loss(goal),
             "metrics": _plain(goal.metrics, "metrics"),
             "criterion": _plain(goal.criterion, "criterion"),
             "buffers": training.sharing.buffers,
@@ -136,6 +137,15 @@ def fingerprint(training: Training) -> str:
     problem = training.problem
     said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
     return f"{zlib.crc32(text(said).encode()):08x}"
+
+
+def _loss(goal: Goal) -> Any:
+    """The loss as plain values; None if it is the task's own."""
+    if goal.loss == goal.task.loss_of:
+        return None
+    right = "is PyTorch's own, which does not travel: leave it out and name the task, or give a function of your own"
+    check(not isinstance(goal.loss, PerSample), "Federation.loss", goal.loss, right)
+    return _plain(goal.loss, "loss")
 
 
 def _plain(value: Any, place: str) -> Any:

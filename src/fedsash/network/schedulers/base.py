@@ -19,8 +19,8 @@ class Scheduler(ABC):
     """A rule for when clients train, and how the server uses their uploads.
 
     `schedule_counts` says how many rounds have finished for a schedule of the clients (`LocalTraining.schedule`):
-    "trainings" are each client's own before this one, "steps" are those that the server had made when it sent the
-    client the model from which it trains.
+    "trainings" are each client's own before this one, also those that were lost on the way; "steps" are those that the
+    server had made when it sent the client the model from which it trains.
 
     A scheduler holds settings only; the process that `run` returns holds what a run remembers. It calculates with
     models by + - * / only, with numbers or other models, so that a run can be saved (see `network.vectors`). The server

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from fedsash.basics.arrays import Vectors
+from fedsash.basics.errors import SettingError
 from fedsash.data import FederatedData
+from fedsash.federation import Federation
 from fedsash.local import SGD, Adam, LocalTraining, Optimiser
-from fedsash.methods import FedAvg, FedMoSWA, LocalRun, Scaffold, Step, Upload
+from fedsash.methods import FedAvg, FedCM, FedMoSWA, LocalRun, Method, MoFedSAM, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
-from fedsash.schedules import SawTooth
+from fedsash.schedules import Flat, LocalSchedule, SawTooth
 from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
@@ -90,17 +92,42 @@ def test_for_plain_sgd_the_raw_gradients_are_option_ii(method: Any, engine: str)
     assert float(raw.client_state["c"].norm()) > 0
 
 
-@pytest.mark.parametrize("optimiser", [SGD(0.9, weight_decay=0.1), Adam()], ids=str)
-def test_the_raw_variate_is_the_mean_gradient_whatever_the_optimiser(optimiser: Optimiser) -> None:
-    """Where every gradient is 1, so are all variates; option II would be wrong by the momentum and the decay."""
+def constant(method: Method, optimiser: Optimiser, **local: Any) -> Federation:
+    """A federation in which every gradient is 1."""
     x, y = torch.zeros(6, 1, dtype=torch.float64), torch.zeros(6, dtype=torch.int64)
     clients = [np.array([0]), np.arange(1, 6)]
-    f = federation(
+    return federation(
         model=Point([0.7]),
         data=FederatedData.from_arrays(x.numpy(), y.numpy(), clients, classes=1),
         loss=lambda output, y: -output.sum(-1),
-        method=Scaffold("raw"),
-        local=LocalTraining(lr=0.1, batch=2, epochs=3, optimiser=optimiser),
+        method=method,
+        local=LocalTraining(lr=0.1, batch=2, epochs=3, optimiser=optimiser, **local),
         sampling=Uniform(2),
     )
+
+
+@pytest.mark.parametrize("optimiser", [SGD(0.9, weight_decay=0.1), Adam()], ids=str)
+def test_the_raw_variate_is_the_mean_gradient_whatever_the_optimiser(optimiser: Optimiser) -> None:
+    """Where every gradient is 1, so are all variates; option II would be wrong by the decay."""
+    f = constant(Scaffold("raw"), optimiser)
     assert after(f, 1).client_state["c"].flatten().tolist() == pytest.approx([1.0, 1.0], abs=1e-14)
+
+
+@pytest.mark.parametrize("schedule", [Flat(), SawTooth(0.3)], ids=str)
+@pytest.mark.parametrize("optimiser", [SGD(), SGD(0.9), SGD(0.9, nesterov=True), SGD(0.5, dampening=0.3)], ids=str)
+def test_local_momentum_does_not_inflate_what_an_update_says_of_gradients(
+    optimiser: Optimiser, schedule: LocalSchedule
+) -> None:
+    """Where every gradient is 1, so are the variates of option II and FedCM's Delta, round after round."""
+    for method, name in ((Scaffold(), "c"), (FedMoSWA(), "c"), (FedCM(), "Delta"), (MoFedSAM(), "Delta")):
+        end = after(constant(method, optimiser, local_schedule=schedule), 4)
+        expected = 1.0 if name == "c" else 1 - (1 - method.alpha) ** 4
+        found = end.client_state["c"] if name == "c" else end.server_state["Delta"]
+        assert found.flatten().tolist() == pytest.approx([expected] * found.numel(), abs=1e-13), method
+
+
+def test_moments_of_earlier_rounds_are_refused_where_an_update_stands_for_a_gradient() -> None:
+    for method in (Scaffold(), FedMoSWA(), FedCM(), MoFedSAM()):
+        with pytest.raises(SettingError, match="keep_moments = True: must be false, because"):
+            constant(method, SGD(0.9), keep_moments=True)
+    constant(Scaffold("raw"), SGD(0.9), keep_moments=True)

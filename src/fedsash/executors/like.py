@@ -21,7 +21,7 @@ def upload_like(training: Training, request: Request) -> Upload:
         round=request.round,
         w=head.expand(1, -1).clone(),
         sent=head,
-        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum"), one),
+        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum", "reach"), one),
         server_state=request.server_state,
         client_state=state_like(training, request),
         round_state={},

@@ -78,8 +78,8 @@ class LocalTraining:
         check(
             not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
         )
-        right = "must be false: FedNova's normalisers count the gradients of one round"
-        check(not (nova and self.keep_moments), "LocalTraining.keep_moments", self.keep_moments, right)
+        right = f"must be false, because an update has the gradients of earlier rounds: {why}"
+        check(not (why and self.keep_moments), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
     def batching(self) -> Batching:
@@ -153,6 +153,17 @@ class LocalTraining:
         for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
             plain.advance(below, moments, 1 + method.proximal * self.lr * below, factor, k + 1)
         return -below[:, 0].numpy()
+
+    def reach(self, steps: Ints, method: Method) -> Floats:
+        """The sum `[C]` of the weights with which the directions of `steps` `[C]` steps enter a client's update.
+
+        With plain SGD it is the sum of the rates. With momentum it is `lr` times `coefficients`, for the methods that
+        take an update for a mean direction.
+        """
+        if method.needs_sgd and isinstance(self.optimiser, SGD) and self.optimiser.momentum:
+            return self.lr * self.coefficients(steps, method)
+        total: Floats = self.rates(steps, method).sum(axis=0)
+        return total
 
     def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
         """What a client remembers before its first round: the method's vectors, and the moments if they are kept.

@@ -277,7 +277,8 @@ class Trainer:
         rates = local.rates(work.steps, self.method)
         return _RoundNumbers(
             rates=self._by_step(rates),
-            columns=columns | {"lr_sum": self._column(rates.sum(axis=0))},
+            columns=columns
+            | {"lr_sum": self._column(rates.sum(axis=0)), "reach": self._column(local.reach(work.steps, self.method))},
             effort=effort_of(local, self.method, counts, own, alone=alone, normalises=self._normalises),
         )
 

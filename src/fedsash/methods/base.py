@@ -75,7 +75,8 @@ class LocalRun:
     - `w` `[C, D]`: the clients' models; `sent` `[D]`: the model that they received;
     - for each client, `[C, 1]` each: `size`, its number of samples; `steps`, its local steps in this round;
       `per_epoch`, its steps in one pass over its samples; `samples`, how many samples it sees in all its steps;
-      `lr_sum`, the sum of the learning rates of its steps (steps * lr if the rate is constant);
+      `lr_sum`, the sum of the learning rates of its steps (steps * lr if the rate is constant); `reach`, the sum of
+      the weights with which the directions of its steps enter its update: `lr_sum`, or more with local momentum;
     - `server_state`, `client_state`, `round_state`: as in `Step`.
     """
 
@@ -87,6 +88,7 @@ class LocalRun:
     per_epoch: Tensor
     samples: Tensor
     lr_sum: Tensor
+    reach: Tensor
     server_state: Vectors
     client_state: Vectors
     round_state: Vectors
@@ -104,12 +106,21 @@ class LocalRun:
 
         It is 0 if all rates were 0.
         """
-        return total / self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
+        return _divided(total, self.lr_sum)
 
     @property
     def direction(self) -> Tensor:
-        """The mean direction `[C, D]` that each client followed with SGD: -delta / lr_sum."""
-        return -self.mean(self.delta)
+        """The mean direction `[C, D]` that each client followed with SGD: -delta / reach.
+
+        With local momentum m a step of direction 1 at rate lr moves a client by lr * (1 + m + m^2 + ...) in the steps
+        to come; the sum of the rates alone would give up to 1/(1-m) times the mean, and such methods would diverge.
+        """
+        return -_divided(self.delta, self.reach)
+
+
+def _divided(total: Tensor, by: Tensor) -> Tensor:
+    """total `[C, D]` / by `[C, 1]`, and 0 where both are 0."""
+    return total / by.clamp(min=torch.finfo(by.dtype).tiny)
 
 
 @dataclass(kw_only=True)
@@ -217,7 +228,7 @@ class Method:
         return None
 
 
-MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its rates, for a mean gradient"
+MEAN_DIRECTION = "the method takes a client's update, divided by its steps' weights in it, for a mean gradient"
 """Why a method that uses `LocalRun.direction` needs SGD."""
 
 

@@ -22,10 +22,11 @@ class FedCM(Method):
         step      y <- y - eta * (alpha * g(y) + (1 - alpha) * Delta_t)
         server    Delta_{t+1} = mean of (x_t - y_i) / (K_i * eta),    x_{t+1} = mean y_i
 
-    K_i * eta is the sum of the rates that the client used in this round. (Published codes use the same K for all
-    clients, and one of them the rate of the next round.) In the first round Delta is 0, so steps are alpha times as
-    long. Weight decay is added after the mixture, and Delta contains it. `alpha = 1` is uniform FedAvg; the paper's
-    `weighting` is uniform.
+    K_i * eta is the sum of the rates that the client used in this round; with local momentum it is the sum of the
+    weights with which its steps enter the update (`LocalRun.reach`). (Published codes use the same K for all clients,
+    and one of them the rate of the next round.) In the first round Delta is 0, so steps are alpha times as long. Weight
+    decay is added after the mixture, and Delta contains it. `alpha = 1` is uniform FedAvg; the paper's `weighting` is
+    uniform.
     """
 
     alpha: float = 0.1

@@ -83,8 +83,8 @@ class AdaBest(Method):
 
     `variant = "code"` follows the published code. It keeps h_i without mu, and multiplies it in each step by
     mu * E * m / n_i. E is the number of local epochs, n_i that of samples, and m the mean number of samples in a step,
-    over all uploads so far (0 in the first round). The factor is about mu / K_i for K_i steps, so the paper's form
-    needs a mu that is about K_i times smaller. The paper's `weighting` is uniform.
+    over all uploads so far (0 in the first round). For K_i steps in E epochs the factor is mu * E^2 / K_i, so the
+    paper's form needs a mu that is K_i / E^2 times smaller. The paper's `weighting` is uniform.
 
     - `mu`: the strength of the estimates of the clients' bias
     - `beta`: how far the server extrapolates

@@ -31,9 +31,9 @@ class Scaffold(Method):
 
     So `c` is the mean of all N `c_i` after every round. If the rate moves within a round, K_i * eta is the sum of the
     rates, and the mean is weighted by the rates. Option II is the default and the paper's choice for its experiments.
-    With local momentum m its (x - y) / (K_i * eta) is up to 1/(1-m) times the mean gradient, with weight decay it
-    contains the decay, and it needs SGD. Option I and the raw gradients have none of these effects. For plain SGD
-    "raw" equals option II. `weighting` affects the model only; the paper's is uniform.
+    With local momentum its K_i * eta is the sum of the weights with which steps enter the update (`LocalRun.reach`);
+    with weight decay it contains the decay, and it needs SGD. Option I and the raw gradients have none of these
+    effects. For plain SGD "raw" equals option II. `weighting` affects the model only; the paper's is uniform.
 
     - `option`: how a client's variate is made: "I", "II" or "raw"
     """

@@ -57,13 +57,15 @@ class FedAvg:
     `server_state` names vectors of the server (`self.c`), `client_state` those that each client keeps (row i of
     `self.c_i`). A round calls `begin`; for each client `enter`, then `direction` and `moved` in step k, then `leave`,
     which says what is sent up beside the model; and `server`, with the mean of y - x and all that was sent up, for the
-    model's update. `proximal` is the constant part of a direction's slope in y, which FedNova counts.
+    model's update. `proximal` is the constant part of a direction's slope in y, which FedNova counts. `reach` is how
+    far directions of 1 bring the client that leaves.
     """
 
     weighting = "samples"
     server_state: tuple[str, ...] = ()
     client_state: tuple[str, ...] = ()
     proximal = 0.0
+    reach = 0.0
 
     def __init__(self, net: Net, f: Federation, w: Array, options: dict[str, Any]) -> None:
         self.net, self.clients, self.epochs, self.batch = net, f.data.clients, f.local.epochs, f.local.batch

@@ -29,7 +29,7 @@ class Scaffold(FedAvg):
         old = self.c_i[i].copy()
         self.c_i[i] = {
             "I": self.full(i),
-            "II": old - self.c + (self.x - y) / sum(rates),
+            "II": old - self.c + (self.x - y) / self.reach,
             "raw": np.average(self.raw, axis=0, weights=rates),
         }[self.option]
         return self.c_i[i] - old
@@ -93,7 +93,7 @@ class FedCM(FedAvg):
         return self.alpha * self.g(y, z) + (1 - self.alpha) * self.Delta
 
     def leave(self, i: int, y: Array, rates: list[float]) -> Array:
-        return (self.x - y) / sum(rates)
+        return (self.x - y) / self.reach
 
     def server(self, mean: Array, up: Array) -> Array:
         self.Delta = self.p @ up
@@ -243,7 +243,7 @@ class FedMoSWA(FedSWA):
     def leave(self, i: int, y: Array, rates: list[float]) -> Array:
         self.c_i[i] = {
             "I": self.full(i),
-            "II": self.c_i[i] - self.m + (self.x - y) / sum(rates),
+            "II": self.c_i[i] - self.m + (self.x - y) / self.reach,
             "raw": np.average(self.raw, axis=0, weights=rates),
         }[self.option]
         return self.c_i[i] - self.m

@@ -77,7 +77,9 @@ def run(
                 d = method.direction(i, y, plan.index[k, 0, : plan.count[k, 0]]) + weight_decay * y
                 buffer = momentum * buffer + d
                 y = method.moved(i, k, y - rates[k] * buffer)
-            ends.append((y - x, normaliser(rates, lr_t, momentum, method.proximal), K, method.leave(i, y, rates)))
+            a_i = normaliser(rates, lr_t, momentum, method.proximal)
+            method.reach = lr_t * a_i
+            ends.append((y - x, a_i, K, method.leave(i, y, rates)))
         deltas, a, steps, up = (np.array(column) for column in zip(*ends, strict=True))
         v = server_momentum * v + method.server(aggregate(rule, method.p, deltas, a, steps), up)
         w = x + server_lr * v

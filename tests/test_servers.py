@@ -207,6 +207,7 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
         (FedAdam(bias_correction="keras"), {"beta2": 1.0}, r"Adam\.beta2 = 1\.0: must be below 1 to correct the"),
         (FedAdam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
         (FedYogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
+        (FedAdam(), {"tau": 0.0, "initial_v": 1e-4}, r"Adam\.tau = 0\.0: .* above 0 and beta2 = 1"),
         (FedYogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),
     ],
 )

@@ -33,7 +33,8 @@ class Broadcast:
 
     - `"after"` the server optimiser (IMA's eq. 5): it is an average of global models and is sent in their place;
     - `"before"` the server optimiser: it is an average of the clients' means. The server optimiser gets its difference
-      from the model as the update, and clients receive the model. With the plain server step both are the same;
+      from the model as the update, and clients receive the model. With the plain server step they receive the same as
+      with "after"; but what is recorded as the model is then that average, and the other averages observe it;
     - `"code"`, as in IMA's published code with FedAdam and FedYogi: like `"before"`, but the step that makes the model
       after `start` rounds uses empty moments. Later steps continue with the moments from before that step.
 

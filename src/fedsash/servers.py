@@ -212,5 +212,6 @@ def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     check_fraction(f"{name}.beta1", server.beta1)
     check_strength(f"{name}.initial_v", server.initial_v)
     check_strength(f"{name}.tau", server.tau)
-    positive = server.tau > 0 or (server.tau == 0 and server.initial_v > 0)
-    check(positive, f"{name}.tau", server.tau, "must be above 0, or 0 if initial_v is above 0")
+    decays = isinstance(server, FedAdam) and server.beta2 < 1  # where an update stays 0, v does in the end
+    right = f"must be above 0, or 0 if initial_v is above 0{' and beta2 = 1' if decays else ''}"
+    check(server.tau > 0 or (server.tau == 0 and server.initial_v > 0 and not decays), f"{name}.tau", server.tau, right)

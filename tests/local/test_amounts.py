@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.aggregation import FedNova
+from fedsash.basics.errors import SettingError
 from fedsash.lab.config import parse
 from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.methods import Scaffold
@@ -144,3 +145,11 @@ def test_impossible_amounts_are_refused(options: dict[str, Any], message: str) -
     with pytest.raises(ValueError) as refusal:
         LocalTraining(**options)
     assert str(refusal.value).startswith(message)
+
+
+def test_stragglers_among_clients_that_train_by_one_are_refused() -> None:
+    for local in (LocalTraining(stragglers=0.5), LocalTraining(steps=1, stragglers=0.5)):
+        with pytest.raises(SettingError, match=r"stragglers = 0\.5: has no effect on clients that train by 1"):
+            federation(local=local)
+    for local in (LocalTraining(epochs=(1, 2), stragglers=0.5), LocalTraining(steps=2, stragglers=0.5)):
+        federation(local=local)

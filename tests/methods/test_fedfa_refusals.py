@@ -49,3 +49,23 @@ def test_fedfa_refuses_a_frozen_last_layer_and_takes_no_other_one_for_it() -> No
     last.requires_grad_(False)
     with federation(model=model, method=FedFA()) as world, pytest.raises(SettingError, match="which is frozen here"):
         world.prepare()
+
+
+class Shuffled(nn.Module):
+    """Uses its layers in another order than it defines them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(16, 3), nn.Linear(4, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).relu())  # type: ignore[no-any-return]
+
+
+def test_fedfa_takes_no_hidden_layer_for_the_classifier() -> None:
+    world = federation(model=Shuffled(), method=FedFA())
+    with (
+        world,
+        pytest.raises(SettingError, match=r"'body': .* 16 outputs for 3 classes: define the"),
+    ):
+        world.prepare()

@@ -52,15 +52,21 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
+        """Refuse a method that `needs_classes` where the last linear layer has not one output for each of them."""
         if not self.method.needs_classes:
             return
         name, task = type(self.method).__name__, self.problem.task
         right = f"{name} needs one class for each sample: take the task Classification or another method"
         check(isinstance(task, Classification), "task", type(task).__name__, right)
-        last = [name for name, layer in self.module.named_modules() if isinstance(layer, nn.Linear)][-1:]
-        right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
-        check(last in ([], [Layout(self.module).classifier]), "model", ", ".join(last), right)
+        linear = [(place, layer) for place, layer in self.module.named_modules() if isinstance(layer, nn.Linear)]
+        for place, last in linear[-1:]:
+            right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
+            check(place == Layout(self.module).classifier, "model", place, right)
+            classes, widths = self.problem.classes, [layer.out_features for _, layer in linear]
+            spare = last.out_features > classes and classes not in widths  # a classifier with outputs for more classes
+            found = f"{last.out_features} outputs for {classes} classes"
+            right = f"{name} trains the last linear layer, which has {found}: define the classifier last"
+            check(last.out_features == classes or spare, "model", place, right)
 
     @property
     def tuning(self) -> Training | None:

@@ -72,7 +72,10 @@ class LocalTraining:
         check_positive("LocalTraining.clip", self.clip)
 
     def fits(self, method: Method, aggregation: Aggregation) -> None:
-        """Raise `SettingError` if the method or the aggregation rests on another local optimiser."""
+        """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no
+        stragglers."""
+        right = "has no effect on clients that train by 1: set epochs or steps above 1"
+        check(self.stragglers == 0 or self._range[1] > 1, "LocalTraining.stragglers", self.stragglers, right)
         nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
         why = method.needs_sgd or nova
         check(

@@ -24,9 +24,9 @@ class FedSWA(Method):
         server    w_{t+1} = w_t + alpha * mean (w_i - w_t)
 
     alpha > 1 extrapolates. FedAvg does the same with `local_schedule = {name = "sawtooth", rho = ...}` and the server
-    optimiser ServerSGD with `lr = alpha`. The later version of the published code has rho = 0 and twice the learning
-    rate. The values of the published table are unknown; the defaults are those that the paper is said to use.
-    `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
+    optimiser ServerSGD with `lr = alpha`. Here a `local_schedule` of the clients comes on top. The later version of the
+    published code has rho = 0 and twice the learning rate. The values of the published table are unknown; the defaults
+    are those that the paper is said to use. `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
 
     - `rho`: the share of the rate that is left at the end of a client's steps
     - `alpha`: the length of the server's step; above 1 it extrapolates

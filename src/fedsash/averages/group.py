@@ -73,6 +73,9 @@ class Group:
             )
         if own[0].is_meta:
             raise ModelError("the module is on the device meta, which holds no values to average")
+        for dtype in {t.dtype for t in own} - {self.dtype}:
+            if torch.promote_types(dtype, self.dtype) != self.dtype:
+                raise ModelError(f"the averages are {self.dtype}, which would round {dtype}: make a new tracker")
         return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
 
     def not_finite(self, w: Pieces, round: int, but: set[str]) -> set[str]:

@@ -299,3 +299,14 @@ def test_a_scripted_module_is_averaged() -> None:
     tracker = Tracker(Window(2), torch.jit.script(make_model()))
     tracker.update()
     assert tracker.count() == 1
+
+
+def test_a_module_whose_values_would_be_rounded_is_refused() -> None:
+    """A narrower type is kept in the first one, a wider one is not."""
+    module = counter().bfloat16()
+    tracker = Tracker(Window(3), module)
+    step(tracker, module)
+    module.float()
+    with pytest.raises(ModelError, match=r"the averages are torch\.bfloat16, which would round torch\.float32: make a"):
+        step(tracker, module)
+    assert tracker.round == 1

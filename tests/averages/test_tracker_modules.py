@@ -246,17 +246,6 @@ def test_an_average_of_a_module_that_changed_its_type_is_resumed_in_the_type_tha
     assert equal(resumed.state_dict(), tracker.state_dict()) and equal(resumed.value(), tracker.value())
 
 
-def test_a_module_whose_values_would_be_rounded_is_refused() -> None:
-    """A narrower type is kept in the first one, a wider one is not."""
-    model = make_model().bfloat16()
-    tracker = Tracker(Window(3), model)
-    steps(model, 2, tracker)
-    model.float()
-    with pytest.raises(ValueError, match=r"the averages are torch\.bfloat16, which would round torch\.float32: make a"):
-        tracker.update()
-    assert tracker.round == 2
-
-
 @pytest.mark.parametrize("average", [Window(3), EMA(0.5)], ids=str)
 def test_a_layer_of_another_size_is_refused(average: Average) -> None:
     model = make_model()

@@ -129,7 +129,7 @@ def test_nothing_personal_is_as_ever(method: Method) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "workers", SPAWNED_TOO])
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedSAM()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("method", [FedAvg(), Scaffold("raw"), FedSAM()], ids=lambda m: type(m).__name__)
 def test_every_engine_keeps_the_same(method: Method, engine: str) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5), keep_moments=True)
     settings: dict[str, Any] = {"method": method, "local": local, "evaluation": Evaluation(clients=True)}

@@ -42,7 +42,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     **{f"optimiser {n}": {"local": LocalTraining(optimiser=o)} for n, o in examples(OPTIMISERS).items()},
     **{f"schedule {n}": {"local": LocalTraining(schedule=s)} for n, s in examples(SCHEDULES).items()},
     **{f"local {n}": {"local": LocalTraining(local_schedule=s)} for n, s in examples(LOCAL_SCHEDULES).items()},
-    "nested": {"local": LocalTraining(schedule=Chained((Warmup(3), Cosine(20))), stragglers=0.2)},
+    "nested": {"local": LocalTraining(schedule=Chained((Warmup(3), Cosine(20))), epochs=2, stragglers=0.2)},
     "evaluation": {"evaluation": Evaluation(clients=True, client_test=True, fine_tuning=FineTuning(2), batch=7)},
     "personal": {"personal": "classifier"},
     "metrics": {"metrics": {"f1": F1()}},

@@ -82,7 +82,8 @@ class LocalTraining:
             not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
         )
         right = f"must be false, because an update has the gradients of earlier rounds: {why}"
-        check(not (why and self.keep_moments), "LocalTraining.keep_moments", self.keep_moments, right)
+        earlier = self.keep_moments and getattr(self.optimiser, "momentum", 0) > 0
+        check(not (why and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
     def batching(self) -> Batching:

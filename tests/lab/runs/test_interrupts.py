@@ -203,5 +203,5 @@ def test_ctrl_c_to_a_run_and_its_workers_ends_after_the_round(script: Script, tm
 
 def test_nothing_is_logged_by_a_run_in_which_nothing_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        run(observed(), 2, progress=False)
+        run(observed(), 3, progress=False)
     assert not caplog.messages

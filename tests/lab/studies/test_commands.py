@@ -37,7 +37,7 @@ def test_a_command_says_what_it_found_and_where_it_is(run: Path, capsys: pytest.
         ),
         (["landscape", "--models", "model", "--name", "../x"], "--name = '../x': must be letters"),
         (["window", "--average", "ema"], "has no window 'ema'; it has w, wide, late"),
-        (["window", "--average", "late", "--round", 3], "must hold a model"),
+        (["window", "--average", "late", "--round", 3], "late holds no model after round 3"),
         (["window", "--average", "w", "--round", 2], "no state of round 2"),
         (["decompose", "--rounds", "1,2"], "no state of round 2"),
         (["flatness", "--models", "model", "--rho", "-1"], "--rho = -1.0: must be a positive number"),

@@ -125,3 +125,9 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     window = ["--set", 'averages={w={name="window", size=3}}']
     assert fedsash("network", file, "--out", out, "--no-progress", "--set", "rounds=4", *window) == 0
     return out
+
+
+def test_findings_on_another_split_have_files_of_their_own(run: Path) -> None:
+    for split in ("test", "train"):
+        assert fedsash("ensemble", run, "--rounds", 5, "--samples", 9, "--orders", 1, "--split", split) == 0
+    assert analysis(run, "ensemble_5")["split"] == "test" and analysis(run, "ensemble_5_train")["split"] == "train"

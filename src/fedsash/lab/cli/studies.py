@@ -48,7 +48,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs=count, type=Path, metavar="run", help=RUNS[study.takes])
     for field in fields(study):
         _option(parser, field, hints[field.name])
-    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
+    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from models, rounds and split)")
     add_own_code(parser)
     add_federation(parser)
     add_json(parser)
@@ -210,9 +210,11 @@ def _text(value: Any, field: Field[Any]) -> str:
 
 
 def _name(study: Study, wanted: str | None, several: bool) -> str:
-    """A name for files, such as `plane_client_3-5_model`."""
+    """A name for files, such as `plane_client_3-5_model`, or `surface_model_train` on another split than the usual."""
     from ..studies.study import names_of
 
     if wanted and not several:
         return wanted
-    return "_".join([wanted or study.kind, *(re.sub(r"[^\w-]", "-", word) for word in names_of(study.about()))])
+    other = [getattr(study, f.name) for f in fields(study) if f.name == "split" and getattr(study, f.name) != f.default]
+    words = [re.sub(r"[^\w-]", "-", word) for word in names_of(study.about())]
+    return "_".join([wanted or study.kind, *words, *other])

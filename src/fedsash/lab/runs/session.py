@@ -69,7 +69,7 @@ class Session:
             check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
         self.ledger = Ledger(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
-        self.wrong = set[int](), set[int](), ""
+        self.before: RoundReport | None = None
         self.over = False
         self.live: LiveRun | None = None
         self.result: Result | None = None
@@ -245,16 +245,17 @@ class Session:
         The log leaves out problems of the round before. Clients are told again when others have joined them, and not
         when each round has others: then they are missing by chance.
         """
-        round, (was_refused, was_missing, was_skipped) = outcome.round, self.wrong
-        joined = {*outcome.refused} > was_refused or {*outcome.missing} > was_missing
-        if joined or (outcome.skipped and outcome.skipped != was_skipped):
+        round, before = outcome.round, self.before
+        joined = {*outcome.refused} > {*(before.refused if before else ())}
+        joined |= {*outcome.missing} > {*(before.missing if before else ())}
+        if joined or (outcome.skipped and outcome.skipped != (before.skipped if before else "")):
             for line in outcome.lines():
                 log.warning("round %d: %s", round, line)
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
             guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
             missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
             self.ledger.record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
-        self.wrong = {*outcome.refused}, {*outcome.missing}, outcome.skipped
+        self.before = outcome
 
     def _hold(self, state: State) -> None:
         """Note that the state is complete, with all rows so far."""

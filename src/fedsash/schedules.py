@@ -254,7 +254,7 @@ class LocalSchedule:
     def factors(self, k: Ints, steps: Ints) -> Floats:
         """The factors in the 0-based local steps `k` of clients that take `steps` steps.
 
-        Shapes are broadcast: `k` [K] and `steps` [C, 1] give [C, K]. Values with `k >= steps` have no meaning.
+        Shapes are broadcast: `k` `[K, 1]` and `steps` `[C]` give `[K, C]`. Values with `k >= steps` have no meaning.
         """
         raise NotImplementedError
 

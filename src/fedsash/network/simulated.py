@@ -59,14 +59,14 @@ class SimulatedSite(Site):
     ) -> Steps:
         env, trip = self.env, self._begin(client, start)
         leaves = self.presence.leaves(client, env.now)
-        why, until = ("late", until) if until <= leaves else ("went away", leaves)
-        if not download or (yield from self._download(until, client)):
+        why, ends = ("late", until) if until <= leaves else ("went away", leaves)
+        if not download or (yield from self._download(ends, client)):
             began = env.now
-            there = yield from self._stay(share * self.population.training(client, trip.number), until)
+            there = yield from self._stay(share * self.population.training(client, trip.number), ends)
             self.log.interval(client, "train", began, env.now)
             if there:
                 trip.trained = env.now
-                yield from self._upload(trip, until)
+                yield from self._upload(trip, ends)
         if not trip.arrived:
             given_up = trip.failures > self.network.retries
             trip.why = f"lost: {trip.failures} failed uploads" if given_up else why

@@ -143,8 +143,8 @@ class RealSite(Site):
 
     def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
         """One trip. Rounds and their deadlines are the federation's own affair: `until` and `share` mean nothing."""
-        trip = self._begin(client, start)
-        _, over = self._flying[client, trip.number] = trip, self.env.event()
+        trip, over = self._begin(client, start), self.env.event()
+        self._flying[client, trip.number] = trip, over
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start))
         if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then

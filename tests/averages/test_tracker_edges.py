@@ -309,4 +309,6 @@ def test_a_module_whose_values_would_be_rounded_is_refused() -> None:
     module.float()
     with pytest.raises(ModelError, match=r"the averages are torch\.bfloat16, which would round torch\.float32: make a"):
         step(tracker, module)
-    assert tracker.round == 1
+    assert tracker.round == 1 and tracker.value()["weight"].item() == 1
+    with tracker.applied():
+        assert module.weight.item() == 1

@@ -73,10 +73,13 @@ class Group:
             )
         if own[0].is_meta:
             raise ModelError("the module is on the device meta, which holds no values to average")
-        for dtype in {t.dtype for t in own} - {self.dtype}:
+        return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
+
+    def check_types(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise `ModelError` if a module that was widened would be rounded; the averages so far can still be read."""
+        for dtype in {tensors[name].dtype for name in self.shapes if name in tensors} - {self.dtype}:
             if torch.promote_types(dtype, self.dtype) != self.dtype:
                 raise ModelError(f"the averages are {self.dtype}, which would round {dtype}: make a new tracker")
-        return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
 
     def not_finite(self, w: Pieces, round: int, but: set[str]) -> set[str]:
         """The averages, except `but`, that leave out the model `w` `[d]` of `round`. Then all groups leave it out."""

@@ -97,6 +97,8 @@ class Tracker(Shown):
         if self._news(tensors):
             self._join()
         self._watch()
+        for group in self._groups:
+            group.check_types(tensors)
         round, models = self.round + 1, [group.pieces(tensors) for group in self._groups]
         left: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):

@@ -75,7 +75,7 @@ class Clients(Protocol):
 class LocalClients:
     """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data.
 
-    `evaluation` and `seed` say how samples were set aside.
+    `evaluation` and `seed` say how samples were set aside; without a seed none were drawn.
     """
 
     data: FederatedData
@@ -83,7 +83,7 @@ class LocalClients:
     remember: bool = False
     notes: tuple[str, ...] = ()
     evaluation: Evaluation = field(default_factory=Evaluation)
-    seed: int = 0
+    seed: int | None = None
 
     @property
     def problem(self) -> Problem:
@@ -99,8 +99,7 @@ class LocalClients:
 
     def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         right = "must be the federation's, {}: take the clients of a federation that has it"
-        drawn = self.evaluation.held_out > 0 or self.evaluation.client_test
-        check_set_aside("clients", self, evaluation, seed if drawn else self.seed, right)
+        check_set_aside("clients", self, evaluation, None if self.seed is None else seed, right)
         check(engine == self.engine, "clients.engine", self.engine, right.format(engine))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
@@ -131,10 +130,10 @@ class SetAside(Protocol):
     def evaluation(self) -> Evaluation: ...
 
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int | None: ...
 
 
-def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int, right: str) -> None:
+def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int | None, right: str) -> None:
     """Raise `SettingError` unless their samples were set aside as a federation's `evaluation` and `seed` do it."""
     for key in ("held_out", "client_test"):
         own, whole = getattr(clients.evaluation, key), getattr(evaluation, key)
@@ -162,8 +161,14 @@ def local_clients(
     """
     held_out, (data, notes) = evaluation.held_out, suited(module, data)
     untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained(data)
-    samples = set_aside(data, evaluation, seed)
-    clients = LocalClients(samples, engine, notes=(*notes, *untested), evaluation=evaluation, seed=seed)
+    drawn = held_out > 0 or (evaluation.client_test and not len(data.client_test))
+    clients = LocalClients(
+        set_aside(data, evaluation, seed),
+        engine,
+        notes=(*notes, *untested),
+        evaluation=evaluation,
+        seed=seed if drawn else None,
+    )
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients

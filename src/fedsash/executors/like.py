@@ -21,12 +21,13 @@ def upload_like(training: Training, request: Request) -> Upload:
         round=request.round,
         w=head.expand(1, -1).clone(),
         sent=head,
-        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum", "reach"), one),
+        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum"), one),
         server_state=request.server_state,
         client_state=state_like(training, request),
         round_state={},
         layout=sharing.common,
         full_grad=torch.zeros_like,
+        reach=lambda: one,
     )
     if request.job == "probe":
         return method.probe(run)

@@ -15,7 +15,7 @@ from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, c
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method, WholeMethod
-from ..methods.base import Scalar
+from ..methods.base import MEAN_DIRECTION, Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
@@ -75,7 +75,8 @@ class LocalTraining:
         """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no
         stragglers."""
         right = "has no effect on clients that train by 1: set epochs or steps above 1"
-        check(self.stragglers == 0 or self._range[1] > 1, "LocalTraining.stragglers", self.stragglers, right)
+        part = self._range[1] > 1 or self.schedule.moves_epochs
+        check(self.stragglers == 0 or part, "LocalTraining.stragglers", self.stragglers, right)
         nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
         why = method.needs_sgd or nova
         check(
@@ -83,7 +84,8 @@ class LocalTraining:
         )
         right = f"must be false, because an update has the gradients of earlier rounds: {why}"
         earlier = self.keep_moments and getattr(self.optimiser, "momentum", 0) > 0
-        check(not (why and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
+        divides = bool(nova) or method.needs_sgd.startswith(MEAN_DIRECTION)
+        check(not (divides and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
     def batching(self) -> Batching:
@@ -151,23 +153,27 @@ class LocalTraining:
         gradients of 1 take a client, with its optimiser's momentum, the method's proximal term, and the schedules
         within a round. Weight decay is left out, as published.
         """
-        assert isinstance(self.optimiser, SGD)
-        plain, below = replace(self.optimiser, weight_decay=0.0), torch.zeros(len(steps), 1, dtype=torch.float64)
-        moments = plain.moments(below)
-        for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
-            plain.advance(below, moments, 1 + method.proximal * self.lr * below, factor, k + 1)
-        return -below[:, 0].numpy()
+        return self._moved(steps, method, method.proximal * self.lr)
 
     def reach(self, steps: Ints, method: Method) -> Floats:
         """The sum `[C]` of the weights with which the directions of `steps` `[C]` steps enter a client's update.
 
-        With plain SGD it is the sum of the rates. With momentum it is `lr` times `coefficients`, for the methods that
-        take an update for a mean direction.
+        With plain SGD it is the sum of the rates. With momentum it is how far directions of 1 take a client.
         """
-        if method.needs_sgd and isinstance(self.optimiser, SGD) and self.optimiser.momentum:
-            return self.lr * self.coefficients(steps, method)
+        if isinstance(self.optimiser, SGD) and self.optimiser.momentum:
+            return self.lr * self._moved(steps, method, 0.0)
         total: Floats = self.rates(steps, method).sum(axis=0)
         return total
+
+    def _moved(self, steps: Ints, method: Method, pull: float) -> Floats:
+        """How far `steps` `[C]` steps along 1 take each client, in units of `lr`, `[C]`; `pull` times that way is
+        added to the direction of each step."""
+        assert isinstance(self.optimiser, SGD)
+        plain, below = replace(self.optimiser, weight_decay=0.0), torch.zeros(len(steps), 1, dtype=torch.float64)
+        moments = plain.moments(below)
+        for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
+            plain.advance(below, moments, 1 + pull * below, factor, k + 1)
+        return -below[:, 0].numpy()
 
     def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
         """What a client remembers before its first round: the method's vectors, and the moments if they are kept.

@@ -229,7 +229,13 @@ class Trainer:
             round_state={},
             layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w),
+            reach=partial(self._reach, request),
         )
+
+    def _reach(self, request: Request) -> Tensor:
+        """`LocalRun.reach` of the clients of a request, `[C, 1]`."""
+        local, sizes = self._local_at(request.finished), self.batches.sizes[self.batches.rows(request.ids)]
+        return self._column(local.reach(local.workload(sizes, self._amounts(request)).steps, self.method))
 
     def _full_gradient(self, request: Request, trained: Tensor, w: Tensor) -> Tensor:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, in chunks of a batch.
@@ -277,8 +283,7 @@ class Trainer:
         rates = local.rates(work.steps, self.method)
         return _RoundNumbers(
             rates=self._by_step(rates),
-            columns=columns
-            | {"lr_sum": self._column(rates.sum(axis=0)), "reach": self._column(local.reach(work.steps, self.method))},
+            columns=columns | {"lr_sum": self._column(rates.sum(axis=0))},
             effort=effort_of(local, self.method, counts, own, alone=alone, normalises=self._normalises),
         )
 

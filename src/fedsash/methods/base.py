@@ -75,8 +75,7 @@ class LocalRun:
     - `w` `[C, D]`: the clients' models; `sent` `[D]`: the model that they received;
     - for each client, `[C, 1]` each: `size`, its number of samples; `steps`, its local steps in this round;
       `per_epoch`, its steps in one pass over its samples; `samples`, how many samples it sees in all its steps;
-      `lr_sum`, the sum of the learning rates of its steps (steps * lr if the rate is constant); `reach`, the sum of
-      the weights with which the directions of its steps enter its update: `lr_sum`, or more with local momentum;
+      `lr_sum`, the sum of the learning rates of its steps (steps * lr if the rate is constant);
     - `server_state`, `client_state`, `round_state`: as in `Step`.
     """
 
@@ -88,13 +87,15 @@ class LocalRun:
     per_epoch: Tensor
     samples: Tensor
     lr_sum: Tensor
-    reach: Tensor
     server_state: Vectors
     client_state: Vectors
     round_state: Vectors
     layout: Layout
     full_grad: Callable[[Tensor], Tensor]
     """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`."""
+    reach: Callable[[], Tensor]
+    """`reach()`: the sum `[C, 1]` of the weights with which the directions of each client's SGD steps enter its update.
+    It is `lr_sum` without local momentum."""
 
     @property
     def delta(self) -> Tensor:
@@ -110,12 +111,12 @@ class LocalRun:
 
     @property
     def direction(self) -> Tensor:
-        """The mean direction `[C, D]` that each client followed with SGD: -delta / reach.
+        """The mean direction `[C, D]` that each client followed with SGD: -delta / reach().
 
         With local momentum m a step of direction 1 at rate lr moves a client by lr * (1 + m + m^2 + ...) in the steps
         to come; the sum of the rates alone would give up to 1/(1-m) times the mean, and such methods would diverge.
         """
-        return -_divided(self.delta, self.reach)
+        return -_divided(self.delta, self.reach())
 
 
 def _divided(total: Tensor, by: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class FedMoSWA(Method):
         raw         c_i+ = sum_k eta_k * g_k / sum_k eta_k,    g_k = g(w) in step k
         server      w_{t+1} = w_t + alpha * mean (w_i - w_t),    m <- m + gamma * mean (c_i+ - m)
 
-    The mean of the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1,
+    With local momentum option II divides by the weights of the steps, as SCAFFOLD does (`LocalRun.reach`). The mean of
+    the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1,
     whose option I has the gradient of one mini-batch in place of all samples; both published versions of its code
     differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD (which compares the options).
     `weighting` affects the model only; the paper's is uniform.

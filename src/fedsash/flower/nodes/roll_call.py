@@ -57,12 +57,12 @@ class Roster:
     """The clients of a federation and their nodes.
 
     `clients` is their number N; `nodes` has the node of each client that one has named. `counts` `[N]` of each of
-    `COUNTS` are those of the roll call: once the run has `begun`, a client's sizes do not change. Before, a node that
+    `COUNTS` are those of the roll call: once it is `complete`, a client's sizes do not change. Before, a node that
     leaves loses its clients.
     """
 
     clients: int
-    begun: bool = False
+    complete: bool = False
     counts: dict[str, Ints] = field(init=False)
     nodes: dict[int, int] = field(init=False, default_factory=dict)
     _claims: dict[int, dict[int, tuple[int, ...]]] = field(init=False, default_factory=dict)
@@ -106,7 +106,7 @@ class Roster:
         Who has a client first keeps it as long as it is live. So a node that was started again gets its client back
         once its predecessor has gone, under whatever id, if its numbers of samples are the same.
         """
-        if not self.begun:
+        if not self.complete:
             self.nodes = {client: node for client, node in self.nodes.items() if node in live}
         notes = []
         for node in filter(live.__contains__, self._claims):
@@ -185,7 +185,7 @@ class RollCall:
         while True:
             self.look()
             if not (missing := self.roster.missing):
-                self.roster.begun = True
+                self.roster.complete = True
                 return
             if over:
                 late = f"for the clients {some(missing, 10)} within {self.waiting.roll_call:g} s"

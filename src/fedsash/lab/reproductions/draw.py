@@ -105,7 +105,7 @@ def _alike(lines: dict[str, Series]) -> dict[str, Series]:
 
 def _spacing(line: Series) -> float:
     """How many trips lie between two values of a line, on the average."""
-    places = sorted(line.within())
+    places = sorted(place for place in line.values if not isinstance(place, str))
     return (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1.0
 
 

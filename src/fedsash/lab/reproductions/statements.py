@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -37,22 +37,27 @@ class Series:
     last: int = 1
 
     def at(self, place: Place) -> float:
-        """The value at a label; at a number, on the straight line between the two nearest. NaN if it lies outside."""
-        if isinstance(place, str):
+        """The value at a label; at a number, on the straight line between the two nearest. NaN outside, and beside a
+        gap."""
+        if isinstance(place, str) or place in self.values:
             return self.values.get(place, math.nan)
-        x, y = zip(*sorted(self.within().items()), strict=True)
+        x, y = zip(*sorted(self._within().items()), strict=True)
         return float(np.interp(place, x, y, math.nan, math.nan))
 
     def within(self, low: float = -math.inf, high: float = math.inf) -> dict[float, float]:
-        """The known values whose places are numbers from `low` to `high`; labels count from 0."""
-        return {x: y for x, y in self._within(low, high).items() if math.isfinite(y)}
+        """The values whose places are numbers from `low` to `high`; labels count from 0.
 
-    def spread(self, low: float = -math.inf, high: float = math.inf) -> float:
-        """The highest minus the lowest value there. NaN if there is a single one, or if one of them is not known."""
-        found = self._within(low, high).values()
-        return max(found) - min(found) if len(found) > 1 and all(map(math.isfinite, found)) else math.nan
+        There are none if one of them is not known: it may be the highest or the lowest.
+        """
+        found = self._within(low, high)
+        return found if all(map(math.isfinite, found.values())) else {}
 
-    def _within(self, low: float, high: float) -> dict[float, float]:
+    @property
+    def known(self) -> bool:
+        """Whether it has a value."""
+        return any(map(math.isfinite, self.values.values()))
+
+    def _within(self, low: float = -math.inf, high: float = math.inf) -> dict[float, float]:
         places = (place if not isinstance(place, str) else float(i) for i, place in enumerate(self.values))
         return {x: y for x, y in zip(places, self.values.values(), strict=True) if low <= x <= high}
 
@@ -60,6 +65,11 @@ class Series:
         """The differences, where both have a value."""
         shared = {place: y - other.values[place] for place, y in self.values.items() if place in other.values}
         return Series(shared, min(self.last, other.last))
+
+
+def _spread(values: Collection[float]) -> float:
+    """The highest minus the lowest of at least two values, or NaN."""
+    return max(values) - min(values) if len(values) > 1 else math.nan
 
 
 def _ratio(a: float, b: float) -> float:
@@ -76,7 +86,7 @@ NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
     "ratio": ("at {} divided by that at {}", (2,), lambda of, at: _ratio(of.at(at[0]), of.at(at[1]))),
     "peak": ("highest at", (0, 2), lambda of, at: max(found := of.within(*at), key=found.__getitem__)),
     "lowest": ("lowest", (0, 2), lambda of, at: min(of.within(*at).values())),
-    "spread": ("highest minus lowest", (0, 2), lambda of, at: of.spread(*at)),
+    "spread": ("highest minus lowest", (0, 2), lambda of, at: _spread(of.within(*at).values())),
 }
 """The number of a line that a statement is about: in words, how many places `at` it needs, and how it is found."""
 
@@ -143,7 +153,7 @@ class Statement:
     def judged(self, series: Mapping[str, Series]) -> Verdict:
         """Whether the lines of a figure agree."""
         named = [line for level in self.lines for line in level] + [self.less] * bool(self.less)
-        if gone := [line for line in named if line not in series or not series[line].within()]:
+        if gone := [line for line in named if line not in series or not series[line].known]:
             return Verdict(self.says, self.place, f"there is no {', no '.join(gone)}", None)
         levels = [{line: self._number(series, line) for line in level} for level in self.lines]
         numbers = [value for level in levels for value in level.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -125,15 +125,20 @@ class Ledger:
         rules = {best.by for best in state.best.values()}
         with suppress(RunError):  # a damaged goal.json is written again
             criterion, before = goal_of(folder.path)
-            if state.round and before.best_on != self.federation.evaluation.best_on:
+            if before.best_on != self.federation.evaluation.best_on and self._evaluated(folder.records.load()):
                 rules |= {best_by(before, criterion)}
         if others := rules - {self._rule}:
             kept = f"{folder.path} has kept its best models by {', '.join(sorted(others))}"
             raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
 
+    @staticmethod
+    def _evaluated(rows: Iterable[Mapping[str, Any]]) -> set[int]:
+        """The rounds after which models were evaluated."""
+        return {row["round"] for row in rows if row["split"] in SPLITS}
+
     def unevaluated(self, state: State) -> bool:
         """Whether the models of this state were not evaluated, though those of a run's end are."""
-        rounds, clients = {row["round"] for row in self.history if row["split"] in SPLITS}, self.federation.clients
+        rounds, clients = self._evaluated(self.history), self.federation.clients
         evaluated = bool(rounds) or clients.held or clients.problem.test is not None
         return state.round > 0 and evaluated and state.round not in rounds
 

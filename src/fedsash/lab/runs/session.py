@@ -69,7 +69,7 @@ class Session:
             check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
         self.ledger = Ledger(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
-        self.before: RoundReport | None = None
+        self.last_report: RoundReport | None = None
         self.over = False
         self.live: LiveRun | None = None
         self.result: Result | None = None
@@ -172,9 +172,10 @@ class Session:
                 next_one = yield state
             except Ended:
                 self.over = True
-                state = self._evaluate(state, live)[0] if self.ledger.unevaluated(state) else state
             else:
                 state = self._finish(next_one, live)
+        if (self.over or live.stopped) and self.ledger.unevaluated(state):
+            state, _ = self._evaluate(state, live)
         return self._end(state, stop.number, live.stopped)
 
     def _evaluations(self, round: int) -> int:
@@ -245,17 +246,17 @@ class Session:
         The log leaves out problems of the round before. Clients are told again when others have joined them, and not
         when each round has others: then they are missing by chance.
         """
-        round, before = outcome.round, self.before
-        joined = {*outcome.refused} > {*(before.refused if before else ())}
-        joined |= {*outcome.missing} > {*(before.missing if before else ())}
-        if joined or (outcome.skipped and outcome.skipped != (before.skipped if before else "")):
+        round, last = outcome.round, self.last_report
+        joined = {*outcome.refused} > {*(last.refused if last else ())}
+        joined |= {*outcome.missing} > {*(last.missing if last else ())}
+        if joined or (outcome.skipped and outcome.skipped != (last.skipped if last else "")):
             for line in outcome.lines():
                 log.warning("round %d: %s", round, line)
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
             guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
             missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
             self.ledger.record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
-        self.before = outcome
+        self.last_report = outcome
 
     def _hold(self, state: State) -> None:
         """Note that the state is complete, with all rows so far."""

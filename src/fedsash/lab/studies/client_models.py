@@ -11,8 +11,12 @@ from torch import Tensor
 from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...basics.sharing import OWN
+from ...data.federated import FederatedData
 from ...exchange import PartialSum, Reply
+from ...executors import Engine
+from ...executors.clients import Clients, LocalClients
 from ...federation import Federation
+from ...network import OnNetwork
 from ...state import State
 
 
@@ -41,7 +45,8 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     Raises `ValueError` if no client is left, or if the engine returns only sums over several clients.
     """
     here = federation.engine.here
-    federation = federation if here is federation.engine else replace(federation, engine=here)
+    if here is not federation.engine:
+        federation = replace(federation, engine=here, data=_trained_by(here, federation.data))
     request = federation.ask(state, ids=ids).gathered()
     check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
     if request.job == "probe":
@@ -55,6 +60,13 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
     w = torch.cat([_models(federation, request.sent, reply)[rows] for reply, rows in good])
     return ClientModels(ids, w, weights(federation, ids))
+
+
+def _trained_by(engine: Engine, data: FederatedData | Clients) -> FederatedData | Clients:
+    """The clients with this engine, without the network before them."""
+    if isinstance(data, OnNetwork):
+        return _trained_by(engine, data.clients)
+    return replace(data, engine=engine) if isinstance(data, LocalClients) else data
 
 
 def _models(federation: Federation, sent: Tensor, reply: Reply) -> Tensor:

@@ -90,11 +90,17 @@ class OpenRun(Shown):
 
         Clients whose upload the run did not use are left out. Raises `ValueError` as `client_models` does.
         """
-        left_out = self.left_out.get(round + 1)
-        if ids is None and left_out:
+        if ids is None and (left_out := self.left_out.get(round + 1)):
             asked = self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
             ids = asked[~np.isin(asked, [*left_out])]
+            if not len(ids):
+                raise RunError(f"{self.folder}: round {round + 1} used no client's upload, so nobody's model is known")
         return client_models(self.federation, self.state(round), ids)
+
+    def used(self, round: int) -> bool:
+        """Whether the round after `round` used the upload of a client that was asked, as far as it has been trained."""
+        asked = self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
+        return not {*asked.tolist()} <= self.left_out.get(round + 1, set())
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""

@@ -37,8 +37,9 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:
-    """The `wanted` rounds, or with None those of which all runs have a state. Raises `ValueError` without a round."""
-    there = [round for round in runs[0].rounds if all(round in run.rounds for run in runs)]
+    """The `wanted` rounds, or with None those of which all runs have a state, and after which the first run used an
+    upload. Raises `ValueError` without a round."""
+    there = [round for round in runs[0].rounds if runs[0].used(round) and all(round in run.rounds for run in runs)]
     rounds = there if wanted is None else list(wanted)
     check(len(rounds) > 0, "rounds", rounds, "there is no round of which all runs have a state")
     return rounds

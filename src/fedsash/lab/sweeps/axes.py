@@ -116,7 +116,7 @@ def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
         key = override.partition("=")[0].strip()
         for name, axis in axes.items():
             if any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in axis.sets):
-                right = f"the axis {name} sets it: choose its labels with --only, or change them in the file"
+                right = f"the axis {name} sets it: leave it out, or change the axis in the file; --only chooses labels"
                 raise ConfigError(f"--set {shortened(key)}: {right}")
 
 

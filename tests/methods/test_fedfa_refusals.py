@@ -66,6 +66,29 @@ def test_fedfa_takes_no_hidden_layer_for_the_classifier() -> None:
     world = federation(model=Shuffled(), method=FedFA())
     with (
         world,
-        pytest.raises(SettingError, match=r"'body': .* 16 outputs for 3 classes: define the"),
+        pytest.raises(SettingError, match=r"model = 'body': .* uses 'head' after it: define that"),
     ):
         world.prepare()
+
+
+def test_fedfa_takes_a_classifier_with_outputs_for_more_classes_but_not_for_fewer() -> None:
+    for outputs in (3, 5):
+        model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, outputs))
+        with federation(model=model, method=FedFA()) as world:
+            assert world.round(world.start())[1].moved
+    with (
+        federation(model=Narrow(), method=FedFA()) as world,
+        pytest.raises(SettingError, match="2 outputs for 3 classes"),
+    ):
+        world.prepare()
+
+
+class Narrow(nn.Module):
+    """Defines a hidden layer of two units after its head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(2, 3), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).relu())  # type: ignore[no-any-return]

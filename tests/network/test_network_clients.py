@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsash.basics.errors import SettingError
@@ -12,7 +13,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.network import OnNetwork
-from support.worlds import SEQUENTIAL, federation
+from support.worlds import SEQUENTIAL, SIZES, data, federation
 
 VECTORISED = replace(SEQUENTIAL, kind="vectorised")
 
@@ -44,6 +45,13 @@ def test_a_seed_by_which_nothing_was_set_aside_may_change() -> None:
     plain = federation()
     found, expected = behind(plain, seed=7), replace(plain, seed=7)
     assert found.round(found.start())[0].w.equal(expected.round(expected.start())[0].w)
+
+
+def test_clients_with_test_samples_of_their_own_take_any_seed() -> None:
+    """Nothing is dealt out by the seed."""
+    own = replace(data(), client_test=[np.arange(i, i + 1) for i in range(len(SIZES))])
+    plain = federation(data=own, evaluation=Evaluation(client_test=True))
+    assert behind(plain, seed=7).clients.problem.test is not None
 
 
 def test_settings_that_are_measured_are_settled_for_the_clients_too() -> None:

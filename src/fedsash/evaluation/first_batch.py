@@ -158,6 +158,16 @@ def check_single(module: nn.Module, problem: Problem, samples: Samples, clients:
         ) from error
 
 
+def last_linear(module: nn.Module, problem: Problem, samples: Samples) -> str:
+    """The name of the linear layer that the module uses last; empty if it calls none."""
+    used, twin = [""], copy.deepcopy(module)
+    for name, layer in twin.named_modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda *_, name=name: used.append(name))
+    _output(twin, problem, _two(samples))
+    return used[-1]
+
+
 @torch.no_grad()
 def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
     return call(copy.deepcopy(module).eval(), _inputs(module, problem, samples))

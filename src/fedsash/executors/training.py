@@ -22,6 +22,7 @@ from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
+from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
 from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
@@ -52,7 +53,7 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a method that `needs_classes` where the last linear layer has not one output for each of them."""
+        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
         if not self.method.needs_classes:
             return
         name, task = type(self.method).__name__, self.problem.task
@@ -62,11 +63,9 @@ class Training:
         for place, last in linear[-1:]:
             right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
             check(place == Layout(self.module).classifier, "model", place, right)
-            classes, widths = self.problem.classes, [layer.out_features for _, layer in linear]
-            spare = last.out_features > classes and classes not in widths  # a classifier with outputs for more classes
-            found = f"{last.out_features} outputs for {classes} classes"
+            found = f"{last.out_features} outputs for {self.problem.classes} classes"
             right = f"{name} trains the last linear layer, which has {found}: define the classifier last"
-            check(last.out_features == classes or spare, "model", place, right)
+            check(last.out_features >= self.problem.classes, "model", place, right)
 
     @property
     def tuning(self) -> Training | None:
@@ -135,6 +134,15 @@ class ClientWork:
 
     training: Training
     data: FederatedData
+
+    def __post_init__(self) -> None:
+        """Refuse a method that `needs_classes` if the model uses another linear layer after the one defined last."""
+        t = self.training
+        if t.method.needs_classes:
+            defined, used = Layout(t.module).classifier, last_linear(t.module, t.problem, self.data.train)
+            trained = f"{type(t.method).__name__} trains the linear layer that is defined last"
+            right = f"{trained}, and the model uses {used!r} after it: define that one last"
+            check(used in ("", defined), "model", defined, right)
 
     def trainer(
         self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"

@@ -18,7 +18,8 @@ LOST = Series({0.0: 80.0, 10.0: math.nan, 20.0: math.nan}, last=2)
 LOSSES = Series({"0.05": -2.0, "0.2": -1.0})
 GAP = Series({"1": 80.0, "5": math.nan, "10": 81.0})
 SHORT = Series({"1": 78.0, "5": 81.0, "10": math.nan})
-LINES = {"gap": GAP, "short": SHORT, "losses": LOSSES, "lost": LOST, "hill": HILL}
+BROKEN = Series({0.0: 1.0, 50.0: math.nan, 100.0: 3.0})
+LINES = {"broken": BROKEN, "gap": GAP, "short": SHORT, "losses": LOSSES, "lost": LOST, "hill": HILL}
 LINES |= {"flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
 
 
@@ -45,6 +46,7 @@ def judged(**given: Any) -> Verdict:
         ({"less": "hill", "number": "spread", "between": [0, 0]}, True),
         ({"less": "sparse", "between": [1.5, 1.5]}, True),  # the ends of both, though only one has a value at 80
         ({"less": "sparse", "number": "change", "at": [25, 75], "between": [-3.625, -3.625]}, True),
+        ({"lines": ["broken"], "number": "change", "at": [0, 100], "between": [2, 2]}, True),
         ({"lines": ["flat", "hill"]}, True),
         ({"lines": ["hill", "flat"]}, False),
         ({"lines": ["flat", ["hill", "labelled"]]}, True),
@@ -65,6 +67,10 @@ def test_a_statement_holds_where_its_numbers_say_so(given: dict[str, Any], right
         ({"lines": ["lost", "flat"]}, "lost unknown"),
         ({"lines": ["gap", "short"]}, "at the end: gap 81, short unknown"),
         ({"lines": ["gap"], "number": "spread", "between": [0, 5]}, "gap unknown"),
+        ({"lines": ["broken"], "number": "value", "at": [25], "between": [0, 5]}, "at 25: broken unknown"),
+        ({"lines": ["broken"], "number": "change", "at": [0, 75], "between": [0, 5]}, "broken unknown"),
+        ({"lines": ["broken"], "number": "peak", "between": [0, 100]}, "broken unknown"),
+        ({"lines": ["broken"], "number": "lowest", "between": [0, 5]}, "broken unknown"),
         ({"lines": ["lost"], "number": "spread", "between": [0, 5]}, "lost unknown"),
         ({"less": "valley", "between": [0, 1]}, "there is no valley"),
         ({"less": "labelled", "number": "spread", "between": [0, 1]}, "hill less labelled unknown"),

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, Window, resume, run
-from fedsash.schedules import Cyclic
+from fedsash.network import Asynchronous, FedBuff, Network
+from fedsash.sampling import Uniform
+from fedsash.schedules import Chained, Constant, Cyclic
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -52,23 +54,36 @@ UNSENT = [
     ({"broadcast": Broadcast("w", 8)}, ""),
     ({"broadcast": Broadcast("w", 9, "before")}, ""),
     ({"broadcast": Broadcast("w", 10, "before")}, "broadcast.start = 10: this run ends after 9 rounds, so"),
-    ({"broadcast": Broadcast("swa", 2)}, "broadcast: swa observes no round before the last of this run, so clients"),
+    ({"broadcast": Broadcast("swa", 2)}, "broadcast: swa observes no round up to 8, so clients receive the model"),
     (
         {"local": LocalTraining(schedule=Cyclic(9, 3, 0.01))},
-        "local.schedule.start = 9: this run ends after 9",
+        "local.schedule: Cyclic starts at 9, after the 9 rounds of this run",
     ),
     ({"local": LocalTraining(schedule=Cyclic(8, 3, 0.01))}, ""),
+    (
+        {"local": LocalTraining(schedule=Chained((Constant(), Cyclic(9, 3, 0.01))))},
+        "local.schedule: Cyclic starts at 9",
+    ),
 ]
 
 
 def test_averages_whose_cadence_meets_no_round_are_named(caplog: pytest.LogCaptureFixture) -> None:
     run(federation(averages=CADENCE), 9, progress=False)
     assert caplog.messages == [
-        f"averages.{name}: observes none of the 9 rounds of this run, so it stays the model" for name in ("lawa", "swa")
+        f"averages.{name}: observes none of the rounds 1 to 9, so it stays the model" for name in ("lawa", "swa")
     ]
     caplog.clear()
     run(federation(averages=CADENCE), 10, progress=False)
     assert caplog.messages == []
+
+
+def test_a_schedule_of_each_clients_trainings_may_begin_in_few_steps(caplog: pytest.LogCaptureFixture) -> None:
+    """Six uploads make a step, and a client trains many times in four steps."""
+    world = federation(local=LocalTraining(schedule=Cyclic(5, 3, 0.01)), sampling=Uniform(fraction=1.0))
+    run(Asynchronous(world, Network(), FedBuff(6)), 4, progress=False)
+    assert caplog.messages == []
+    run(Asynchronous(world, Network(), FedBuff(6, schedule_counts="steps")), 4, progress=False)
+    assert caplog.messages == ["local.schedule: Cyclic starts at 5, after the 4 rounds of this run"]
 
 
 @pytest.mark.parametrize("settings, line", UNSENT)

@@ -121,6 +121,12 @@ def test_a_best_model_that_no_evaluation_has_chosen_is_not_kept_from_now_on(tmp_
     go_on(federation(evaluation=EVERY), 6, tmp_path)
 
 
+def test_before_the_first_evaluation_the_rule_may_change(tmp_path: Path) -> None:
+    start(federation(evaluation=EVERY), 8, tmp_path, until=2)
+    found = go_on(federation(evaluation=replace(EVERY, best_on="test")), 8, tmp_path)
+    assert {best.by for best in found.state.best.values()} == {"test/accuracy"}
+
+
 def test_a_renamed_average_with_models_of_its_own_shares_no_files_with_a_new_one(tmp_path: Path) -> None:
     """The source sends `w` before the server's step; the fork has it as `v`, and sends a `w` of its own."""
     start(federation(averages={"w": Window(2)}, broadcast=Broadcast("w", order="before")), 3, tmp_path / "a", every=1)

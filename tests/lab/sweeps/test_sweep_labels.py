@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.data import IID
 from fedsash.lab.cli import main
+from fedsash.lab.config import parse
 from fedsash.servers import FedAdam, ServerSGD
 from support.sweeps import BASE, sweep, write
 
@@ -32,12 +34,19 @@ def test_a_sweep_in_parts_is_of_one_experiment(tmp_path: Path, capsys: pytest.Ca
     assert main(["sweep", str(file), "--out", str(out), "--only", "seed=1"]) == 0
 
 
+def test_parts_of_a_sweep_may_differ_in_what_changes_no_number(tmp_path: Path) -> None:
+    file, out = write({"base": SMALL, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
+    command = ["sweep", str(file), "--out", str(out), "--only"]
+    assert main([*command, "seed=0"]) == 0
+    assert main([*command, "seed=1", "--set", "device=cpu", "--set", "checkpoint.every=1"]) == 0
+
+
 def test_a_setting_that_does_not_fit_the_other_runs_may_train_those_that_are_asked_for(tmp_path: Path) -> None:
-    axes = {"method": {"avg": {}, "prox": {"method": {"name": "fedprox", "mu": 0.1}}}}
+    """FedAvg has no mu."""
+    axes = {"method": {"avg": {}, "prox": {"method": {"name": "fedprox"}}}}
     file = write({"base": SMALL, "axes": axes}, tmp_path / "s.toml")
-    command = ["sweep", str(file), "--out", str(tmp_path / "out"), "--plan", "--only", "method=avg"]
-    assert main([*command, "--set", "method={name='fedcm',alpha=0.2}"]) == 2, "the axis sets it"
-    assert main([*command, "--set", "local.lr=0.2"]) == 0
+    command = ["sweep", str(file), "--out", str(tmp_path / "out"), "--plan", "--set", "method.mu=0.2"]
+    assert main(command) == 2 and main([*command, "--only", "method=prox"]) == 0
 
 
 def test_the_plan_of_a_sweep_into_a_folder_that_is_not_its_own_is_refused(
@@ -77,9 +86,14 @@ def test_another_partition_on_an_axis_has_as_many_clients() -> None:
     """Unless it says how many, or has no number of its own."""
     splits = {"base": {}, "iid": {"partition": {"name": "iid"}}, "more": {"partition": {"name": "iid", "clients": 20}}}
     domains = {"domains": {"partition": {"name": "domains", "clients_per_domain": 2}}}
-    for axes in ({"split": splits}, {"partition.name": ["dirichlet", "iid"]}):
-        clients = [run.experiment.partition.clients for run in sweep(axes).runs]
-        assert clients == [10, 10, 20][: len(clients)]
+    whole = [splits["iid"]["partition"], splits["iid"]["partition"] | {"clients": 20}]
+    for axes, right in (
+        ({"split": splits}, [10, 10, 20]),
+        ({"partition.name": ["dirichlet", "iid"]}, [10, 10]),
+        ({"partition": whole}, [10, 20]),
+    ):
+        assert [run.experiment.partition.clients for run in sweep(axes).runs] == right
+    assert parse(SMALL, ['partition={name="iid"}']).partition == IID(clients=10)
     assert sweep({"split": domains}).runs[0].experiment.table()["partition"]["name"] == "domains"
 
 

@@ -12,7 +12,7 @@ from .. import terminal
 from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended
 
 if TYPE_CHECKING:
-    from ..sweeps import Plan, Sweep
+    from ..sweeps import Plan
 
 
 def add(commands: Commands) -> None:
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    from ..sweeps import execute, load, plan
+    from ..sweeps import all_or, check_same, execute, load, plan
     from ..sweeps.execute import check_place
     from ..sweeps.foreman import done, trained
     from ..sweeps.notes import beyond_ends
@@ -37,8 +37,10 @@ def _sweep(given: argparse.Namespace) -> int:
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
-    there = {leg.folder: leg.experiment for leg in planned.legs}
-    check_place(given.out, there | {f"runs/{run.name}": run.experiment for run in _whole(given, sweep).runs})
+    check_place(given.out, planned.legs)
+    if given.only:  # the other parts of the sweep must be of the same file
+        for run in all_or(sweep, lambda: load(given.sweep, (), given.set, given.own_code)).runs:
+            check_same(run.experiment, given.out / "runs" / run.name, strictly=False)
     finished = done(planned.legs, given.out)
     so_far = trained(planned.legs, given.out, finished)
     left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
@@ -58,19 +60,6 @@ def _sweep(given: argparse.Namespace) -> int:
         compare = shlex.join(["fedsash", "compare", str(executed.folder)])
         terminal.say(f"\nruns: {executed.folder}/runs; compare them with: {compare}")
     return code
-
-
-def _whole(given: argparse.Namespace, asked: Sweep) -> Sweep:
-    """All runs of the file, or only those that are asked for if --set does not fit the others."""
-    from ..config import ConfigError
-    from ..sweeps import load
-
-    if not given.only:
-        return asked
-    try:
-        return load(given.sweep, (), given.set, given.own_code)
-    except ConfigError:
-        return asked
 
 
 def _show_legs(planned: Plan, finished: Collection[str]) -> None:

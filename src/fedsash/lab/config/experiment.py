@@ -37,6 +37,12 @@ from .model import Model
 log = logging.getLogger("fedsash")
 
 
+def changes_numbers(key: str) -> bool:
+    """Whether a setting, by its dotted key, can change a run's numbers by more than rounding."""
+    without = ("data.path", "device", "engine.", "checkpoint.", "trajectory.", "callbacks.", "track.")
+    return key == "engine.precision" or not (key.startswith(without) or key.endswith(".storage"))
+
+
 @dataclass(frozen=True)
 @typed
 class Experiment:

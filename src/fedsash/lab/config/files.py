@@ -62,10 +62,12 @@ def check_content(table: TomlTable) -> None:
 
 
 def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
-    """A copy of the table with another value under a dotted key."""
+    """A copy of the table with another value under a dotted key. A new partition keeps the number of clients."""
     first, _, rest = key.partition(".")
     if rest:
         value = put(_as_table(table.get(first)), rest, value)
+    elif isinstance(value, Mapping):
+        value = {**_kept(first, _as_table(table.get(first)), value), **value}
     return {**table, first: value}
 
 
@@ -140,7 +142,7 @@ def _as_table(value: Any) -> TomlTable:
 
 def _kept(key: str, before: TomlTable, over: TomlTable) -> dict[str, Any]:
     """What another thing takes over from a table: a partition the number of clients, which is the federation's."""
-    make = PARTITIONS.get(str(over["name"])) if key == "partition" else None
+    make = PARTITIONS.get(str(over.get("name"))) if key == "partition" else None
     return {name: before[name] for name in ("clients",) if make and name in before and name in options(make)}
 
 

@@ -13,6 +13,7 @@ from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
+from ..config.experiment import changes_numbers
 from ..files import flat
 from ..sweeps.axes import named_axis
 from ..table import empty_table
@@ -26,6 +27,7 @@ GAIN = f"gain ({CONFIDENCE:.0%} interval)"
 """The head of the gains in a table."""
 EACH = "each"
 """Instead of a number over clients: the last result of each of them."""
+_SEEDS = ("seed", "partition_seed", "options.seed")
 _CHANGE_NO_NUMBER = ("seed", "engine", "options", "device", "checkpoint", "trajectory", "track")
 """Settings in which runs of one experiment may differ; but the engine's precision counts, and options beside a seed."""
 Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
@@ -184,9 +186,9 @@ def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
     first: dict[frozenset[tuple[str, str]], CollectedRun] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         other = first.setdefault(frozenset(labels.items()), run)
-        here, there = (dict(flat(_without_seed(one.config))) for one in (run, other))
+        here, there = (dict(flat(one.config)) for one in (run, other))
         keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-        if told := ", ".join(key for key in keys if key not in ("partition_seed", "data.path")):
+        if told := ", ".join(key for key in keys if changes_numbers(key) and key not in _SEEDS):
             yield f"run {run.name}: has the labels of {other.name} and other settings: {told}"
 
 

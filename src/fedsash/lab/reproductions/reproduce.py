@@ -11,11 +11,11 @@ from typing import Any
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from .. import terminal
-from ..config import ConfigError
+from ..config.experiment import changes_numbers
 from ..config.registries import REGISTRIES
 from ..config.words import show
 from ..files import flat, replace_file, write_table
-from ..sweeps import Sweep, check_same, execute
+from ..sweeps import Sweep, all_or, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction
 from .results import Results, safe
@@ -44,10 +44,7 @@ class Order:
     @cached_property
     def whole(self) -> Sweep:
         """All runs of the scale. If the overrides do not fit the other runs, only the runs that are asked for."""
-        try:
-            return self.reproduction.plan(self.scale, overrides=self.overrides)
-        except ConfigError:
-            return self.asked
+        return all_or(self.asked, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
 
     def check_runs(self, out: Path) -> None:
         """Raise `ConfigError` if `out` holds runs at another scale or with other settings."""
@@ -185,17 +182,11 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     for run in here.runs:
         if before := paper.get(tuple(run.labels.items())):
             old, new = (dict(flat(r.experiment.table())) for r in (before, run))
-            for key in sorted(filter(_counts, old.keys() | new.keys())):
+            for key in sorted(filter(changes_numbers, old.keys() | new.keys())):
                 if old.get(key) != new.get(key) and _has_meaning(key, old, new):
                     olds, news = found.setdefault(key, ({}, {}))
                     olds[_shown(old, key)] = news[_shown(new, key)] = None
     return [f"{key} {_few(news)} (full scale: {_few(olds)})" for key, (olds, news) in found.items()]
-
-
-def _counts(key: str) -> bool:
-    """Whether a setting can change a run's numbers by more than rounding."""
-    without = ("data.path", "device", "engine.", "checkpoint.", "trajectory.", "callbacks.", "track.")
-    return key == "engine.precision" or not key.startswith(without)
 
 
 def _has_meaning(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -153,8 +153,9 @@ class Session:
     def _warnings(self, state: State) -> Iterator[str]:
         """Lines on what this run may not learn, will not reach and does not protect."""
         yield from doubtful(self.federation)
-        yield from beyond(self.federation, self.checkpoint, self.rounds)
-        yield from unbegun(self.federation.facts()["local"], self.rounds)
+        facts = self.federation.facts()
+        yield from beyond(self.federation, self.checkpoint, self.rounds, state)
+        yield from unbegun(facts["local"], facts.get("scheduler"), self.rounds)
         yield from unprotected(self.federation, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:
@@ -172,10 +173,10 @@ class Session:
                 next_one = yield state
             except Ended:
                 self.over = True
+                if self.ledger.unevaluated(state):
+                    state, _ = self._evaluate(state, live)
             else:
                 state = self._finish(next_one, live)
-        if (self.over or live.stopped) and self.ledger.unevaluated(state):
-            state, _ = self._evaluate(state, live)
         return self._end(state, stop.number, live.stopped)
 
     def _evaluations(self, round: int) -> int:

@@ -34,17 +34,19 @@ class Averaging(Protocol):
     def broadcast(self) -> Broadcast | None: ...
 
 
-def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[str]:
-    """A line for each average, broadcast and kept state that `rounds` rounds do not reach.
+def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int, state: State | None = None) -> Iterator[str]:
+    """A line for each average, broadcast and kept state that `rounds` rounds do not reach; of a fork or a run that
+    goes on, those after its `state`.
 
     The run may be resumed with more rounds.
     """
+    first = 1 if state is None else state.round + 1
     for name, average in driver.averages.items():
-        start = getattr(average, "start", 0)
+        start, here = getattr(average, "start", 0), range(first, rounds + 1)
         if isinstance(start, int) and start > rounds:
             yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
-        elif not any(map(average.observes, range(1, rounds + 1))):
-            yield f"averages.{name}: observes none of the {rounds} rounds of this run, so it stays the model"
+        elif here and not (_models(average, name, state) or any(map(average.observes, here))):
+            yield f"averages.{name}: observes none of the rounds {first} to {rounds}, so it stays the model"
     if driver.broadcast is not None:
         yield from _unsent(driver.broadcast, driver.averages, rounds)
     later = [round for round in checkpoint.keep if round > rounds]
@@ -52,15 +54,25 @@ def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[s
         yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
 
 
-def unbegun(local: Any, rounds: int) -> Iterator[str]:
-    """A line if the schedule of the `local` training starts after the last of `rounds` rounds."""
-    start = getattr(local.schedule, "start", 0)
-    if isinstance(start, int) and start >= rounds:
-        yield f"local.schedule.start = {start}: this run ends after {rounds} rounds, so it does not begin"
+def _models(average: Average, name: str, state: State | None) -> int:
+    return 0 if state is None else average.count(state.averages[name])
+
+
+def unbegun(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
+    """A line if a schedule of the `local` training starts after the last of `rounds` rounds.
+
+    With a `scheduler` that counts each client's trainings nobody knows how many there will be.
+    """
+    if getattr(scheduler, "schedule_counts", "steps") == "steps":
+        for schedule in (local.schedule, *getattr(local.schedule, "schedules", ())):
+            start = getattr(schedule, "start", 0)
+            if isinstance(start, int) and start >= rounds:
+                name = type(schedule).__name__
+                yield f"local.schedule: {name} starts at {start}, after the {rounds} rounds of this run"
 
 
 def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) -> Iterator[str]:
-    """A line if nobody receives an average: clients train on no model that is made in the last round."""
+    """A line if nobody receives an average. With the order "after", the model of the last round is sent to nobody."""
     last = rounds - 1 if broadcast.order == "after" else rounds
     if isinstance(broadcast.start, int) and broadcast.start > last:
         yield f"broadcast.start = {broadcast.start}: this run ends after {rounds} rounds, so clients receive the model"
@@ -68,7 +80,7 @@ def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) 
     known = [averages[name] for name in broadcast.averages if name in averages]
     if not any(average.observes(round) for average in known for round in range(1, last + 1)):
         sent = " or ".join(broadcast.averages)
-        yield f"broadcast: {sent} observes no round before the last of this run, so clients receive the model"
+        yield f"broadcast: {sent} observes no round up to {last}, so clients receive the model"
 
 
 def doubtful(driver: Driver) -> Iterator[str]:

@@ -109,6 +109,14 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
         return parse(table, path.parent, only, overrides, own_code)
 
 
+def all_or(asked: Sweep, every: Callable[[], Sweep]) -> Sweep:
+    """All runs, which `every` gives; only those that are `asked` for if the overrides don't fit the others."""
+    try:
+        return every()
+    except ConfigError:
+        return asked
+
+
 def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
     """Raise `ConfigError` if an override sets what an axis sets, because its labels would lie."""
     axes = _axes(table["axes"]) if "axes" in table else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ...basics.errors import RunError, check_count, library
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
 from ..config import ConfigError, Experiment, load_run
+from ..config.experiment import changes_numbers
 from ..config.words import shown
 from ..files import flat
 from ..progress import Progress
@@ -18,7 +19,7 @@ from . import index
 from .axes import Sweep
 from .foreman import Foreman, SweepReport, done
 from .machines import Here, Machines
-from .plan import Plan, plan
+from .plan import Leg, Plan, plan
 
 
 def execute(
@@ -41,7 +42,7 @@ def execute(
     check_count("jobs", jobs)
     out = Path(out)
     legs = plan(sweep.runs)
-    check_place(out, {leg.folder: leg.experiment for leg in legs.legs})
+    check_place(out, legs.legs)
     index.write(out, sweep, {})
     left = len(done(legs.legs, out)) < len(legs.legs)
     machines = _machines(legs, out, jobs, cluster if left else None)
@@ -60,23 +61,28 @@ def _machines(legs: Plan, out: Path, jobs: int | None, cluster: str | None) -> M
     return OnRay(legs.legs, out, jobs, cluster)
 
 
-def check_place(out: Path, experiments: Mapping[str, Experiment]) -> None:
-    """Raise `RunError` if `out` is no folder for a sweep, and `ConfigError` if one of its folders holds another of
-    these `experiments` than that of its name."""
+def check_place(out: Path, legs: Iterable[Leg]) -> None:
+    """Raise `RunError` if `out` is no folder for a sweep, and `ConfigError` if a leg's folder holds another one."""
     check_folder(out)
     if RunFolder(out).begun:
         raise RunError(f"{out} holds a run, and no sweep: choose another folder with --out")
-    for folder, experiment in experiments.items():
-        check_same(experiment, out / folder)
+    for leg in legs:
+        check_same(leg.experiment, out / leg.folder)
 
 
-def check_same(experiment: Experiment, folder: Path) -> None:
-    """Raise `ConfigError`, which names what differs, if the folder holds another experiment. The engine may differ."""
+def check_same(experiment: Experiment, folder: Path, strictly: bool = True) -> None:
+    """Raise `ConfigError`, which names what differs, if the folder holds another experiment.
+
+    The engine may differ, and, unless it is taken `strictly`, what changes no numbers.
+    """
     if not (folder / "config.toml").exists():
         return
     there = replace(load_run(folder), engine=experiment.engine)
-    if there != experiment:
-        here, other = ({key: shown(value) for key, value in flat(own.table())} for own in (experiment, there))
+    here, other = (
+        {key: shown(value) for key, value in flat(own.table()) if strictly or changes_numbers(key)}
+        for own in (experiment, there)
+    )
+    if there != experiment and (strictly or here != other):
         what = "; ".join(differences(here, other)) or "other keys"
         raise ConfigError(
             f"{folder} holds a run of another experiment: {what}. Choose another folder, or remove this one"

@@ -13,7 +13,8 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
         experiment, rounds = run.experiment, run.experiment.rounds
-        for line in (*beyond(experiment, experiment.checkpoint, rounds), *unbegun(experiment.local, rounds)):
+        unreached = beyond(experiment, experiment.checkpoint, rounds)
+        for line in (*unreached, *unbegun(experiment.local, getattr(experiment, "scheduler", None), rounds)):
             found.setdefault(line, []).append(run)
     for line, runs in found.items():
         yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"

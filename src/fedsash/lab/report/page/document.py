@@ -16,6 +16,7 @@ from ...pictures import Field, Picture
 from ...pictures.curves import capital
 from ...pictures.page import plotly
 from ..collect import CollectedRun, Collection, by_metric
+from ..comparison import unlike
 from . import network, seeds, tables, windows
 from .analyses import drawn
 from .clients import clients
@@ -34,7 +35,7 @@ FEW = 6
 def document(found: Collection, command: str) -> str:
     """The page as HTML. `command` is the command that makes it. Raises `ImportError` without plotly or scipy."""
     pictures = _Pictures()
-    wrong = [*found.notes, *found.damaged]
+    wrong = [*found.notes, *found.damaged, *unlike(found.runs)]
     sections = [
         ("seeds", "Means over seeds", _seeds(found.runs, pictures, wrong)),
         ("what", "What was run", _what(found)),

@@ -161,7 +161,9 @@ def test_a_folder_that_holds_a_run_is_left_alone(
     main(["run", str(experiment), "--out", str(out), "--no-progress"])
     before = (out / "metrics.jsonl").read_bytes()
     capsys.readouterr()
-    assert "resume it, or choose another folder" in refused(capsys, "run", experiment, "--out", out, "--seed", 1)
+    assert f"go on with it (fedsash resume {out}, in Python" in refused(
+        capsys, "run", experiment, "--out", out, "--seed", 1
+    )
     assert (out / "metrics.jsonl").read_bytes() == before
 
 

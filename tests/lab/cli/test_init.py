@@ -57,7 +57,10 @@ def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixtur
         capsys, "init", *named, "--label", "ill", "--user", "house"
     )
     assert not Path("experiment.toml").exists()
+    capsys.readouterr()
     assert main(["init", *named, "--label", "ill", "--user", "hospital"]) == 0
+    line = "no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): sex"
+    assert capsys.readouterr().err.splitlines() == [line] and f"# {line}\n" in Path("experiment.toml").read_text()
     found = load("experiment.toml")
     features = ("age", "weight")
     assert found.data == Table(path="p.csv", label="ill", user="hospital", features=features, standardise=True)

@@ -192,7 +192,9 @@ def test_checkpoint_settings() -> None:
 def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
     start(federation(), 2, tmp_path)
     before = final(tmp_path)
-    with pytest.raises(ValueError, match="holds a run already: resume it, or choose another folder"):
+    with pytest.raises(
+        ValueError, match=r"holds a run already: go on with it \(fedsash resume .*or choose another folder"
+    ):
         start(federation(), 4, tmp_path)
     assert final(tmp_path) == before
 

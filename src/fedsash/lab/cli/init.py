@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def _init(given: argparse.Namespace) -> int:
-    from ..config.template import template
+    from ..config.template import LEFT, template
     from ..files import replace_file
 
     if given.file.exists() or given.file.is_symlink():
@@ -37,6 +37,9 @@ def _init(given: argparse.Namespace) -> int:
     text = template(given.data, given.path, quoted, given.label, given.user)
     given.file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.file, text.encode())
+    for line in text.splitlines():
+        if line.startswith(LEFT):
+            terminal.complain(line.removeprefix("# "))
     terminal.say(f"{given.file} is written; look at it, then train it: fedsash run {quoted}")
     return OK
 

@@ -48,6 +48,8 @@ EACH_USER: dict[str, dict[str, Any]] = {
 LARGE = 20
 """The largest numbers that the default model learns at the default rate. A linear model takes numbers of any size."""
 
+LEFT = "# no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): "
+"""Begins a line on a column that is left out."""
 MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 """The models of data that the default model can't learn."""
 
@@ -73,17 +75,20 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     right = "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it"
     check(data != "texts" or not label, "--label", label, right)
     given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
+    left: list[str] = []
     if data == "table":
-        features, learned = _columns(path, label or "label", user)
+        features, learned, left = _columns(path, label or "label", user)
         given["data"] |= {"standardise": True} | features
         given |= learned
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
-    return HEAD.replace("FILE", file) + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
+    head = HEAD.replace("FILE", file) + "".join(f"{LEFT}{name}\n" for name in left)
+    return head + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
 
-def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The features of a table, if not all of its other columns hold numbers, and what labels need that are no classes.
+def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
+    """The features of a table, if not all of its other columns hold numbers; what labels need that are no classes; and
+    the columns that are left out.
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
@@ -95,8 +100,8 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     words, y = rows[label].dtype.kind not in "iuf", rows[label].to_numpy()
     learned = {} if words or are_classes(y) else {"task": {"name": "regression"}}
     large = learned and rows[label].abs().max() > LARGE
-    features = {} if len(numbers) == len(others) else {"features": numbers}
-    return features, learned | (_linear(len(numbers)) if large else {})
+    left = [name for name in others if name not in numbers]
+    return {"features": numbers} if left else {}, learned | (_linear(len(numbers)) if large else {}), left
 
 
 def _linear(features: int) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -65,7 +66,8 @@ class RunFolder:
     def check_new(self) -> None:
         """Raise `RunError` if it holds a run."""
         if self.begun:
-            raise RunError(f"{self.path} holds a run already: resume it, or choose another folder")
+            how = f"go on with it (fedsash resume {shlex.quote(str(self.path))}, in Python fedsash.resume)"
+            raise RunError(f"{self.path} holds a run already: {how}, or choose another folder")
 
     def check_begun(self) -> None:
         """Raise `RunError` if it holds no run."""

@@ -12,14 +12,14 @@ from .driver import Driver
 
 
 class UnknownModelError(FedsashError, KeyError):
-    """A run has no model of that name. The message lists the names that exist."""
+    """A run has no model of that name. The message lists the names that exist, or says `why` there are none."""
 
-    def __init__(self, name: str, there: Sequence[str]) -> None:
-        super().__init__(name, there)
+    def __init__(self, name: str, there: Sequence[str], why: str = "") -> None:
+        super().__init__(name, there, why)
 
     def __str__(self) -> str:
-        name, there = self.args
-        return f"there is no model {name!r} in this run; there are: {', '.join(there) or 'none'}"
+        name, there, why = self.args
+        return f"there is no model {name!r} in this run; {why or 'there are: ' + (', '.join(there) or 'none')}"
 
 
 class RunModels:

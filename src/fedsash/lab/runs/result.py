@@ -8,7 +8,7 @@ from typing import Any
 
 from ...basics.errors import RunError
 from ...basics.shown import Shown, html_table, text_table
-from ...evaluation import SPLITS, Curves
+from ...evaluation import NOT_EVALUATED, SPLITS, Curves
 from ...state import State
 from ..pictures import Picture
 from ..pictures.curves import curves
@@ -80,7 +80,7 @@ class Result(RunModels):
         """The numbers of a model that was evaluated."""
         found = self.summary["models"]
         if name not in found:
-            raise UnknownModelError(name, list(found))
+            raise UnknownModelError(name, list(found), "" if found else NOT_EVALUATED)
         best = found[name]["best"] and BestRound(**found[name]["best"])
         return ModelResult(**found[name] | {"best": best})
 
@@ -93,8 +93,8 @@ class Result(RunModels):
         """
         found = Curves.of(self.history, self.federation.goal.criterion, split)
         if not found:
-            there = sorted({row["split"] for row in self.history if row["split"] in SPLITS})
-            raise RunError(f"no model was evaluated on {found.split}; there are: {', '.join(there) or 'none'}")
+            there = ", ".join(sorted({row["split"] for row in self.history if row["split"] in SPLITS}))
+            raise RunError(f"no model was evaluated on {found.split}; there are: {there}" if there else NOT_EVALUATED)
         return curves(found, broadcast_start=self._broadcast_start())
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from torch.utils.data import Subset, TensorDataset
 import fedsash as fs
 from fedsash.data import FederatedData, Transform
 from fedsash.evaluation import Metrics
+from fedsash.lab.cli import main
 from fedsash.lab.config import parse
 from support.forms import pixels
 from support.places import HOW_TO
@@ -115,3 +116,26 @@ def test_the_transforms_of_the_page_fit_their_data(code: str, monkeypatch: pytes
     images = torch.from_numpy(pixels(20)) if "transform" in names else torch.rand(20, 3)
     transform.fits(images, torch.zeros(20))
     transform.try_out(images)
+
+
+def test_a_model_is_used_on_new_rows(here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows of the training set itself, in another order of the columns: what the model says of them in the run."""
+    rng = np.random.default_rng(0)
+    ill = np.arange(N) % 2
+    table = pd.DataFrame({"age": 50 + 20 * ill + rng.normal(size=N), "sex": rng.integers(0, 2, N), "hospital": OWNERS})
+    table.assign(disease=np.where(ill, "flu", "none")).to_csv("patients.csv", index=False)
+    table[["hospital", "sex", "age"]].to_csv("new.csv", index=False)
+    data = 'name = "table", path = "patients.csv", label = "disease", user = "hospital", standardise = true, test = 0.0'
+    window, users = '{ name = "window", size = 20 }', 'partition.name = "users"\nsampling.fraction = 1.0\n'
+    Path("e.toml").write_text(f"rounds = 5\ndata = {{ {data} }}\naverages.window20 = {window}\n{users}")
+    assert main(["run", "e.toml", "--out", "runs/patients", "--no-progress"]) == 0
+    (code,) = re.findall(r"### Use the model on new rows\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
+    capsys.readouterr()
+    exec(code, {})
+    said = capsys.readouterr().out
+    run = fs.open_run("runs/patients")
+    samples = run.samples("train")
+    with torch.no_grad():
+        answers = run.module("window20")(samples.x).argmax(1).tolist()
+    names = run.federation.clients.problem.label_names
+    assert said == f"{[names[i] for i in answers]}\n" and set(answers) == {0, 1}

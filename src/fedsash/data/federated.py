@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..basics.errors import check
+from ..basics.errors import SettingError, check
 from ..basics.shown import Shown
 from ..tasks import (
     Classification,
@@ -28,7 +28,7 @@ from .client_test import dealt
 from .members import Members
 from .partitions import as_partition
 from .partitions.common import assigned
-from .samples import Samples
+from .samples import Samples, Scales
 from .transform import PLAIN, Transform
 
 
@@ -60,8 +60,8 @@ class FederatedData(Shown):
     the test samples of client i's own (see `deal_test`). In a shard of a larger federation (see `shard`), `numbers`
     `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers. `label_names`,
     `domain_names` and `user_names` are the names of classes, domains and users by their number, `feature_names` those
-    of a table's columns of features in their order. The users' names are also the clients' names, `client_names`, if
-    each client holds the samples of another user.
+    of a table's columns of features in their order, `feature_scales` their means and deviations where they were
+    standardised. The users' names are also `client_names`, if each client holds the samples of another user.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -82,6 +82,7 @@ class FederatedData(Shown):
     user_names: tuple[str, ...] = field(default=(), repr=False)
     client_names: tuple[str, ...] = field(default=(), repr=False)
     feature_names: tuple[str, ...] = field(default=(), repr=False)
+    feature_scales: Scales = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
@@ -246,8 +247,8 @@ class FederatedData(Shown):
         """The facts that are shown of the data. Clients are shown by their number and sizes."""
         least, most = self.sizes.min(), self.sizes.max()
         each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-        clients = f"{len(self.clients):,} with {each} samples"
-        return {"clients": clients} | {name: value for name, value in super().facts().items() if name != "clients"}
+        rest = {name: value for name, value in super().facts().items() if name != "clients"}
+        return {"clients": f"{len(self.clients):,} with {each} samples", **rest}
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -257,8 +258,7 @@ class FederatedData(Shown):
     @property
     def problem(self) -> Problem:
         """The learning problem without the training samples."""
-        task = chosen_task(self.task, self.train.y)
-        named = self.label_names, self.domain_names, task, self.feature_names
+        named = self.label_names, self.domain_names, chosen_task(self.task, self.train.y), self.feature_names
         return Problem(self.test, self.classes, self.transform, *named)
 
     def hold_out(self, fraction: float, seed: int) -> FederatedData:
@@ -281,9 +281,9 @@ class FederatedData(Shown):
         Each client's test samples are distributed over the labels (over the fields of the samples that `by` names) as
         its training samples are; `dealt` says how exactly. Raises `SettingError` without a test set.
         """
-        right = "must be false: there is no test set to deal out to the clients"
-        check(self.test is not None, "evaluation.client_test", True, right)
-        assert self.test is not None
+        if self.test is None:
+            right = "must be false: there is no test set to deal out to the clients"
+            raise SettingError.at("evaluation.client_test", True, right)
         return replace(self, client_test=dealt(self.train, self.test, self.clients, by, seed))
 
     def shard(self, ids: Sequence[int] | NDArray[np.int64]) -> FederatedData:

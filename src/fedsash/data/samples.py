@@ -18,6 +18,8 @@ from .mapped import MappedTensor
 
 CHUNK = 2**22
 """So many numbers are looked at together."""
+Scales = tuple[tuple[float, float], ...]
+"""The mean and the deviation of each feature, before it was standardised."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

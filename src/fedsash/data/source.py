@@ -17,7 +17,7 @@ from ..tasks import Task, check_unnamed
 from .federated import FederatedData
 from .partitions import as_partition
 from .partitions.common import Partition, assigned, fields_of
-from .samples import Samples
+from .samples import Samples, Scales
 from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws
@@ -36,6 +36,7 @@ class Source(Shown):
     task: Task | None = None
     user_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = field(default=(), repr=False)
+    feature_scales: Scales = field(default=(), repr=False)
 
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..basics.errors import check, check_fraction, check_positive
 from ..basics.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
-from .samples import Samples
+from .samples import Samples, Scales
 from .source import Source, hold_out
 from .transform import PLAIN
 
@@ -73,10 +73,11 @@ class Table:
         user, user_names = frames.users(rows, self.user)
         samples, first = Samples(torch.from_numpy(x), y, user=user), torch.arange(len(rows)) < train
         kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
+        scales: Scales = ()
         if self.standardise:
-            kept, tested = _standardised(kept, tested)
-        names = tuple(map(str, features))
-        return Source(kept, tested, classes, PLAIN, label_names, user_names=user_names, feature_names=names)
+            kept, tested, scales = _standardised(kept, tested)
+        source = Source(kept, tested, classes, PLAIN, label_names, user_names=user_names)
+        return replace(source, feature_names=tuple(map(str, features)), feature_scales=scales)
 
     @property
     def _labels(self) -> tuple[str, ...]:
@@ -91,7 +92,8 @@ class Table:
         return self._given | dict.fromkeys(self.features, "features")
 
 
-def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Samples | None]:
+def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Samples | None, Scales]:
+    """Both, scaled by the training samples, and the mean and the deviation of each feature before."""
     assert isinstance(train.x, Tensor)
     numbers = train.x.double()
     mean, std = numbers.mean(0), numbers.std(0, correction=0)
@@ -101,4 +103,5 @@ def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Sample
         assert isinstance(samples.x, Tensor)
         return Samples((samples.x.double() - mean) / std, samples.y, user=samples.user)
 
-    return scaled(train), None if test is None else scaled(test)
+    scales = tuple(zip(mean.tolist(), std.tolist(), strict=True))
+    return scaled(train), None if test is None else scaled(test), scales

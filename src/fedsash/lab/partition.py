@@ -44,8 +44,15 @@ def record(data: FederatedData) -> dict[str, Any]:
     If labels are no classes, all samples count as one class, `samples`.
 
     If samples have domains, there are also `domains`, their names, and `domain_counts` `[N, domains]`.
+
+    Of a table there are `features`, the names of its columns, and `scales`, the mean and the deviation of each before
+    it was standardised.
     """
     found = {"classes": _names(data), "counts": data.counts().tolist()}
+    if data.feature_names:
+        found["features"] = list(data.feature_names)
+    if data.feature_scales:
+        found["scales"] = [list(scale) for scale in data.feature_scales]
     if data.client_names:
         found["clients"] = list(data.client_names)
     if domains := _domains(data):

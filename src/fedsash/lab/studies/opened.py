@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...basics.arrays import Ints
 from ...basics.errors import RunError, check, check_choice, check_count, one_line
@@ -132,6 +132,10 @@ class OpenRun(Shown):
         left = sorted(path.stem for path in file.parent.glob("*.safetensors"))
         self._check(files.there(file), name, f"models/ has {', '.join(left) or 'none'}")
         return read_model(file, self.federation)
+
+    def module(self, name: str) -> nn.Module:
+        """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode."""
+        return self.federation.module_of(self.model(name)).cpu().eval()
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """At most `count` evenly spaced samples (None: all) of a `split`: the test set, or all training samples."""

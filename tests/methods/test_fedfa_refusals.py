@@ -52,43 +52,25 @@ def test_fedfa_refuses_a_frozen_last_layer_and_takes_no_other_one_for_it() -> No
 
 
 class Shuffled(nn.Module):
-    """Uses its layers in another order than it defines them."""
+    """Defines a hidden layer of `width` units after its head."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.head, self.body = nn.Linear(16, 3), nn.Linear(4, 16)
+        self.head, self.body = nn.Linear(width, 3), nn.Linear(4, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.body(x).relu())  # type: ignore[no-any-return]
 
 
-def test_fedfa_takes_no_hidden_layer_for_the_classifier() -> None:
-    world = federation(model=Shuffled(), method=FedFA())
-    with (
-        world,
-        pytest.raises(SettingError, match=r"model = 'body': .* uses 'head' after it: define that"),
-    ):
+@pytest.mark.parametrize(
+    "width, why", [(16, r"model = 'body': .* uses 'head' after it: define that"), (2, "2 outputs for 3 classes")]
+)
+def test_fedfa_takes_no_hidden_layer_for_the_classifier(width: int, why: str) -> None:
+    with federation(model=Shuffled(width), method=FedFA()) as world, pytest.raises(SettingError, match=why):
         world.prepare()
 
 
-def test_fedfa_takes_a_classifier_with_outputs_for_more_classes_but_not_for_fewer() -> None:
-    for outputs in (3, 5):
-        model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, outputs))
-        with federation(model=model, method=FedFA()) as world:
-            assert world.round(world.start())[1].moved
-    with (
-        federation(model=Narrow(), method=FedFA()) as world,
-        pytest.raises(SettingError, match="2 outputs for 3 classes"),
-    ):
-        world.prepare()
-
-
-class Narrow(nn.Module):
-    """Defines a hidden layer of two units after its head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head, self.body = nn.Linear(2, 3), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x).relu())  # type: ignore[no-any-return]
+def test_fedfa_takes_a_classifier_with_outputs_for_more_classes() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 5))
+    with federation(model=model, method=FedFA()) as world:
+        assert world.round(world.start())[1].moved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedsash.basics.errors import SettingError
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
+from fedsash.lab.studies.client_models import client_models
 from fedsash.network import OnNetwork
 from support.worlds import SEQUENTIAL, SIZES, data, federation
 
@@ -58,3 +59,19 @@ def test_settings_that_are_measured_are_settled_for_the_clients_too() -> None:
     world = behind(federation(engine=LocalEngine("sequential", workers=1)))
     settled = world.settled(federation(engine=SEQUENTIAL).described())
     assert settled.engine == SEQUENTIAL
+
+
+@dataclass(frozen=True)
+class Far(LocalEngine):
+    """An engine on other machines, in whose place a study takes one here."""
+
+    @property
+    def here(self) -> LocalEngine:
+        return SEQUENTIAL
+
+
+def test_a_study_trains_clients_behind_a_network_here() -> None:
+    far = federation(engine=Far(**vars(SEQUENTIAL)))
+    plain = federation(engine=SEQUENTIAL)
+    found, expected = client_models(behind(far), far.start()), client_models(plain, plain.start())
+    assert found.w.equal(expected.w)

@@ -83,8 +83,8 @@ class LocalTraining:
             not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
         )
         right = f"must be false, because an update has the gradients of earlier rounds: {why}"
-        earlier = self.keep_moments and getattr(self.optimiser, "momentum", 0) > 0
         divides = bool(nova) or method.needs_sgd.startswith(MEAN_DIRECTION)
+        earlier = self.keep_moments and self.momentum
         check(not (divides and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
@@ -156,14 +156,16 @@ class LocalTraining:
         return self._moved(steps, method, method.proximal * self.lr)
 
     def reach(self, steps: Ints, method: Method) -> Floats:
-        """The sum `[C]` of the weights with which the directions of `steps` `[C]` steps enter a client's update.
+        """The sum `[C]` of the weights with which the directions of `steps` `[C]` SGD steps enter a client's update.
 
-        With plain SGD it is the sum of the rates. With momentum it is how far directions of 1 take a client.
+        It is how far directions of 1 take a client; without `momentum` that is the sum of the rates.
         """
-        if isinstance(self.optimiser, SGD) and self.optimiser.momentum:
-            return self.lr * self._moved(steps, method, 0.0)
-        total: Floats = self.rates(steps, method).sum(axis=0)
-        return total
+        return self.lr * self._moved(steps, method, 0.0)
+
+    @property
+    def momentum(self) -> bool:
+        """Whether a client moves along a step's direction in its later steps, too."""
+        return isinstance(self.optimiser, SGD) and self.optimiser.momentum > 0
 
     def _moved(self, steps: Ints, method: Method, pull: float) -> Floats:
         """How far `steps` `[C]` steps along 1 take each client, in units of `lr`, `[C]`; `pull` times that way is

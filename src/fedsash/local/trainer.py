@@ -229,11 +229,13 @@ class Trainer:
             round_state={},
             layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w),
-            reach=partial(self._reach, request),
+            reach=partial(self._reach, request, numbers.columns["lr_sum"]),
         )
 
-    def _reach(self, request: Request) -> Tensor:
+    def _reach(self, request: Request, lr_sum: Tensor) -> Tensor:
         """`LocalRun.reach` of the clients of a request, `[C, 1]`."""
+        if not self.local.momentum:
+            return lr_sum
         local, sizes = self._local_at(request.finished), self.batches.sizes[self.batches.rows(request.ids)]
         return self._column(local.reach(local.workload(sizes, self._amounts(request)).steps, self.method))
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fedsash.basics.errors import RunError
 from fedsash.lab.records import Records
 from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
-from fedsash.lab.studies.several_runs import trained_alike
+from fedsash.lab.studies.several_runs import shared_rounds, trained_alike
 from fedsash.lab.studies.window import WindowStudy, client_weights, participation
 from support.studies import ENGINE, fedsash, refused
 
@@ -47,7 +49,7 @@ def arrived(run: OpenRun, t: int) -> list[int]:
 
 
 def test_the_mean_of_the_clients_that_arrived_is_the_next_model(late: OpenRun) -> None:
-    """Also where all are late: then the model stays, and no client's model can be asked for."""
+    """Where all are late, the model stays."""
     for t in range(1, ROUNDS):
         if not arrived(late, t + 1):
             assert torch.equal(late.model(f"round:{t}"), late.model(f"round:{t + 1}"))
@@ -78,6 +80,14 @@ def test_the_samples_of_late_clients_are_not_seen(late: OpenRun) -> None:
 def test_runs_train_alike_without_the_late_clients(late: OpenRun) -> None:
     first, second = trained_alike([late, late], 1)
     assert first.ids.tolist() == second.ids.tolist() == arrived(late, 2)
+
+
+def test_a_round_that_nobody_reached_is_left_out_and_named_where_it_is_asked_for(late: OpenRun) -> None:
+    other = replace(late)
+    other.__dict__["left_out"] = late.left_out | {3: set(range(10))}
+    assert set(shared_rounds([late], None)) - set(shared_rounds([other], None)) == {2}
+    with pytest.raises(RunError, match="round 3 used no client's upload"):
+        other.client_models(2)
 
 
 def test_a_late_client_is_not_among_a_rounds_clients(late: OpenRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,9 @@ def _sweep(given: argparse.Namespace) -> int:
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
-    check_place(given.out, planned.legs)
-    if given.only:  # the other parts of the sweep must be of the same file
+    if given.plan:  # the training itself checks it, too
+        check_place(given.out, planned.legs)
+    if given.only and (given.out / "runs").exists():  # the other parts of the sweep must be of the same file
         for run in all_or(sweep, lambda: load(given.sweep, (), given.set, given.own_code)).runs:
             check_same(run.experiment, given.out / "runs" / run.name, strictly=False)
     finished = done(planned.legs, given.out)

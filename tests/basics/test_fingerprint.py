@@ -185,6 +185,11 @@ def test_of_settings_the_fields_that_differ_are_named() -> None:
     assert line == "local is lr=0.2, momentum=0 there and lr=0.1, momentum=0.5 here"
 
 
+def test_the_last_field_is_named_without_the_bracket_after_it() -> None:
+    here, there = (text(Window(3, kept_as=kind)) for kind in ("model", "bfloat16"))  # type: ignore[arg-type]
+    assert differences({"w": here}, {"w": there}) == ["w is kept_as='bfloat16' there and kept_as='model' here"]
+
+
 def test_how_often_is_evaluated_counts_only_where_a_broadcast_decides_by_it() -> None:
     often, seldom = Evaluation(every=1, held_out=0.4), Evaluation(every=5, held_out=0.4)
     plain = [federation(evaluation=evaluation).fingerprint for evaluation in (often, seldom)]

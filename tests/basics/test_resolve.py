@@ -32,6 +32,12 @@ def test_what_is_not_allowed_is_refused_before_it_is_imported(here: Path) -> Non
     assert (here / "ran").exists()
 
 
+def test_the_name_of_a_file_is_not_that_of_its_module(here: Path) -> None:
+    (here / "resolve_file.py").write_text("def f(): pass\n")
+    with pytest.raises(SettingError, match=r"'resolve_file\.py:f': must be 'resolve_file:f'"):
+        resolve("resolve_file.py:f")
+
+
 def test_what_was_allowed_once_stays_allowed_in_this_process(here: Path) -> None:
     (here / "resolve_two.py").write_text("def f(): pass\ndef g(): pass\n")
     found = resolve("resolve_two:f")

@@ -31,10 +31,10 @@ def test_without_a_compiler_steps_run_uncompiled_with_a_line(
 ) -> None:
     from torch._inductor import config
 
-    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
     monkeypatch.setenv("PATH", "")
     engine = LocalEngine("vectorised", 1, 4, True, "contiguous", 1)
-    with caplog.at_level(logging.WARNING, "fedsash"):
+    # not by monkeypatch, which would delete the setting in the end
+    with config.patch({"cpp.cxx": ("no-such-compiler",)}), caplog.at_level(logging.WARNING, "fedsash"):
         w = after(federation(engine=engine), 2).w
     assert "install g++" in caplog.text
     torch.testing.assert_close(w, after(federation(), 2).w, rtol=0, atol=1e-14)

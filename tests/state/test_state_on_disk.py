@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from fedsash import Broadcast, Checkpoint, Federation, Fork, Window, resume, run
-from fedsash.basics.saved import StateError, saved_rounds
+from fedsash.basics.errors import RunError
+from fedsash.basics.saved import saved_rounds
 from fedsash.lab.checkpoints import load, save
 from fedsash.lab.runs import Callback, LiveRun
 from support.broadcasting import ADAPTIVE, noisy
@@ -147,7 +148,7 @@ def test_the_type_counts_where_the_window_feeds_the_training_and_never_mixes(tmp
     assert {name for name in seen[0] if seen[0][name] != seen[1][name]} == {"averages.w"}
     assert {name for name in fed[0] if fed[0][name] != fed[1][name]} == {"averages", "averages.w"}
     run(federation(averages=exact), 2, out=tmp_path, progress=False)
-    with pytest.raises(StateError, match=r"averages/w is models of all there and models of all\+bfloat16 here"):
+    with pytest.raises(RunError, match=r"averages\.w is kept_as='model' there and kept_as='bfloat16' here\. To"):
         resume(federation(averages=low), 3, tmp_path, progress=False)
 
 

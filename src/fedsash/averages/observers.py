@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.storage import Storage
-from .base import Retention
+from .base import Average, Retention
 from .observer import Observer
 from .pieces import Pieces
 from .places import place_for
@@ -110,6 +110,7 @@ class Observers:
             observer, past = self._observers[name], states.past.get(name)
             average, state, own = observer.average, states.averages[name], w.cut(observer.ranges)
             average.take(state, own, round, past or {})
+            _check_tensors(name, average, state)
             if past is not None:
                 past.rounds = average.needs(state)
                 used[past.trajectory] = own
@@ -130,6 +131,15 @@ class Observers:
         if left := self.not_finite(names, w, round):
             log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
         self.take([name for name in names if name not in left], states, w, round)
+
+
+def _check_tensors(name: str, average: Average, state: Vectors) -> None:
+    """Raise `TypeError` if an average of one's own keeps anything but tensors, such as the pieces that it is given."""
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            how = "; of the model keep w.whole().clone()" if isinstance(value, Pieces) else ""
+            it = f"{type(average).__name__}.take: state[{key!r}]"
+            raise TypeError(f"averages.{name}: {it} must be a tensor, is {type(value).__name__}{how}")
 
 
 def _kept(w: Tensor, keeps: Retention) -> Tensor:

@@ -74,13 +74,20 @@ def _unlike(old: str, new: str) -> tuple[str, str]:
     if len(olds) != len(news) or "(" not in old:
         return old, new
     unlike = [_inside(a, b) for a, b in zip(olds, news, strict=True) if a != b]
-    return ", ".join(a for a, _ in unlike), ", ".join(b for _, b in unlike)
+    return _closed(", ".join(a for a, _ in unlike)), _closed(", ".join(b for _, b in unlike))
 
 
 def _inside(a: str, b: str) -> tuple[str, str]:
     """The texts without what both have before the last bracket."""
     (head, _, tail), (other, _, rest) = a.rpartition("("), b.rpartition("(")
     return (tail, rest) if head == other else (a, b)
+
+
+def _closed(fields: str) -> str:
+    """The text without the last brackets that were opened before it."""
+    while fields.endswith(")") and fields.count(")") > fields.count("("):
+        fields = fields[:-1]
+    return fields
 
 
 def _function(value: Any, depth: int) -> str:

@@ -61,7 +61,8 @@ def resolve(place: str, owner: str = "", field: str = "name") -> Any:
     try:
         found = import_module(module)
     except ImportError as error:
-        raise wrong(f"can't be imported: {error}") from error
+        plain = module.removesuffix(".py")
+        raise wrong(f"can't be imported: {error}" if plain == module else f"must be '{plain}:{path}'") from error
     for part in path.split("."):
         if not hasattr(found, part):
             raise wrong(f"can't be imported: module {module!r} has no attribute {path!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,20 @@ def load(path: Path, state: State) -> State:
     return state
 
 
-def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
+def load_newest(
+    folder: Path, start: State, check: Callable[[Path], None] = lambda path: None
+) -> tuple[State, list[str]]:
     """The newest readable state of a run, or the start if none was saved, and lines about it (see `saved.newest`).
 
-    Raises `StateError` if all saved states are unreadable, or if the newest readable one is of another experiment.
+    `check` may refuse the state at a path before it is loaded. Raises `StateError` if all saved states are unreadable,
+    or if the newest readable one is of another experiment.
     """
-    state, notes = saved.newest(folder, lambda path: load(path, start))
+
+    def loaded(path: Path) -> State:
+        check(path)
+        return load(path, start)
+
+    state, notes = saved.newest(folder, loaded)
     return state or start, notes
 
 

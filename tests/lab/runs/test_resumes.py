@@ -17,6 +17,7 @@ from fedsash import (
     Checkpoint,
     LocalEngine,
     LocalTraining,
+    Window,
     resume,
     run,
 )
@@ -27,7 +28,7 @@ from fedsash.lab.config import load_run, parse
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
-from support.worlds import ENGINES, VECTORISED
+from support.worlds import ENGINES, VECTORISED, federation
 
 # A run that was stopped and resumed is the run that was not.
 
@@ -142,10 +143,16 @@ def test_a_state_of_another_version_is_resumed_with_a_line(
     assert final(tmp_path / "halves") == final(tmp_path / "whole")
 
 
+def test_an_average_of_another_size_is_refused_by_its_settings(tmp_path: Path) -> None:
+    start(federation(averages={"w": Window(3)}), 2, tmp_path)
+    with pytest.raises(ValueError, match=r"experiment: averages\.w is size=3 there and size=4 here\. To change it"):
+        go_on(federation(averages={"w": Window(4)}), 4, tmp_path)
+
+
 def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     before = final(tmp_path)
-    with pytest.raises(ValueError, match=r"00000002 is of another experiment: .* missing there"):
+    with pytest.raises(ValueError, match=r"another experiment: method is fedsash.methods.fedavg.FedAvg\(.* there and"):
         go_on(observed(method=Scaffold(), server=FedAdam()), 4, tmp_path)
     assert final(tmp_path) == before
 

@@ -1,15 +1,18 @@
-"""An average that has observed rounds and counts none is named at the end: no table has a row for it."""
+"""An average that keeps no tensors is named, as is one that has observed rounds and counts none: no table has a row
+for it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
 
-from fedsash import Fork, Window
+from fedsash import Fork, Window, run
 from fedsash.averages import Pieces
 from fedsash.basics.arrays import Vectors
 from support.observing import go_on, start
@@ -42,3 +45,22 @@ def test_a_fork_says_that_no_round_after_it_is_observed(tmp_path: Path, caplog: 
     caplog.clear()
     start(federation(averages={"w": Window(2, every=3)}), 5, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
     assert caplog.messages == ["averages.w: observes none of the rounds 4 to 5, so it stays the model"]
+
+
+@dataclass(frozen=True)
+class Keeper(PlainMean):
+    """Keeps the pieces that it is given, or a number, instead of a tensor."""
+
+    number: bool = False
+
+    def take(self, state: Any, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["sum"], state["seen"] = (0 if self.number else w), state["seen"] + 1
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(False, "is Pieces; of the model keep w.whole().clone()"), (True, "is int")]
+)
+def test_an_average_that_keeps_no_tensors_is_named(number: bool, said: str) -> None:
+    line = f"averages.mine: Keeper.take: state['sum'] must be a tensor, {said}"
+    with pytest.raises(TypeError, match=f"^{re.escape(line)}$"):
+        run(federation(averages={"mine": Keeper(number=number)}), 2, progress=False)

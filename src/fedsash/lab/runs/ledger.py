@@ -65,14 +65,11 @@ class Ledger:
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
         self.folder.clear()
-        state, notes = checkpoints.load_newest(self.folder.states, self._new())
+        state, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same)
         for note in notes:
             log.warning(note)
         right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
         check(self.rounds >= state.round, "rounds", self.rounds, right)
-        if other := self._differences(state):
-            there = f"{self.folder.path} holds a run of another experiment"
-            raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork{self._seed_hint(state)}")
         self._check_rule(self.folder, state)
         self.sums.fits(state)
         self.folder.records.cut(state.round, state.records if state.round else None)
@@ -142,25 +139,24 @@ class Ledger:
         evaluated = bool(rounds) or clients.held or clients.problem.test is not None
         return state.round > 0 and evaluated and state.round not in rounds
 
-    def _differences(self, state: State) -> list[str]:
-        """In what the run in the folder is another one. Of clients on nodes it has those with other samples."""
-        assert self.folder is not None
-        here, there = self.federation.fingerprint, state.fingerprint
+    def _check_same(self, path: Path) -> None:
+        """Raise `RunError` if the state at `path` is of another experiment."""
+        here, there = self.federation.fingerprint, checkpoints.fingerprint(path)
+        if other := self._differences(here, there, path):
+            run = f"{path.parent.parent} holds a run of another experiment"
+            raise RunError(f"{run}: {'; '.join(other)}. To change it on purpose, fork{_seed_hint(here, there)}")
+
+    def _differences(self, here: Mapping[str, str], there: Mapping[str, str], path: Path) -> list[str]:
+        """In what the run of a saved state is another one. Of clients on nodes it has those with other samples."""
         ours, theirs = here.get("clients"), there.get("clients")
         if None in (ours, theirs) or ours == theirs:
             return differences(here, there)
-        old, new = checkpoints.sizes(place(self.folder.states, state.round)).tolist(), self.federation.clients.sizes
+        old, new = checkpoints.sizes(path).tolist(), self.federation.clients.sizes
         if len(old) != len(new):
             return differences(here, there)
         pairs = enumerate(zip(old, new.tolist(), strict=True))
         changed = [f"client {i} has {now} samples instead of {before}" for i, (before, now) in pairs if before != now]
         return [some(changed), *differences({n: own for n, own in here.items() if n != "clients"}, there)]
-
-    def _seed_hint(self, state: State) -> str:
-        """What to do about a model that differs in nothing but its numbers; empty if that is not so."""
-        here, there = self.federation.fingerprint.get("model", ""), state.fingerprint.get("model", "")
-        alike = here != there and here.rpartition(", ")[0] == there.rpartition(", ")[0]
-        return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed" if alike else ""
 
     def _new(self) -> State:
         """The state before the first round."""
@@ -222,3 +218,10 @@ def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:
     by_split = found["splits"].items()
     splits = {split: {ours[name]: each for name, each in of.items() if name in ours} for split, of in by_split}
     return {**found, "splits": splits}
+
+
+def _seed_hint(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """What to do about a model that differs in nothing but its numbers; empty if that is not so."""
+    ours, theirs = here.get("model", ""), there.get("model", "")
+    alike = ours != theirs and ours.rpartition(", ")[0] == theirs.rpartition(", ")[0]
+    return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed" if alike else ""

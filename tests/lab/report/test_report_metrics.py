@@ -142,6 +142,9 @@ def test_seeds_that_are_not_finished_are_not_among_the_means(tmp_path: Path) -> 
     assert (
         "10.00 ± 14.14" in Outline(text).cells and "not among the means over seeds: s2, which is not finished" in text
     )
+    figures = tmp_path / "figures"
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "p.html"), "--figures", str(figures)]) == 0
+    assert sorted(path.stem for path in figures.glob("*.pdf")) == ["s0-curves", "s1-curves", "s2-curves", "seeds"]
 
 
 def test_runs_whose_names_are_alike_for_files_have_pictures_of_their_own(tmp_path: Path) -> None:

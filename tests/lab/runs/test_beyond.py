@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, Window, resume, run
+from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, RunningSums, Window, resume, run
 from fedsash.network import Asynchronous, FedBuff, Network
 from fedsash.sampling import Uniform
 from fedsash.schedules import Chained, Constant, Cyclic
@@ -26,18 +26,19 @@ def test_what_begins_after_the_last_round_is_said_once_and_a_longer_run_reaches_
             averages={"late": SWA(5), "early": Window(2), "w": Window(2, start=6)}, broadcast=Broadcast("early", 4)
         )
 
-    checkpoint = Checkpoint(2, keep=(1, 5, 6))
-    run(world(), 3, out=tmp_path / "short", checkpoint=checkpoint, progress=False)
+    checkpoint, sums = Checkpoint(2, keep=(1, 5, 6)), RunningSums(4)
+    run(world(), 3, out=tmp_path / "short", checkpoint=checkpoint, trajectory=sums, progress=False)
     ends = "this run ends after 3 rounds, so"
     assert caplog.messages == [
         f"averages.late.start = 5: {ends} it stays the model",
         f"averages.w.start = 6: {ends} it stays the model",
         f"broadcast.start = 4: {ends} clients receive the model",
         f"checkpoint.keep = [5, 6]: {ends} these states are not saved",
+        f"trajectory.every = 4: {ends} no sum is saved",
     ]
     caplog.clear()
-    resume(world(), 6, tmp_path / "short", checkpoint=checkpoint, progress=False)
-    run(world(), 6, out=tmp_path / "long", checkpoint=checkpoint, progress=False)
+    resume(world(), 6, tmp_path / "short", checkpoint=checkpoint, trajectory=sums, progress=False)
+    run(world(), 6, out=tmp_path / "long", checkpoint=checkpoint, trajectory=sums, progress=False)
     assert caplog.messages == []
     ours, theirs = final(tmp_path / "short"), final(tmp_path / "long")
     assert {name: ours[name] for name in theirs if "metrics" not in name} == {

@@ -154,7 +154,7 @@ class Session:
         """Lines on what this run may not learn, will not reach and does not protect."""
         yield from doubtful(self.federation)
         facts = self.federation.facts()
-        yield from beyond(self.federation, self.checkpoint, self.rounds, state)
+        yield from beyond(self.federation, self.checkpoint, self.trajectory, self.rounds, state)
         yield from unbegun(facts["local"], facts.get("scheduler"), self.rounds)
         yield from unprotected(self.federation, state)
 

@@ -15,6 +15,7 @@ from ...local import SGD, LocalTraining
 from ...state import State
 from ...tasks import Binary, Classification, Regression
 from .driver import Driver
+from .running_sums import RunningSums
 from .settings import Checkpoint
 
 FEW, STEEP = 4, 2.0
@@ -34,9 +35,11 @@ class Averaging(Protocol):
     def broadcast(self) -> Broadcast | None: ...
 
 
-def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int, state: State | None = None) -> Iterator[str]:
-    """A line for each average, broadcast and kept state that `rounds` rounds do not reach; of a fork or a run that
-    goes on, those after its `state`.
+def beyond(
+    driver: Averaging, checkpoint: Checkpoint, trajectory: RunningSums, rounds: int, state: State | None = None
+) -> Iterator[str]:
+    """A line for each average, broadcast, kept state and running sum that `rounds` rounds do not reach; of a fork or a
+    run that goes on, those after its `state`.
 
     The run may be resumed with more rounds.
     """
@@ -52,6 +55,8 @@ def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int, state: State 
     later = [round for round in checkpoint.keep if round > rounds]
     if later:
         yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
+    if trajectory.every > rounds:
+        yield f"trajectory.every = {trajectory.every}: this run ends after {rounds} rounds, so no sum is saved"
 
 
 def _models(average: Average, name: str, state: State | None) -> int:

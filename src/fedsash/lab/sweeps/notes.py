@@ -13,7 +13,7 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
         experiment, rounds = run.experiment, run.experiment.rounds
-        unreached = beyond(experiment, experiment.checkpoint, rounds)
+        unreached = beyond(experiment, experiment.checkpoint, experiment.trajectory, rounds)
         for line in (*unreached, *unbegun(experiment.local, getattr(experiment, "scheduler", None), rounds)):
             found.setdefault(line, []).append(run)
     for line, runs in found.items():

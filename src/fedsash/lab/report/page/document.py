@@ -190,13 +190,12 @@ def _network(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]
 
 def _seeds(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The means over runs that differ only in their seed. None if there are no such runs."""
-    having = [run for run in runs if run.repeatable and run.finished]
-    compared = seeds.comparisons(having, wrong)
+    compared = seeds.comparisons(runs, wrong)
     if not compared:
         return None
     wrong += [f"not among the means over seeds: {run.name}, which is not finished" for run in runs if not run.finished]
     first, *more = map(tables.over_seeds, compared)
-    placed = [pictures.place(picture) for picture in seeds.pictures(having)]
+    placed = [pictures.place(picture) for picture in seeds.pictures(runs)]
     titles = [capital(rows[0].decided.title) for rows in compared[1:]]
     return join([first, *(folded(head, shown) for head, shown in zip(titles, more, strict=True)), *placed])
 

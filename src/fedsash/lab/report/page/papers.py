@@ -1,4 +1,4 @@
-"""Pictures for papers: curves, time lines and analyses as PDF and PNG."""
+"""Pictures for papers: means over seeds, curves, time lines and analyses as PDF and PNG."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...pictures.curves import curves
 from ...pictures.network import link, progress, timeline
 from ...pictures.paper import draw as draw_picture
 from ..collect import CollectedRun, Collection
+from . import seeds
 from .analyses import drawn
 from .network import sound
 
@@ -19,9 +20,14 @@ ENDINGS = ("pdf", "png")
 
 
 def draw(found: Collection, folder: Path) -> int:
-    """Draw every run's curves, its time on a network, and every analysis. Returns the number of files."""
+    """Draw the means over seeds, every run's curves, its time on a network, and every analysis.
+
+    Returns the number of files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pictures: dict[str, Picture] = {}
+    for picture in seeds.pictures(found.runs) if seeds.comparisons(found.runs, []) else ():
+        pictures[_free("seeds", pictures)] = picture
     for analysis, picture in drawn(found.analyses)[0]:
         pictures[_free(f"{analysis.source}-{analysis.file.stem}", pictures)] = picture
     for run in found.runs:

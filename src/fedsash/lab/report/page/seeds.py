@@ -14,11 +14,17 @@ from ..comparison import Row, compare, labels_of
 from .curves import curves
 
 
+def comparable(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
+    """The runs that have a part in means over seeds."""
+    return [run for run in runs if run.repeatable and run.finished]
+
+
 def comparisons(runs: Sequence[CollectedRun], wrong: list[str]) -> list[list[Row]]:
     """The rows of `compare`, first those of the metric that decides, then those of each split's worst tenth.
 
     Empty if no two runs differ only in their seed. If runs can't be compared, `wrong` gets the reason.
     """
+    runs = comparable(runs)
     splits = [list(run.summary["over_clients"]) for run in runs]
     alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
     try:
@@ -31,6 +37,7 @@ def comparisons(runs: Sequence[CollectedRun], wrong: list[str]) -> list[list[Row
 
 def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
     """The mean curves over the seeds of each setting, a picture for each metric that decides."""
+    runs = comparable(runs)
     settings: dict[str, list[CollectedRun]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         if run.curves:

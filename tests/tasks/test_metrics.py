@@ -179,6 +179,17 @@ def test_a_target_is_one_that_the_number_can_reach() -> None:
             Goal.of(Classification(), target=target)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(12_345.6, "12,346"), (-25_000, "-25,000"), (9_999.7, "10,000"), (9_999.4, "9999"), (0.00012345, "0.0001234")],
+)
+def test_a_large_number_is_written_without_an_exponent(value: float, said: str) -> None:
+    rmse = Criterion("rmse", "lower", share=False, target=None)
+    assert rmse.text(value) == said and rmse.spread(value, 0.5) == f"{said} ± 0.5"
+    assert rmse.spread(abs(value), None, sign="+") == f"+{said.lstrip('-')}"
+    assert rmse.text(2e9) == "2e+09" and rmse.text(float("inf")) == "inf"
+
+
 @given(st.dictionaries(st.text("abc", max_size=2), st.floats(allow_infinity=False), max_size=5))
 def test_the_best_is_the_first_of_the_best_numbers(values: dict[str, float]) -> None:
     known = {name: value for name, value in values.items() if value == value}

@@ -16,6 +16,11 @@ TARGET = 0.8
 """The target of an accuracy, unless the evaluation names another one."""
 
 
+def _form(value: float) -> str:
+    """The format of a number that is no share."""
+    return ",.0f" if 9_999.5 <= abs(value) < 1e9 else ".4g"
+
+
 @dataclass(frozen=True)
 @typed
 class Criterion:
@@ -30,10 +35,13 @@ class Criterion:
     target: float | None = TARGET
 
     def text(self, value: float | None, digits: int = 1) -> str:
-        """The value as people read it: a share in per cent with `digits` digits, others with four significant ones."""
+        """The value as people read it: a share in per cent with `digits` digits, others with four significant ones.
+
+        Numbers from ten thousand up to a thousand million are whole ones: 12,346.
+        """
         if value is None or math.isnan(value):
             return UNKNOWN
-        return f"{100 * value:.{digits}f} %" if self.share else f"{value:.4g}"
+        return f"{100 * value:.{digits}f} %" if self.share else f"{value:{_form(value)}}"
 
     def label(self, where: str = "", name: str = "") -> str:
         """What an axis of values is called, such as "accuracy (test, %)"; another `name` for another such number."""
@@ -57,9 +65,9 @@ class Criterion:
         """`value ± width`, as `text` shows a single value, without a unit."""
         if value is None or math.isnan(value):
             return UNKNOWN
-        form = f".{digits}f" if self.share else ".4g"
-        more = "" if width is None else f" ± {self.scale * width:{form}}"
-        return f"{self.scale * value:{sign}{form}}{more}"
+        shown, spread = self.scale * value, self.scale * (width or 0.0)
+        form, wide = (f".{digits}f",) * 2 if self.share else (_form(shown), _form(spread))
+        return f"{shown:{sign}{form}}" + ("" if width is None else f" ± {spread:{wide}}")
 
     def gain(self, value: float, over: float) -> float:
         """How much better `value` is than `over`: positive if it is better."""

@@ -179,6 +179,13 @@ def test_to_add_it_to_the_callbacks_once_more_has_no_effect(tmp_path: Path) -> N
     assert averages.tracker is not None and averages.tracker.count() == 12
 
 
+def test_averages_of_a_trainer_that_has_some_are_refused(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    Averages(made, EMA(0.9))
+    with pytest.raises(RunError, match="this trainer has averages already: give all of them to one Averages"):
+        Averages(made, EMA(0.5))
+
+
 class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
     """Samples whose number nobody knows."""
 

@@ -63,6 +63,8 @@ class Broadcast:
         check(valid, "Broadcast.start", self.start, f'must be 1 or more and at most {MOST:,}, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
         check_count("Broadcast.patience", self.patience)
+        waits = self.start == "auto" or self.patience == type(self).patience
+        check(waits, "Broadcast.patience", self.patience, 'has an effect with start = "auto" alone')
         check(
             self.order == "after" or not self.adaptive,
             "Broadcast.order",

@@ -15,6 +15,7 @@ from torch import nn
 from .averages import Average
 from .averages.callback import WITHOUT_AVERAGES, After, TrackerCallback
 from .basics.errors import ModelError, RunError, check, library, one_line
+from .basics.paths import replaced
 from .basics.wrapped import plain, unwrapped
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
@@ -39,7 +40,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
 
     Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), `SettingError` for a wrong argument, and `RunError`
-    when a training is resumed from a damaged checkpoint.
+    if the trainer has averages already, or when a training is resumed from a damaged checkpoint.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
             raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
         for name in ("fp16_full_eval", "bf16_full_eval"):
             check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
+        if any(isinstance(each, Averages) for each in trainer.callback_handler.callbacks):
+            raise RunError("Averages: this trainer has averages already: give all of them to one Averages")
         self._resumed: str | bool | None = None
         # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
         folder: Any = trainer._get_output_dir
@@ -105,9 +108,10 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if state.is_world_process_zero:
             folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
+            with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
+                save_file(self._begun().state_dict(), whole)
             for name in self.averages:
                 self._save(model, name, folder / name)
-            save_file(self._begun().state_dict(), folder / TRACKER)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any

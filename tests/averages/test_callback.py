@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from fedsash import Window
 from fedsash.averages.callback import TrackerCallback
@@ -40,6 +41,43 @@ def test_the_inputs_of_re_estimated_statistics_draw_nothing_from_the_training() 
         random.setstate(states[0]), np.random.set_state(states[1]), torch.set_rng_state(states[2])
         used()
         assert draws() == expected
+
+
+class Numbers(Dataset[Tensor]):
+    """The numbers from 0 to 11 as samples."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> Tensor:
+        return torch.full((3,), float(i))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_training_s_own_loader_goes_on_as_if_nobody_else_had_read_it(workers: int) -> None:
+    """It shuffles by a generator of its own; with persistent workers it has a single pass at a time."""
+
+    def epochs(evaluated: bool) -> list[list[list[float]]]:
+        loader = DataLoader(
+            Numbers(),
+            batch_size=4,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(0),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+        averages = TrackerCallback(Window(2, buffers="re-estimate"), batches=loader)
+        averages._begin(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))
+        found: list[list[list[float]]] = [[], []]
+        for epoch in found:
+            for batch in loader:
+                epoch.append(batch[:, 0].tolist())
+                averages._begun().update()
+                if evaluated:
+                    averages.averaged_state_dict()
+        return found
+
+    assert epochs(True) == epochs(False)
 
 
 def test_an_average_that_is_not_there_is_refused_with_those_that_are() -> None:

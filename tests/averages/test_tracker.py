@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
-from fedsash.averages import EMA, Average, Tracker, Window
+from fedsash.averages import EMA, Average, Pieces, Tracker, Window
+from fedsash.basics.arrays import Vectors
+from fedsash.basics.errors import RunError
 from support.loops import equal, make_model, steps
 
 
@@ -85,6 +89,38 @@ def test_a_state_of_another_average_is_refused() -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_a_state_of_an_average_whose_settings_begin_alike_is_refused_with_their_ends() -> None:
+    names = [f"a_layer_with_a_name_that_is_rather_long_{i}" for i in range(5)]
+    model = nn.ModuleDict({name: nn.Linear(1, 1) for name in names})
+    one, other = (Tracker(Window(3, part=(*names[:3], name)), model) for name in names[3:])
+    with pytest.raises(ValueError, match=r"average\.part is \.\.\.3.*there and \.\.\.4.* here$"):
+        other.load_state_dict(one.state_dict())
+
+
+class Breaks(EMA):
+    """Is interrupted by Ctrl-C when it takes the third model."""
+
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        if round == 3:
+            raise KeyboardInterrupt
+        super().take(state, w, round, past)
+
+
+def test_after_an_update_that_was_broken_off_nothing_is_read_until_a_state_is_loaded() -> None:
+    model = make_model()
+    tracker = Tracker({"window": Window(3), "ema": Breaks(0.5)}, model)
+    steps(model, 2, tracker)
+    saved = {name: tensor.clone() for name, tensor in tracker.state_dict().items()}
+    values = tracker.value("window")
+    with pytest.raises(KeyboardInterrupt):
+        tracker.update()
+    for used in (tracker.update, tracker.state_dict, lambda: tracker.value("window"), tracker.applied("ema").__enter__):
+        with pytest.raises(RunError, match="an update was interrupted: load a saved state"):
+            used()
+    tracker.load_state_dict(saved)
+    assert equal(tracker.value("window"), values)
+
+
 def with_norm() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
@@ -118,6 +154,20 @@ def test_the_statistics_of_an_average_are_estimated_again_from_the_batches_of_a_
     with tracker.applied(batches=loader):
         assert equal(model.state_dict(), plain.state_dict()) and equal(other.state_dict(), plain.state_dict())
     assert equal(model.state_dict(), models[-1])
+
+
+@pytest.mark.parametrize("kind", [nn.InstanceNorm1d, nn.BatchNorm1d])
+def test_re_estimated_statistics_are_the_plain_mean_over_the_batches(kind: Any) -> None:
+    norm = kind(2, track_running_stats=True)
+    tracker = Tracker(Window(2, buffers="re-estimate"), nn.Sequential(norm, nn.Flatten(), nn.Linear(8, 1)))
+    tracker.update()
+    batches = [torch.randn(16, 2, 4) * scale + 5 for scale in (1, 3, 9)]
+    over = (0, 2) if kind is nn.BatchNorm1d else 2
+    variances = [batch.var(over).reshape(-1, 2).mean(0) for batch in batches]
+    with tracker.applied(batches=batches):
+        torch.testing.assert_close(norm.running_mean, torch.stack([b.mean((0, 2)) for b in batches]).mean(0))
+        torch.testing.assert_close(norm.running_var, torch.stack(variances).mean(0))
+    assert norm.momentum == 0.1 and not norm._forward_pre_hooks
 
 
 def test_batches_must_be_given_where_statistics_are_estimated_again_and_nowhere_else() -> None:

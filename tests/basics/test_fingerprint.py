@@ -190,6 +190,12 @@ def test_the_last_field_is_named_without_the_bracket_after_it() -> None:
     assert differences({"w": here}, {"w": there}) == ["w is kept_as='bfloat16' there and kept_as='model' here"]
 
 
+def test_methods_written_in_c_and_arrays_of_objects_have_a_text_by_what_they_are() -> None:
+    assert text(torch.Tensor.relu).endswith("TensorBase.relu") and text(str.lower) == "builtins.str.lower"
+    ragged = [np.array(["xxx", 5000, None], dtype=object) for _ in range(2)]
+    assert text(ragged[0]) == text(ragged[1]) == text(["xxx", 5000, None])
+
+
 def test_how_often_is_evaluated_counts_only_where_a_broadcast_decides_by_it() -> None:
     often, seldom = Evaluation(every=1, held_out=0.4), Evaluation(every=5, held_out=0.4)
     plain = [federation(evaluation=evaluation).fingerprint for evaluation in (often, seldom)]

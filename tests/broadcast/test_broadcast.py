@@ -139,6 +139,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"average": "wima", "start": -1}, "Broadcast.start = -1: must be 1 or more"),
     ({"average": ()}, "Broadcast.average = (): must name at least one average"),
     ({"average": "wima", "patience": 0}, "Broadcast.patience = 0: must be at least 1"),
+    ({"average": "wima", "start": 5, "patience": 9}, 'Broadcast.patience = 9: has an effect with start = "auto" alone'),
     ({"average": "wima", "order": "behind"}, "Broadcast.order = 'behind': must be 'after' or 'before' or 'code'"),
     (
         {"average": "wima", "start": "auto", "order": "before"},

@@ -24,11 +24,9 @@ def evaluations(draw: st.DrawFn) -> Values:
     return draw(st.lists(one, max_size=12))
 
 
-broadcasts = st.builds(
-    Broadcast,
-    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple),
-    st.just("auto") | st.integers(1, 20),
-    patience=st.integers(1, 4),
+names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple)
+broadcasts = st.builds(Broadcast, names, st.just("auto"), patience=st.integers(1, 4)) | st.builds(
+    Broadcast, names, st.integers(1, 20)
 )
 
 

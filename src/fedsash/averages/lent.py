@@ -67,6 +67,10 @@ def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 def check_fits(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
     """Raise `RunError`, which names the first difference, unless two mappings agree."""
     for name in (*here, *there):
-        ours, theirs = (shortened(str(side.get(name, "nothing")), 100) for side in (here, there))
+        ours, theirs = (str(side.get(name, "nothing")) for side in (here, there))
         if ours != theirs:
-            raise RunError(f"{whose} does not fit this tracker: {name} is {theirs} there and {ours} here")
+            # of long settings, such as a part of many names, the beginning may be the same
+            differ = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+            alike = next(differ, 0) if max(len(ours), len(theirs)) > 100 else 0
+            old, new = (shortened(("..." if alike else "") + text[alike:], 100) for text in (theirs, ours))
+            raise RunError(f"{whose} does not fit this tracker: {name} is {old} there and {new} here")

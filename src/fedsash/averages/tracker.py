@@ -64,7 +64,7 @@ class Tracker(Shown):
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module, self.trajectory_every = unwrapped(module), trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
-        self.round = 0
+        self.round, self._torn = 0, False
         self._groups: list[Group] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
@@ -93,6 +93,7 @@ class Tracker(Shown):
         """
         if is_lent(self.module):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
+        self._check_whole()
         tensors = self._live()
         if self._news(tensors):
             self._join()
@@ -105,12 +106,14 @@ class Tracker(Shown):
             left |= group.not_finite(w, round, but=left)
         if left:
             log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
+        self._torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
-        self.round = round
+        self.round, self._torn = round, False
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
+        self._check_whole()
         name, tensors = self._name(name), self._live()
         return {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
 
@@ -122,6 +125,7 @@ class Tracker(Shown):
         """
         if not self.trajectory_every:
             raise RunError("Tracker.window: there are no running sums; a tracker keeps them with trajectory_every = 10")
+        self._check_whole()
         first = self._groups[0].sums
         if first is None or not first.rounds:
             raise RunError(
@@ -179,6 +183,7 @@ class Tracker(Shown):
 
     def state_dict(self) -> Vectors:
         """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""
+        self._check_whole()
         about = torch.frombuffer(bytearray(json.dumps(self._about()).encode()), dtype=torch.uint8)
         of = {f"{i}/{name}": t for i, group in enumerate(self._groups) for name, t in group.tensors().items()}
         return {"about": about, "round": torch.tensor(self.round)} | of
@@ -196,7 +201,8 @@ class Tracker(Shown):
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
-            self.round, self._groups, self._parts = int(saved["round"]), groups, parts
+            self.round, self._torn = int(saved["round"]), False
+            self._groups, self._parts = groups, parts
             self._known = {name for group in groups for name in group.shapes}
             self._norms, self._frozen = norms_of(self.module), about["frozen"]
         except FedsashError:
@@ -204,6 +210,11 @@ class Tracker(Shown):
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             what = f"{type(error).__name__} {one_line(error)}"
             raise RunError(f"this is not the whole state of a tracker: {what}") from error
+
+    def _check_whole(self) -> None:
+        """Raise `RunError` if an update was broken off, after which some averages have its model and others don't."""
+        if self._torn:
+            raise RunError("Tracker: an update was interrupted: load a saved state, or make a new tracker")
 
     def _regrouped(self, about: Mapping[str, Any]) -> Group:
         """An empty group of the tensors that a saved one has."""

@@ -31,7 +31,8 @@ class Window(Average):
 
     In a round it only keeps a copy of the new model. Their sum is moved on when the mean is asked for (`MovingSum`), so
     the time of a round hardly depends on the size. It has twice the precision of float64 (see `exact_sums`). So the
-    mean is the exact one, rounded once, even after 10,000 rounds and after models with values a billion times larger.
+    mean is the exact one, rounded once (to 32 or 16 bits by way of float64), even after 10,000 rounds and after models
+    with values a billion times larger.
     The mean of one model is that model, bitwise.
 
     `storage` says where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"`, which takes the disk if memory is

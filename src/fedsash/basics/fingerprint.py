@@ -40,6 +40,8 @@ def text(value: Any, depth: int = 0) -> str:
         return str(int(plain)) if isinstance(plain, float) and plain.is_integer() else str(plain)
     if isinstance(value, torch.dtype | torch.device | range | PurePath):
         return repr(str(value))
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # its bytes are addresses
+        return inner(value.tolist())
     if isinstance(value, Tensor | np.ndarray):
         return _checksum(value)
     if isinstance(value, nn.Module):  # one among a layer's settings may be the model itself
@@ -128,9 +130,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _home(value: Any) -> str:
-    """The module of a class or function. A script has the name under which it is imported elsewhere."""
-    if value.__module__ != "__main__":
-        return str(value.__module__)
+    """The module of a class, function or method. A script has the name under which it is imported elsewhere."""
+    module = getattr(value, "__module__", None) or value.__objclass__.__module__  # a method that is written in C
+    if module != "__main__":
+        return str(module)
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     return spec.name if spec else Path(file).stem if file else "__main__"

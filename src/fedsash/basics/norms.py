@@ -63,23 +63,38 @@ def re_estimate(
     """
     norms: list[Norm] = [module.get_submodule(name) for name in layers]  # type: ignore[misc]
     modes = [(layer, layer.training) for layer in module.modules()]
-    momenta = [layer.momentum for layer in norms]
+    momenta, hooks = (
+        [layer.momentum for layer in norms],
+        [layer.register_forward_pre_hook(_PlainMean()) for layer in norms],
+    )
     count = 0
     try:
         module.eval()
         for layer in norms:
             layer.reset_running_stats()
-            layer.momentum = None  # a plain mean over the batches
             layer.train()
         for batch in batches:
             forward(module, batch)
             count += 1
     finally:
-        for layer, momentum in zip(norms, momenta, strict=True):
+        for layer, momentum, hook in zip(norms, momenta, hooks, strict=True):
+            hook.remove()
             layer.momentum = momentum
         for each, mode in modes:
             each.training = mode
     check(count > 0, "batches", count, "must be at least one, to re-estimate statistics from")
+
+
+class _PlainMean:
+    """Lets a layer's statistics be their plain mean over its forward passes. PyTorch's `momentum = None` does it, too,
+    but not for InstanceNorm, whose statistics it leaves as they are."""
+
+    def __init__(self) -> None:
+        self._passes = 0
+
+    def __call__(self, layer: Norm, inputs: object) -> None:
+        self._passes += 1
+        layer.momentum = 1 / self._passes
 
 
 def _frozen(module: nn.Module) -> set[str]:

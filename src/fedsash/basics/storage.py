@@ -15,6 +15,8 @@ from torch import Tensor
 from . import posix
 
 Storage = Literal["auto", "device", "host", "disk"]
+CGROUP, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where the system tells the limits of a group of processes (cgroup v2), and this process's group."""
 
 
 def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
@@ -65,7 +67,8 @@ def check_room(size: int, w: Tensor, place: Path, already: bool = False) -> None
     place.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(place).free
     if size_bytes > room and already:
-        room += sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        files = (file.stat() for file in place.rglob("*") if file.is_file())
+        room += sum({(file.st_dev, file.st_ino): file.st_size for file in files}.values())  # saved states share files
     if size_bytes > room:
         many = f"{size:,} vectors of {w.numel():,} numbers"
         raise OSError(f"{many} take {size_bytes:,} bytes on the disk, but {place} has only {room:,} free")
@@ -115,8 +118,18 @@ def _available() -> int:
 
 
 def _container_limit() -> int | None:
-    """The bytes that a container's memory limit (cgroup v2) leaves; None without a limit."""
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if not limit.exists() or (text := limit.read_text().strip()) == "max":
+    """The bytes that the memory limits (cgroup v2) of the process's groups leave; None without a limit."""
+    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else []
+    own = CGROUP / next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    left = (_left(group) for group in (own, *own.parents) if group.is_relative_to(CGROUP))
+    return min((room for room in left if room is not None), default=None)
+
+
+def _left(group: Path) -> int | None:
+    """The bytes that the limit of a group leaves. The content of files, which the system drops first, is not in use."""
+    files = [group / f"memory.{name}" for name in ("max", "current", "stat")]
+    if not all(file.exists() for file in files):
         return None
-    return int(text) - int(used.read_text())
+    limit, used, stat = (file.read_text() for file in files)
+    cached = next((int(line.split()[1]) for line in stat.splitlines() if line.startswith("inactive_file ")), 0)
+    return None if limit.strip() == "max" else int(limit) - int(used) + cached

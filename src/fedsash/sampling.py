@@ -211,7 +211,7 @@ class Function(Sampling):
         _ = self._rule
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        answer: Ints = self._rule(round, sizes, seed)
+        answer: Ints = self._rule(round, sizes.copy(), seed)  # it may change them
         return answer
 
     @cached_property
@@ -239,7 +239,10 @@ def _smallest(values: NDArray[Any], count: int) -> Ints:
 
 def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
     """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError:  # a ragged list
+        array = np.asarray(given, dtype=object)
     valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
     ids = np.sort(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
     within = ids.size == 0 or bool(ids[0] >= 0 and ids[-1] < below)

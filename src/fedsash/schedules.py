@@ -186,7 +186,7 @@ class Mild(Schedule):
     - cyclic, "paper": each period falls linearly from `lr` to `floor`, which its last round has. "code": with
       `high = lr * decay^start` and `slope = (high - floor) / (period / 2)`, the first half of a period has
       `high - p * slope`, and the second half `floor + p * slope`. So the second half starts at `high` and rises to
-      almost twice that.
+      almost twice that. Where `high` is below `floor` the slope is 0; the code's rates become negative there.
     - epochs, "paper": the base decay continues. "code": the rate restarts as `lr * decay^s` (for all methods there but
       FedFA). This is probably why that column of the published table is weak.
 
@@ -234,7 +234,7 @@ class Mild(Schedule):
         if self.variant == "paper":
             return lr - p * (lr - self.floor) / (self.period - 1)
         high, half = lr * self.decay**self.start, self.period / 2
-        slope = (high - self.floor) / half
+        slope = max(high - self.floor, 0.0) / half
         return high - p * slope if p < half else self.floor + p * slope
 
     def epochs(self, t: int, epochs: int) -> int:

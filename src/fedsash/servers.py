@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .basics.arrays import Vectors
+from .basics.arrays import Vectors, check_shape
 from .basics.errors import check, check_fraction, check_rate, check_strength
 from .basics.sharing import Sharing
 from .basics.typed import typed
@@ -190,9 +190,16 @@ class WholeServer(Server):
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         if self.sharing.whole:
-            return self.server.step(sent, delta, state)
-        common, state = self.server.step(self.sharing.common_of(sent), self.sharing.common_of(delta), state)
+            return self._checked(sent, delta, state)
+        common, state = self._checked(self.sharing.common_of(sent), self.sharing.common_of(delta), state)
         return self.sharing.with_common(common, sent + delta), state
+
+    def _checked(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        """The server's step; raises `SettingError` unless it gives a model like the one that was sent."""
+        w, after = self.server.step(sent, delta, state)
+        check_shape(self.server, "step: the model", w, sent)
+        check(w.dtype == sent.dtype, f"{type(self.server).__name__}.step: type", w.dtype, f"must be {sent.dtype}")
+        return w, after
 
 
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}

@@ -271,10 +271,14 @@ def test_a_model_that_cannot_be_vectorised_falls_back_with_a_line() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.linear(x) * (1.0 if x.sum().item() > -1e9 else 2.0)
 
-    f = federation(model=Stubborn(), engine=LocalEngine("vectorised", workers=1))
+    f = federation(model=Stubborn(), engine=LocalEngine(workers=1))
     notes = f.prepare()
     assert f.described()["kind"] == "sequential" and any("can't be vectorised" in note for note in notes)
     assert torch.isfinite(after(f, 2).w).all()
+    wanted = {"kind = 'vectorised'": LocalEngine("vectorised"), "compile = True": LocalEngine(compile=True)}
+    for named, engine in wanted.items():
+        with pytest.raises(ValueError, match=rf"^LocalEngine\.{named}: this model can't be vectorised over clients"):
+            federation(model=Stubborn(), engine=engine).prepare()
 
 
 def test_auto_chooses_a_complete_engine_and_says_why() -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check, check_choice
+from ..basics.randomness import draws_kept
 from ..basics.wrapped import unwrapped
 from .base import Average, by_name
 from .tracker import Tracker
@@ -66,7 +65,7 @@ class TrackerCallback:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
         tracker, name = self._begun(), name or next(iter(self.averages))
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
-        with _draws_kept(self.batches):
+        with draws_kept(*_generators(self.batches)):
             return tracker.averaged_state_dict(name, batches=self._inputs(name))
 
     def _begun(self) -> Tracker:
@@ -86,7 +85,7 @@ class TrackerCallback:
         """Put the average into the module until `_restore`, unless there is none, or it is of another module."""
         tracker, name = self.tracker, self.evaluate
         if tracker is not None and tracker.module is unwrapped(module) and tracker.round and name != "model":
-            with _draws_kept(self.batches):
+            with draws_kept(*_generators(self.batches)):
                 self._applied.enter_context(tracker.applied(name, batches=self._inputs(name)))
             self._lent = True
 
@@ -99,7 +98,8 @@ class TrackerCallback:
         """The batches for an average that needs some, where its module is and in its type."""
         if self.averages[name].buffers != "re-estimate" or self.batches is None:
             return None
-        like, batches = next(self._begun().module.parameters()), self.batches
+        like = next(self._begun().module.parameters())
+        batches: Any = self.batches
         if isinstance(batches, DataLoader):
             batches = copy.copy(batches)
             batches._iterator = None  # with persistent workers it is that of the training's own pass
@@ -115,25 +115,8 @@ def _moved(batch: Any, like: Tensor) -> Any:
     return [_moved(value, like) for value in batch] if isinstance(batch, tuple | list) else batch
 
 
-@contextmanager
-def _draws_kept(batches: Iterable[Any] | None) -> Iterator[None]:
-    """All random numbers that come afterwards are as if nothing had been drawn inside, also those of the generators of
-    a loader. Loaders draw even in order."""
-    own = {generator: generator.get_state() for generator in _generators(batches)}
-    python, arrays = random.getstate(), np.random.get_state()
-    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(arrays)
-            for generator, state in own.items():
-                generator.set_state(state)
-
-
 def _generators(batches: object) -> Iterator[torch.Generator]:
-    """The generators of a loader and its samplers."""
+    """The generators of a loader and its samplers, which draw even for an order."""
     sampler, of_batches = getattr(batches, "sampler", None), getattr(batches, "batch_sampler", None)
     for drawing in (batches, sampler, of_batches, getattr(of_batches, "sampler", None)):
         if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .errors import SettingError
+
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -17,6 +19,19 @@ Objects: TypeAlias = NDArray[np.object_]
 
 Vectors: TypeAlias = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""
+
+
+def check_shape(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor:
+    """What code of one's own has `found`; raises `SettingError` unless it is a tensor with the shape of `like`.
+
+    It is named by the class of `owner` and the `place`.
+    """
+    place = f"{type(owner).__name__}.{place}"
+    if not isinstance(found, Tensor):
+        raise SettingError.at(place, type(found).__name__, "must be a tensor")
+    if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
+        raise SettingError.at(f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
+    return found
 
 
 def equal_parts(count: int, parts: int) -> list[int]:

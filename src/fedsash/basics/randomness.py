@@ -12,6 +12,9 @@ number of workers. There are two kinds:
 from __future__ import annotations
 
 import enum
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -120,3 +123,19 @@ def _mix32(x: Tensor) -> Tensor:
     x = x ^ (x >> 15)
     x = (x * 0x846CA68B) & 0xFFFFFFFF
     return x ^ (x >> 16)
+
+
+@contextmanager
+def draws_kept(*generators: torch.Generator) -> Iterator[None]:
+    """All random numbers that come afterwards, also those of `generators`, are as if nothing had been drawn inside."""
+    own = {generator: generator.get_state() for generator in generators}
+    python, arrays = random.getstate(), np.random.get_state()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
+            for generator, state in own.items():
+                generator.set_state(state)

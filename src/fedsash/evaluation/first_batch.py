@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Ints
-from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line, raised_as
+from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line, raised_as, some
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
+from ..basics.randomness import draws_kept
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
 from ..data.members import Members
@@ -96,7 +100,8 @@ def _chosen(integers: bool, dtype: torch.dtype) -> str:
 def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels.
 
-    So it does if the loss does not depend on the module's parameters.
+    So it does if the loss does not depend on the module's parameters, or if a forward pass changes what no engine and
+    no saved state knows.
     """
     samples = _two(samples)
     output, y, task = _output(module, problem, samples), samples.y, goal.task
@@ -113,6 +118,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     _check_gradient(module, problem, samples, goal)
+    _check_forward(module, _inputs(module, problem, samples))
     for name, metric in goal.metrics.items():
         with raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
             metric.check_for(task.scored(output, y, losses))
@@ -127,6 +133,43 @@ def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal:
             return
     first = "; of several outputs the first one counts" if isinstance(output, tuple | list) else ""
     raise ModelError(f"the loss does not depend on the model's parameters, so there is nothing to learn{first}")
+
+
+def _check_forward(module: nn.Module, inputs: ModelInput) -> None:
+    """Raise `ModelError` if a pass in train mode changes parameters, or other buffers than running statistics, or draws
+    numbers that have no seed here."""
+    own, kept, moved, seeded = for_training(module), {*Layout(module).names}, list[str](), True
+    with draws_kept(), suppress(ValueError):  # BatchNorm's, of a single sample (see `check_single`)
+        before = _tensors_now(own.named_parameters())
+        call(own, inputs)
+        moved = _moved(before, _tensors_now(own.named_parameters()))
+        before, draws = _tensors_now(own.named_buffers()), _draws()  # a mask may have been made in the first pass
+        call(own, inputs)
+        moved += [name for name in _moved(before, _tensors_now(own.named_buffers())) if name not in kept]
+        seeded = draws == _draws()
+    if moved:
+        right = "only the running statistics of BatchNorm may move there"
+        raise ModelError(f"a forward pass of the model changes {some(moved)}: {right}")
+    if not seeded:
+        right = "which have no seed here: use PyTorch's, as in torch.rand"
+        raise ModelError(f"a forward pass of the model draws numbers of Python or NumPy, {right}")
+
+
+def _tensors_now(named: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, int, int]]:
+    """Tensors by their names, with what changes when they are written to."""
+    return {name: (tensor, tensor._version, tensor.data_ptr()) for name, tensor in named}
+
+
+def _moved(before: dict[str, tuple[Tensor, int, int]], after: dict[str, tuple[Tensor, int, int]]) -> list[str]:
+    """The names of the tensors that were written to or replaced."""
+    both = {name: (before[name], after[name]) for name in before if name in after}
+    return [name for name, (a, b) in both.items() if a[0] is not b[0] or a[1:] != b[1:]]
+
+
+def _draws() -> tuple[object, ...]:
+    """The states of the generators of Python and NumPy."""
+    _, numbers, place, *_ = np.random.get_state()
+    return random.getstate(), np.asarray(numbers).tobytes(), place
 
 
 def _uncomputable(name: str, given: str, why: str) -> SettingError:

@@ -32,7 +32,7 @@ class FineTuning:
     """Each client trains a copy of the model on its own training samples before it scores it.
 
     It takes `epochs` passes over them, or else `steps` steps, with the optimiser and the batches of `LocalTraining`,
-    along the plain gradient. The learning rate is `lr`, or by default that of the next round. Moments begin anew. The
+    along the plain gradient. The learning rate is `lr`, or by default that of the last round. Moments begin anew. The
     trained copy is thrown away. 0 epochs leave the model as it is.
     """
 

@@ -72,7 +72,7 @@ def resolve(
     from this time and from the steps of the clients in the first rounds. `rounds` is the length of the run, if known;
     only runs that repay it are compiled. While other programs use the cores, the processor's time counts. A model that
     can't be vectorised is trained one client at a time, with a line that says so. Raises `ValueError` if steps are to
-    be compiled and can't be, and `RuntimeError` if the model can't be vectorised but must be.
+    be compiled or clients vectorised, and can't be.
     """
     reason = _uncompiled(work)
     check(not (reason and engine.compile is True), "LocalEngine.compile", True, reason)
@@ -85,6 +85,9 @@ def resolve(
         if engine.kind == "sequential":
             raise
         why = shortened(one_line(error), 90)
+        right = f"this model can't be vectorised over clients ({why})"
+        check(engine.kind != "vectorised", "LocalEngine.kind", engine.kind, right)
+        check(engine.compile is not True, "LocalEngine.compile", True, right)
         line = f"engine: this model can't be vectorised over clients ({why}); training one client at a time"
         alone = replace(engine, kind="sequential", block="auto", compile="auto")
         chosen, notes, promise = resolve(alone, work, rounds)

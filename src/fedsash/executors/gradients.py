@@ -52,7 +52,8 @@ class Objective:
         return in_type(output, weights.dtype)
 
     def __call__(self, output: Any, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
-        loss = self._loss(output, y) @ weights
+        # its type may be another one, as with class weights in float64 or a model's own autocast
+        loss = self._loss(output, y).to(weights.dtype) @ weights
         return loss + self._method.objective(self.features, y, weights, server_state) if self._adds else loss
 
     def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -11,12 +11,12 @@ from .settings import LocalTraining
 
 @dataclass(frozen=True)
 class _Rates(Schedule):
-    """The learning rates of another schedule, whose epochs are left out."""
+    """The learning rates of another schedule in the round before, which made the model; its epochs are left out."""
 
     of: Schedule
 
     def lr(self, t: int, lr: float) -> float:
-        return self.of.lr(t, lr)
+        return self.of.lr(max(t - 1, 0), lr)
 
 
 def fine_tuned(local: LocalTraining, tuning: FineTuning) -> LocalTraining:

@@ -58,6 +58,10 @@ class LocalTraining:
     local_schedule: LocalSchedule = field(default_factory=Flat)
 
     def __post_init__(self) -> None:
+        for name in ("optimiser", "schedule", "local_schedule"):
+            own = getattr(self, name)
+            right = "must be a frozen dataclass, @dataclass(frozen=True): settings are compared"
+            check(type(own).__hash__ is not None, f"LocalTraining.{name}", own, right)
         check_strength("LocalTraining.lr", self.lr)
         valid = self.batch == "full" or 1 <= self.batch <= MOST
         check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
@@ -228,7 +232,20 @@ class LocalTraining:
         """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""
         k = np.arange(steps.max())[:, None]
         schedules = filter(None, (self.local_schedule, method.local_schedule))
-        return np.where(k < steps, np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
+        return np.where(k < steps, np.prod([_factors(s, k, steps) for s in schedules], axis=0), 0.0)
+
+
+def _factors(schedule: LocalSchedule, k: Ints, steps: Ints) -> Floats:
+    """The factors `[K, C]` of one schedule; raises `SettingError` for others than finite ones of at least 0."""
+    place, shape = f"{type(schedule).__name__}.factors", (len(k), len(steps))
+    found = np.asarray(schedule.factors(k, steps))
+    fits = found.dtype.kind in "fiub" and found.ndim <= 2
+    fits = fits and all(n in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False))
+    check(fits, f"{place}: shape", list(found.shape), f"must be numbers of a shape that fits {list(shape)}")
+    used = np.broadcast_to(found, shape)[k < steps]
+    wrong = used[~(np.isfinite(used) & (used >= 0))]
+    check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
+    return found
 
 
 def _check_amount(field: str, amount: Amount | None) -> None:

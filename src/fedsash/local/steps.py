@@ -9,12 +9,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..basics.arrays import Vectors, check_shape
 from ..basics.layout import Layout
 from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
-from ..methods import Method, Step, check_shape
+from ..methods import Method, Step
 from ..methods.base import with_numbers
 from .settings import LocalTraining
 

@@ -1,6 +1,6 @@
 """The federated methods, one file for each family. A new method needs one file here, one line below, and one test."""
 
-from .base import LocalRun, Method, RoundMean, Step, Upload, check_shape, check_update, check_upload
+from .base import LocalRun, Method, RoundMean, Step, Upload, check_update, check_upload
 from .ewc import EWC
 from .fedacg import FedACG
 from .fedavg import FedAvg
@@ -59,7 +59,6 @@ __all__ = [
     "Step",
     "Upload",
     "WholeMethod",
-    "check_shape",
     "check_update",
     "check_upload",
 ]

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..basics.arrays import Vectors, check_shape
 from ..basics.errors import SettingError, check
 from ..basics.layout import Layout
 from ..basics.typed import typed
@@ -251,14 +251,6 @@ def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, 
     probed = received.server_state.keys() - given.keys()
     own = {name: value for name, value in kept.items() if name not in probed}
     _check_kept(method, "server_update", own, given, "server")
-
-
-def check_shape(method: Method, place: str, found: Tensor, like: Tensor) -> Tensor:
-    """What a method's hook has `found`; raises `SettingError`, with the `place`, unless it has the shape of `like`."""
-    if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
-        place = f"{type(method).__name__}.{place}: shape"
-        raise SettingError.at(place, list(found.shape), f"must be {list(like.shape)}")
-    return found
 
 
 def _check_kept(method: Method, hook: str, kept: Vectors, given: Vectors, whose: str) -> None:

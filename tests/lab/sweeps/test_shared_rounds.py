@@ -53,11 +53,11 @@ def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> Non
     assert to_train({"local.schedule": steps}) == 3 + 2 * 3
 
 
-@pytest.mark.parametrize(("lr", "rounds"), [(None, 2 + 2 * 4), (0.1, 3 + 2 * 3)])
-def test_fine_tuning_at_the_next_rounds_rate_is_not_shared_where_that_differs(lr: float | None, rounds: int) -> None:
+@pytest.mark.parametrize("lr", [{}, {"lr": 0.1}], ids=["the round's rate", "one of its own"])
+def test_fine_tuning_has_the_rate_of_the_round_before_it_and_so_is_shared_with_that(lr: dict[str, float]) -> None:
     steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
-    tuned = {"held_out": 0.2, "fine_tuning": {"lr": lr} if lr else {}}
-    assert to_train({"local.schedule": steps}, base=BASE | {"evaluation": tuned}) == rounds
+    tuned = {"held_out": 0.2, "fine_tuning": lr}
+    assert to_train({"local.schedule": steps}, base=BASE | {"evaluation": tuned}) == 3 + 2 * 3
 
 
 @pytest.mark.slow

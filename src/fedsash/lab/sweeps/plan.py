@@ -90,11 +90,10 @@ def plan(runs: Sequence[PlannedRun]) -> Plan:
 
 
 class _Effect(NamedTuple):
-    """What acts in a round: the learning rate, the epochs, the rate of fine-tuning after it, and the broadcast."""
+    """What acts in a round, and in an evaluation after it: the learning rate, the epochs and the broadcast."""
 
     lr: float
     epochs: Amount
-    tuning: float | None
     broadcast: str
 
 
@@ -108,14 +107,7 @@ class _Planned:
         waits, acts, begins = self._broadcast()
         scheduled = self.experiment.local.scheduled
         rounds = range(self.experiment.rounds)
-        self.effects = [_Effect(*scheduled(t), self._tunes(t), waits if t < begins else acts) for t in rounds]
-
-    def _tunes(self, t: int) -> float | None:
-        """The rate of fine-tuning in an evaluation after round `t`, if it is that of the next round."""
-        tuning = self.experiment.evaluation.fine_tuning
-        if tuning is None or not tuning.trains or tuning.lr is not None:
-            return None
-        return self.experiment.local.scheduled(t + 1)[0]
+        self.effects = [_Effect(*scheduled(t), waits if t < begins else acts) for t in rounds]
 
     def _settings(self) -> str:
         """The settings that act in all rounds."""

@@ -203,3 +203,26 @@ def test_a_target_is_reached_from_the_side_of_worse_numbers() -> None:
     assert [higher.reached(v) for v in (0.8, 0.79, None, float("nan"))] == [True, False, False, False]
     assert [lower.reached(v) for v in (0.5, 0.51, None, float("nan"))] == [True, False, False, False]
     assert not none.reached(1.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "shape", "labels"),
+    [
+        (Binary(), (4,), (4,)),
+        (Classification(), (4, 3), (4,)),
+        (MultiLabel(), (4, 3), (4, 3)),
+        (Segmentation(ignored=9), (4, 3, 2, 2), (4, 2, 2)),
+        (NextToken(padding=9), (4, 5, 3), (4, 5)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Task) else "",
+)
+@pytest.mark.parametrize("metric", [Accuracy(), F1(), MeanIoU()], ids=lambda metric: type(metric).__name__)
+def test_an_output_that_is_no_number_is_no_prediction(
+    task: Task, shape: tuple[int, ...], labels: tuple[int, ...], metric: Metric
+) -> None:
+    output, y = torch.zeros(shape), torch.zeros(labels, dtype=torch.int64)
+    output[(0,) * len(shape)] = torch.nan
+    assert np.isnan(measured(metric, task, output, y, []))
+    if isinstance(task, Segmentation | NextToken):
+        y[(0,) * len(labels)] = 9  # it does not count there
+        assert measured(metric, task, output, y, []) == 1.0

@@ -37,7 +37,8 @@ def table(data: FederatedData) -> str:
 
 
 def record(data: FederatedData) -> dict[str, Any]:
-    """Clients x labels as in `partition.json`: `classes`, the names of the classes, and `counts` `[N, classes]`.
+    """Clients x labels as in `partition.json`: `classes`, the names of the classes, `counts` `[N, classes]`, and
+    `sizes` `[N]`, the clients' numbers of samples, which may have several labels each.
 
     If the clients have names, there are also `clients`, their names.
 
@@ -48,7 +49,7 @@ def record(data: FederatedData) -> dict[str, Any]:
     Of a table there are `features`, the names of its columns, and `scales`, the mean and the deviation of each before
     it was standardised.
     """
-    found = {"classes": _names(data), "counts": data.counts().tolist()}
+    found = {"classes": _names(data), "counts": data.counts().tolist(), "sizes": data.sizes.tolist()}
     if data.feature_names:
         found["features"] = list(data.feature_names)
     if data.feature_scales:

@@ -91,7 +91,7 @@ class Accuracy(Metric):
             dim, y = _class_dim(scored.output), scored.y
             check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
             right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
-        return torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1)
+        return _defined(torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1), scored)
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,8 @@ def _class_dim(output: Tensor) -> int:
 
 
 def _over_classes(part: Floats, whole: Floats) -> Floats:
-    """The mean of part / whole `[..., classes]` over the classes that occur, those with a whole above 0."""
-    occurs = whole > 0
+    """The mean of part / whole `[..., classes]` over the classes that occur, whose whole is not 0."""
+    occurs = whole != 0
     return _ratio(np.where(occurs, _ratio(part, whole), 0.0).sum(-1), occurs.sum(-1))
 
 
@@ -250,7 +250,15 @@ def _counts(metric: Metric, scored: Scored) -> Tensor:
     classes = None if one else scored.output.shape[_class_dim(scored.output)]
     said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(metric, scored), scored.y))
     counts = [said & right, said & ~right, right & ~said]
-    return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
+    return _defined(torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1), scored)
+
+
+def _defined(sums: Tensor, scored: Scored) -> Tensor:
+    """The sums `[B, k]`, NaN for samples with an output that counts and is none; its highest one would be a class."""
+    none = scored.output.isnan()
+    if none.shape != scored.y.shape:
+        none = none.any(_class_dim(none))
+    return torch.where(_flat(none & scored.counted).any(1, keepdim=True), torch.nan, sums)
 
 
 def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:

@@ -212,10 +212,17 @@ def test_every_panel_is_a_view_and_panels_are_named_where_there_are_several() ->
 def test_names_stand_at_the_ends_of_lines_or_in_a_legend() -> None:
     lines = [Line("$a_1", X, [1, 2, 3], look(0)), Line("b", X, [1, 2, None], look(1))]
     named = {text.get_text(): text.xy for text in paper(*lines, ends=True).texts}
-    assert named == {"$a_1": (4, 3), "b": (4, 2)}
+    assert named == {"$a_1": (4, 3), "b": (2, 2)}  # where they end
     legend = paper(*lines).get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["$a_1", "b"]
     assert paper(lines[0]).get_legend() is None
+
+
+def test_on_a_logarithmic_axis_names_stand_beside_their_ends() -> None:
+    lines = [Line(f"{end:g}", X, [1, 2, end], look(i)) for i, end in enumerate((0.001, 0.1, 10))]
+    drawn = figure(Picture("", [Panel("", Axis("x"), Axis("y", log=True), lines, ends=True)])).axes[0]
+    places = {text.get_text(): text.get_position()[1] for text in drawn.texts}
+    assert all(place == pytest.approx(float(end)) for end, place in places.items()) and len(places) == 3
 
 
 def test_the_same_picture_is_the_same_file_and_one_that_fails_leaves_the_old_one(tmp_path: Path) -> None:

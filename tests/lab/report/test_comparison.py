@@ -230,8 +230,10 @@ def test_runs_that_are_not_finished_are_named(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "runs" / "seed=1" / "config.toml").write_text("rounds = 5\nseed = 1\n")
     write_json(tmp_path / "runs" / "seed=0" / "summary.json", {"rounds": 1, "metric": {}, "models": {}, "averaged": 0})
     assert main(["compare", str(tmp_path)]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr()
+    line, left = printed.err.splitlines()
     assert line.startswith("fedsash: run seed=1: not finished: running, or interrupted, after round 1 of 5")
+    assert left == "fedsash: left out, since others are finished: seed=1" and "56.25" not in printed.out
 
 
 def test_stuck_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

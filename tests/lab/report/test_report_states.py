@@ -153,6 +153,14 @@ def test_a_run_with_sums_but_no_map_says_which_command_makes_it(tmp_path: Path) 
     assert "Any window, after the fact" not in document(collect([plain]), "")
 
 
+def test_a_map_with_a_single_end_has_no_sliders(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", {"model": [0.5]})
+    one = {"ends": [4], "model": [0.3], "sizes": [[4]], "value": [[0.4]]}
+    put(folder, "analyses/map.json", {"kind": "map", "title": "its map"} | ANALYSES["map"] | one)
+    text = document(collect([folder]), "")
+    assert "Any window, after the fact" in text and 'class="sliders"' not in text
+
+
 def test_each_of_forty_runs_has_a_look_of_its_own(tmp_path: Path) -> None:
     folders = [written(tmp_path / f"r{i}", {"model": [0.1, 0.2]}) for i in range(40)]
     found = figure(document(collect(folders), ""), "Accuracy over the rounds")

@@ -13,7 +13,7 @@ from fedsash.lab.config import ConfigError
 from fedsash.lab.pictures import Axis, Line, Panel, Picture, look
 from fedsash.lab.pictures.paper import figure as on_paper
 from fedsash.lab.pictures.styles import paired
-from fedsash.lab.reproductions.composed import Finding, composed, series
+from fedsash.lab.reproductions.composed import Finding, _axis, composed, series
 from fedsash.lab.reproductions.draw import draw
 from fedsash.lab.reproductions.figures import resolved
 from support.reproductions import pretend, reproduction
@@ -74,6 +74,11 @@ def test_lines_of_all_runs_are_in_one_panel_and_are_found_by_their_names() -> No
     assert {layer.name for layer in panel.layers if isinstance(layer, Line)} == {"A", "B"}
     found = series(picture)
     assert found["B"].values == {0.0: 2.0, 0.5: 2.0, 1.0: 4.0} and set(found) == {"A", "B"}
+
+
+def test_an_axis_of_several_runs_is_as_long_as_all_of_theirs() -> None:
+    axes = [Axis("y", 20.0, 22.0), Axis("y", 60.0, 80.0)]
+    assert _axis(axes) == Axis("y", 20.0, 80.0) and _axis([*axes, Axis("y", 0.0)]) == Axis("y", 0.0)
 
 
 def test_a_panel_that_a_study_does_not_draw_is_refused_with_those_it_draws() -> None:

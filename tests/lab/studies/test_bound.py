@@ -84,5 +84,15 @@ def test_the_study_of_two_runs_has_their_norms_and_a_bound_above_its_noise(tmp_p
     assert known.smoothness > 0 and known.noise > 0 and found["steps"] == 2
 
 
+def test_runs_of_other_settings_have_no_bound_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "window.toml").write_text(WINDOW)
+    runs = [tmp_path / "a", tmp_path / "b"]
+    for steps, run in enumerate(runs, 1):
+        more = ["--set", f"local.steps={steps}", "--set", f"seed={steps}"]
+        assert fedsash("network", tmp_path / "window.toml", "--out", run, *more, "--no-progress") == 0
+    said = refused(capsys, "bound", *runs)
+    assert f"{runs[1]}: has other settings than {runs[0]}: local.steps; only seeds may differ" in said
+
+
 def test_a_run_that_is_not_of_fedwindow_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the bound is for the scheduler fedwindow with a constant window" in refused(capsys, "bound", run)

@@ -19,6 +19,7 @@ from fedsash.lab.studies.outputs import features, outputs
 from fedsash.local import LocalTraining
 from fedsash.methods import AdaBest, FedACG, FedAvg, FedDyn, FedMoSWA, FedSWA, Method
 from fedsash.sampling import Uniform
+from fedsash.tasks import Classification
 from support.choices import METHODS
 from support.executors import Cluster
 from support.worlds import ENGINES, SIZES, after, federation, identical, mlp, quadratic_federation, record
@@ -150,6 +151,23 @@ def test_outputs_are_those_of_modules_with_these_parameters_and_without_dropout(
             alone = mlp()
             Layout(alone).load(alone, w[r, k])
             torch.testing.assert_close(found[r, k], alone(x.x).detach(), rtol=0, atol=1e-14)
+
+
+class Dictionary(nn.Module):
+    """Says its logits in a dict, as models of Hugging Face do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.inner(x)}
+
+
+def test_of_outputs_in_a_dict_those_count_that_the_task_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.lab.studies.outputs.BATCH", 7)
+    w, x = vectors(2), samples()
+    assert torch.equal(outputs(Dictionary(), w, x, task=Classification()), outputs(mlp(), w, x))
 
 
 def test_the_last_layer_applied_to_the_features_is_the_output() -> None:

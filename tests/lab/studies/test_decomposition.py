@@ -22,10 +22,10 @@ from fedsash.lab.studies.decomposition import (
     decompose,
     decompose_clients,
     locality,
-    probabilities,
     union,
 )
 from fedsash.lab.studies.opened import OpenRun
+from fedsash.lab.studies.outputs import outputs
 from support.studies import SAVED, analysis, fedsash
 from support.worlds import SIZES, data, federation, mlp
 
@@ -197,7 +197,7 @@ def test_its_error_is_the_brier_score_of_the_ensemble_weighted_by_samples() -> N
     w = Layout(net).flatten(net) + 0.3 * torch.randn(1, 3, Layout(net).size, dtype=torch.float64)
     samples, _ = union(world, ids)
     n = torch.tensor([SIZES[i] for i in ids], dtype=torch.float64)
-    ensemble = torch.einsum("k,knc->nc", n / n.sum(), probabilities(net, w[0], samples))
+    ensemble = torch.einsum("k,knc->nc", n / n.sum(), outputs(net, w[0], samples).softmax(-1))
     right = torch.eye(3, dtype=torch.float64)[samples.y]
     found = decompose_clients(net, w, world, ids)
     torch.testing.assert_close(found.error, squared(right - ensemble), rtol=0, atol=1e-14)
@@ -223,7 +223,7 @@ def test_the_error_of_the_mean_model_is_the_ensembles_up_to_the_square_of_the_lo
 
     def gap(scale: float) -> float:
         w = base + scale * offsets
-        f = probabilities(net, p @ w, samples)
+        f = outputs(net, p @ w, samples).softmax(-1)
         return float((squared(right - f) - decompose_clients(net, w[None], world, ids).error).mean())
 
     ratios = [gap(scale) / gap(scale / 2) for scale in (0.02, 0.01, 0.005)]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from fedsash.lab.cli import main
 from fedsash.lab.studies.landscape.study import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
-from support.studies import OWN_SPLIT, analysis, fedsash, recorded
+from support.studies import OWN_SPLIT, analysis, fedsash, recorded, refused
 
 
 def test_the_places_of_models_on_a_line_have_the_numbers_that_the_run_recorded(opened: OpenRun) -> None:
@@ -81,6 +82,14 @@ def test_an_interrupted_landscape_goes_on_to_the_same_bytes(run: Path) -> None:
     study.write(worlds, "x", progress=lambda done, _: calls.append(done))
     assert (run / "analyses" / "x.json").read_bytes() == whole and calls == list(range(1, 10))
     assert [path.name for path in (run / "analyses").iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"", b"PK\x03\x04"])
+def test_a_damaged_draft_is_one_line_that_names_it(run: Path, content: bytes, capsys: Any) -> None:
+    (run / "analyses").mkdir()
+    (run / "analyses" / "x.npz").write_bytes(content)
+    said = refused(capsys, "landscape", run, "--models", "model,w", "--points", 3, "--name", "x")
+    assert "x.npz is damaged: remove it, and the study begins anew" in said
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +134,13 @@ def test_the_command_writes_table_pictures_and_numbers(runs: list[Path], capsys:
     found = analysis(runs[0], "v")
     assert found["runs"] == 3 and len(found["ids"][0]) == len(found["variances"][0]) == len(found["distances"][0]) == 3
     assert (runs[0] / "analyses" / "v.png").exists()
+
+
+def test_a_run_of_another_rate_is_not_one_of_them(run: Path, runs: list[Path], capsys: Any) -> None:
+    (run / "files.json").unlink()
+    config = run / "config.toml"
+    config.write_text(re.sub(r"(?m)^lr = [\d.e-]+$", "lr = 0.0123", config.read_text(), count=1))
+    assert "has other settings than" in (said := refused(capsys, "variance", runs[0], run)) and "local.lr" in said
 
 
 def test_one_run_alone_has_no_variance(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ...basics.errors import some
 from .. import terminal
 from .common import OK, WRONG, Commands, add_json
 
@@ -33,9 +34,12 @@ def _compare(given: argparse.Namespace) -> int:
         *(f"run {run.name}: {run.note}" for run in found.runs if run.note),
         *unlike(found.runs),
     ]
+    ended = [run for run in found.runs if run.finished]
+    if ended and len(ended) < len(found.runs):
+        notes.append(f"left out, since others are finished: {some([r.name for r in found.runs if not r.finished])}")
     for note in notes:
         terminal.complain(f"fedsash: {note}")
-    rows = compare(found.runs, given.against, given.of)
+    rows = compare(ended or found.runs, given.against, given.of)
     given.answer = [row.plain() for row in rows]
     terminal.show(table(rows))
     return WRONG if found.damaged else OK
@@ -46,6 +50,8 @@ Runs that differ only in their seed are combined: one row for each model. It sho
 over the seeds and the last evaluations, the sample standard deviation over the seeds, and the mean gain with its 95 %
 confidence interval (paired by seed). Without --against, the gain is over the global model of the same run, as in WiMA.
 With --against, it is over the model of other runs, as in IMA.
+
+Runs that are not finished are left out, unless none is.
 
 examples:
   fedsash compare runs/s

@@ -177,13 +177,17 @@ def _share(panels: Sequence[Panel], every: Sequence[Axes]) -> None:
 def _ends(axes: Axes, lines: Sequence[Line]) -> None:
     """Write each line's name beside its end, moved apart where names would overlap."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    known = [[y for y in numbers(line.y) if math.isfinite(y)] or [low] for line in lines]
-    levels = [min(max(values[-1], low), high) for values in known]
-    for line, level, place in zip(lines, levels, spread(levels, (high - low) / 22, low, high), strict=True):
+    to, back = (math.log, math.exp) if axes.get_yscale() == "log" else (float, float)
+    known = [[(x, y) for x, y in zip(numbers(of.x), numbers(of.y), strict=False) if math.isfinite(y)] for of in lines]
+    last = [points[-1] if points else (left, low) for points in known]  # a line may end before the others
+    levels = [min(max(y, low), high) for _, y in last]
+    bottom, top = to(low), to(high)
+    places = spread([to(level) for level in levels], (top - bottom) / 22, bottom, top)
+    for line, (end, _), level, place in zip(lines, last, levels, map(back, places), strict=True):
         quiet, colour = line.style.quiet, line.style.colour
         axes.annotate(
             line.name,
-            (numbers(line.x)[-1], level),
+            (end, level),
             (right + (right - left) / 30, place),
             color="0.45" if quiet else colour,
             weight="normal" if quiet else "bold",

@@ -16,16 +16,17 @@ FEW, LETTERS = 12, 12
 """At most so many clients are named, with so many letters."""
 NAMED = 30
 """At most this many classes are named on their axis."""
-AREA = "The area of a dot is the class's share of the client's samples."
+AREA = "The area of a dot is the class's share of the client's labels."
 Counts = Sequence[Sequence[int]]
 """Clients x classes, or clients x domains."""
 
 
 def partition(content: Mapping[str, Any]) -> Picture:
-    """A partition from `partition.record`: bars of each client's samples, and below them a dot for each class it holds.
+    """A partition from `partition.record`: bars of each client's labels, and below them a dot for each class it holds.
 
-    A dot's area is the class's share of the client's samples. If samples have domains, the same is drawn for domains.
-    Raises `ValueError` if a client lacks a count for a class.
+    A sample of a classification has one label; others have several, such as one for each token. A dot's area is the
+    class's share of the client's labels. If samples have domains, the same is drawn for domains. Raises `ValueError` if
+    a client lacks a count for a class.
     """
     counts: Counts = content["counts"]
     classes = [str(name) for name in content["classes"]]
@@ -44,18 +45,20 @@ def partition(content: Mapping[str, Any]) -> Picture:
         held = fmean(sum(n > 0 for n in of_client) for of_client in counts)
         title += f", {held:.1f} of {len(classes)} classes each on average"
     title += f", the first {shown} drawn" if shown < len(counts) else ""
-    panels = [_samples(counts, classes, colours, x, width), *(_held(*row, x, width) for row in rows)]
-    sizes = [sum(of_client) for of_client in counts]
+    panels = [_held(*row, x, width) for row in rows]
+    labels = [sum(of_client) for of_client in counts]
+    sizes = content.get("sizes", labels)
+    panels = [_bars("samples" if sizes == labels else "labels", counts, classes, colours, x, width), *panels]
     caption = f"{title}; {min(sizes):,} to {max(sizes):,} training samples a client. {AREA}"
     return Picture(title, panels, caption=caption)
 
 
-def _samples(counts: Counts, classes: Sequence[str], colours: Sequence[str], x: Axis, width: float) -> Panel:
-    """A bar for each client, with its samples of each class stacked."""
+def _bars(what: str, counts: Counts, classes: Sequence[str], colours: Sequence[str], x: Axis, width: float) -> Panel:
+    """A bar for each client, with its samples or labels of each class stacked."""
     clients = range(min(len(counts), DRAWN))
     heights = [[counts[k][c] for k in clients] for c in range(len(classes))]
     bars = Bars(classes, clients, heights, colours, stacked=True)
-    return Panel("samples of each client", x, Axis("samples", 0), [bars], width, 1.6)
+    return Panel(f"{what} of each client", x, Axis(what, 0), [bars], width, 1.6)
 
 
 def _held(

@@ -114,7 +114,18 @@ def _overlaid(i: int, parts: Sequence[_Part]) -> Panel:
         colours = [look(place).colour for place in range(len(names))]
         heights = [row for _, each in bars for row in each.heights]
         drawn.append(replace(bars[0][1], names=names, heights=heights, colours=colours))
-    return replace(parts[0].panels[i], layers=[*others, *drawn], width=8, height=4.5, ends=not bars)
+    panels = [part.panels[i] for part in parts]
+    x, y = _axis([panel.x for panel in panels]), _axis([panel.y for panel in panels])
+    return replace(panels[0], x=x, y=y, layers=[*others, *drawn], width=8, height=4.5, ends=not bars)
+
+
+def _axis(axes: Sequence[Axis]) -> Axis:
+    """The first of some axes, as long as they are together. An open end of one stays open."""
+    lows, highs = (
+        [end for end in ends if end is not None] for ends in zip(*((a.low, a.high) for a in axes), strict=True)
+    )
+    low, high = min(lows) if len(lows) == len(axes) else None, max(highs) if len(highs) == len(axes) else None
+    return replace(axes[0], low=low, high=high)
 
 
 def _joined(*words: str) -> str:

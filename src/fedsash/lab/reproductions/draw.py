@@ -193,8 +193,9 @@ def _groups(look: Look, over: str, results: Results) -> Iterator[list[PlannedRun
 
 
 def _labels(run: PlannedRun, figure: Figure, results: Results) -> list[str]:
-    """A run's labels on the axes on which the runs of a figure differ."""
-    shown = [other.labels for look in figure.looks.values() for other in results.asked(look.where)]
+    """A run's labels on the axes on which the runs of a figure differ, also those that are not asked for this time."""
+    looks, runs = figure.looks.values(), results.sweep.runs
+    shown = [other.labels for look in looks for other in runs if look.where.takes(other.labels)]
     return [
         label
         for axis, label in run.labels.items()

@@ -24,6 +24,7 @@ from ..pictures import Axis, Line, Panel, Picture, look
 from ..records import Records
 from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun, spaced
+from .several_runs import check_settings
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
 TERMS = ("start", "local", "window")
@@ -120,6 +121,7 @@ class BoundStudy(Study):
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         size, rate = _same([_window(run) for run in runs])
+        check_settings(runs)
         norms = [_squared_norms(run) for run in runs]
         trips = min(map(len, norms))
         measured = np.mean([own[:trips] for own in norms], axis=0)

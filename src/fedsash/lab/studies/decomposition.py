@@ -16,7 +16,6 @@ from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...data.federated import FederatedData
 from ...data.samples import Samples
-from ...data.transform import PLAIN, Transform
 from ...federation import Federation
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
@@ -127,13 +126,13 @@ def predictions(
     if count is not None:
         chosen = spaced(len(samples), count).to(samples.y.device)
         samples, held = samples[chosen], held[:, chosen]
-    f = probabilities(module, w, samples, data.transform).double()
+    f = probabilities(module, w, samples, data).double()
     return f, one_hot(samples.y, f.shape[-1]).to(f), held
 
 
-def probabilities(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
-    """The probabilities `[..., n, classes]` of classifiers `w` `[..., D]` for n samples."""
-    return outputs(module, w, samples, transform).softmax(-1)
+def probabilities(module: nn.Module, w: Tensor, samples: Samples, data: FederatedData) -> Tensor:
+    """The probabilities `[..., n, classes]` of classifiers `w` `[..., D]` for n samples of `data`."""
+    return outputs(module, w, samples, data.transform, data.problem.task).softmax(-1)
 
 
 def union(data: FederatedData, ids: Sequence[int] | Ints) -> tuple[Samples, Tensor]:
@@ -286,5 +285,5 @@ def _test_error(federation: Federation, w: Tensor) -> float | None:
     data = federation.training_data
     if data.test is None:
         return None
-    answers = outputs(federation.module, w, data.test, data.transform).argmax(-1)
+    answers = outputs(federation.module, w, data.test, data.transform, data.problem.task).argmax(-1)
     return float((answers != data.test.y).double().mean())

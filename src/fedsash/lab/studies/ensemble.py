@@ -143,7 +143,7 @@ class Group:
 
     def _answers(self, w: Tensor) -> Tensor:
         federation = self.run.federation
-        return probabilities(federation.module, w, self._seen, federation.training_data.transform).double()
+        return probabilities(federation.module, w, self._seen, federation.training_data).double()
 
     def _error(self, f: Tensor) -> float:
         return float((f.argmax(-1) != self._seen.y).double().mean())

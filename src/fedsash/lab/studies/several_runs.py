@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check, some
 from ...tasks import Classification
+from ..config.experiment import changes_numbers
+from ..files import flat
 from .client_models import ClientModels
 from .opened import OpenRun
 from .study import OnProgress
@@ -22,7 +24,8 @@ def check_classes(run: OpenRun) -> None:
 
 
 def check_alike(runs: Sequence[OpenRun]) -> None:
-    """Raise `ValueError` unless all runs classify, and have the same model and the same samples for each client."""
+    """Raise `ValueError` unless all runs classify, and have the same model, the same samples for each client, and no
+    other settings."""
     first = runs[0].federation
     for run in runs:
         check_classes(run)
@@ -34,6 +37,23 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
         same = same and first.layout.shapes == run.federation.layout.shapes
         right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
         check(same, "runs", str(run.folder), right)
+    check_settings(runs)
+
+
+def check_settings(runs: Sequence[OpenRun]) -> None:
+    """Raise `RunError` unless runs differ in their seed, in their length and in what observes alone."""
+    tables = [{key: value for key, value in flat(run.experiment.table()) if _acts(key)} for run in runs]
+    for run, table in zip(runs, tables, strict=True):
+        keys = sorted(table.keys() | tables[0].keys())
+        if other := [key for key in keys if table.get(key) != tables[0].get(key)]:
+            right = f"has other settings than {runs[0].folder}: {some(other)}; only seeds may differ"
+            raise RunError(f"{run.folder}: {right}")
+
+
+def _acts(key: str) -> bool:
+    """Whether a setting, by its dotted key, acts on the training of each round."""
+    free = key in ("seed", "options.seed", "rounds") or key.startswith(("averages.", "evaluation.", "metrics."))
+    return changes_numbers(key) and not free
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:

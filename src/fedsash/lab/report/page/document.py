@@ -204,7 +204,10 @@ def _windows(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html |
     """The sliders over all windows of runs, or the command that makes their map. None if no run has saved its sums."""
     shown, left_out = drawn([analysis for analysis in found.analyses if analysis.kind == windows.KIND])
     wrong += left_out
-    maps = [windows.explorer(*one, pictures.place) for one in shown]
+    maps = [
+        windows.explorer(*one, pictures.place) if windows.explorable(one[1]) else pictures.place(one[1])
+        for one in shown
+    ]
     return join([*maps, windows.unmade(found.runs, found.analyses)]) or None
 
 

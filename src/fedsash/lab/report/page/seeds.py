@@ -66,6 +66,9 @@ def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
         each = [run.curves.models.get(model, {}) for run in runs]
         rounds = [round for round in each[0] if all(round in points for points in each)]
         models[model] = {round: fmean(points[round] for points in each) for round in rounds}
-        means = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
-        found[model] = {"last_mean": mean_or_none(means)}
-    return replace(runs[0], name=name, curves=replace(first, models=models), summary={"models": found})
+        last = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
+        found[model] = {"last_mean": mean_or_none(last)}
+    starts = {run.broadcast_start for run in runs}  # an adaptive broadcast begins by itself
+    start = starts.pop() if len(starts) == 1 else None
+    means = replace(first, models=models)
+    return replace(runs[0], name=name, curves=means, summary={"models": found}, broadcast_start=start)

@@ -24,6 +24,11 @@ CURVE = (
 )
 
 
+def explorable(picture: Picture) -> bool:
+    """Whether a map has several sizes and several ends, so that there is something to choose."""
+    return len(picture.panels) == 2
+
+
 def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -> Html:
     """The sliders over one map of windows, what the chosen window comes to, and the two pictures that follow them.
 

@@ -8,13 +8,14 @@ import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ....basics.arrays import Floats
-from ....basics.errors import check
+from ....basics.errors import RunError, check
 from ....basics.layout import Layout
 from ....data.federated import FederatedData
 from ....data.samples import Samples
@@ -52,10 +53,13 @@ class Relief:
 
     @classmethod
     def load(cls, file: Path) -> Relief:
-        """What `save` wrote."""
-        with np.load(file) as found:
-            axes = tuple(found[name] for name in sorted(found) if name.startswith("axis"))
-            return cls(axes, found["places"], found["loss"], found["error"], int(found["done"]), int(found["mark"]))
+        """What `save` wrote. Raises `RunError` if the file is damaged."""
+        try:
+            with np.load(file) as found:
+                axes = tuple(found[name] for name in sorted(found) if name.startswith("axis"))
+                return cls(axes, found["places"], found["loss"], found["error"], int(found["done"]), int(found["mark"]))
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            raise RunError(f"{file} is damaged: remove it, and the study begins anew") from error
 
 
 class Landscape:

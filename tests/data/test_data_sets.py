@@ -150,6 +150,17 @@ def test_digit_five_puts_five_domains_in_any_form_into_one_shape(tmp_path: Path)
     assert len(clients) == 10
 
 
+def test_a_domain_whose_classes_have_other_names_is_refused(tmp_path: Path) -> None:
+    """In their order "10" comes before "2": each digit would get the number of another one."""
+    write_digit_five(tmp_path)
+    (tmp_path / "Synth_Digits").rename(tmp_path / "old")
+    for split in ("train", "test"):
+        classes(tmp_path / "Synth_Digits" / split, n=1, names=tuple(map(str, range(1, 11))))
+    right = r"path: synthdigits = '1, 10, 2, .*: its classes must be called as those of mnist"
+    with pytest.raises(ValueError, match=right):
+        DigitFive(str(tmp_path)).load()
+
+
 def test_what_digit_five_draws_depends_on_the_seed_and_keeps_the_order(tmp_path: Path) -> None:
     write_digit_five(tmp_path)
     whole = DigitFive(str(tmp_path)).load().train

@@ -257,5 +257,6 @@ def test_whole_numbers_beyond_int64_are_float64() -> None:
 @pytest.mark.parametrize("count", [7, 33])
 def test_a_feature_that_is_constant_in_training_has_no_scale(count: int) -> None:
     train = Samples(torch.full((count, 1), 0.1, dtype=torch.float64), torch.zeros(count))
-    _, test, _ = _standardised(train, Samples(torch.tensor([[0.2]], dtype=torch.float64), torch.zeros(1)))
+    test = Samples(torch.tensor([[0.2]], dtype=torch.float64), torch.zeros(1))
+    _, test, _ = _standardised(train, test, ["a"])
     assert test is not None and isinstance(test.x, Tensor) and float(test.x[0, 0]) == pytest.approx(0.1)

@@ -133,3 +133,34 @@ def test_a_table_of_one_column_needs_no_separator(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("label\n1\n0\n")
     with pytest.raises(SettingError, match="there is no column besides labels and users"):
         Table(str(tmp_path / "t.csv")).load()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "label,a,label\n1,5,1\n0,6,0\n"),
+        ("t.tsv", "label\ta\ta\n1\t5\t1\n0\t6\t0\n"),
+        ("t.jsonl", '{"label": 1, "a": 5, "a": 6}\n{"label": 0, "a": 6, "a": 5}\n'),
+    ],
+)
+def test_two_columns_of_one_name_in_a_file_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    """pandas calls the second one `label.1`, which would be a feature."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(SettingError, match=r"columns of .* = \['(label|a)'\]: must have a name of its own each"):
+        Table(str(tmp_path / name)).load()
+
+
+def test_two_columns_of_one_name_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table([[1, 0], [5, 6], [1, 0]], names=["label", "a", "label"]), tmp_path / "t.parquet")
+    with pytest.raises(SettingError, match=r"columns of .*t\.parquet = \['label'\]: must have a name"):
+        Table(str(tmp_path / "t.parquet")).load()
+
+
+@pytest.mark.parametrize(
+    "a", [[1e200, -1e200, 3e200, 1e200], [1e-200, 2e-200, 3e-200, 4e-200], [1.7e308] * 3 + [1e308]]
+)
+def test_numbers_that_can_not_be_standardised_are_refused_by_their_column(a: list[float]) -> None:
+    frame = pd.DataFrame({"a": a, "b": [1.0, 2.0, 3.0, 5.0], "label": [0, 1, 0, 1]})
+    with pytest.raises(DataError, match="column 'a': its numbers are too large or too small to be standardised"):
+        Table(standardise=True, test=0.0).of(frame)

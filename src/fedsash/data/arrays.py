@@ -67,6 +67,8 @@ def numbers(values: Any, name: str) -> Tensor:
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(native(signed(array)))
     found: Tensor = values
+    check(not found.is_complex(), name, found.dtype, "must be real numbers: give the parts as features of their own")
+    check(found.layout is torch.strided, name, found.layout, "must be a dense tensor: use to_dense()")
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
     return found if kept else found.to(torch.int64)
 
@@ -136,6 +138,11 @@ def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Column
     right = "must be a data set, or a list of data sets, one for each client"
     check(bare is None, "datasets", type(bare).__name__, right)
     parts = [of_dataset(one, label, users) for one in several]
+    forms = [[_keys(one[0]), *map(_form, part.values())] for one, part in zip(several, parts, strict=True)]
+    odd = next((i for i, form in enumerate(forms) if form != forms[0]), None)
+    if odd is not None:
+        client = list(datasets)[odd] if isinstance(datasets, Mapping) else odd
+        raise DataError(f"client {client!r} has items of another form than the first: {forms[odd]} and {forms[0]}")
     ends = np.cumsum([len(part["y"]) for part in parts])
     own = np.split(np.arange(ends[-1]), ends[:-1])
     named = dict(zip(datasets, own, strict=True)) if isinstance(datasets, Mapping) else own
@@ -159,6 +166,7 @@ def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:
     right = "must give (x, y) for each sample, or a dict"
     check(isinstance(items[0], tuple | list) and len(items[0]) == 2, "dataset", type(items[0]).__name__, right)
     xs, y = [item[0] for item in items], _stacked([item[1] for item in items], "y")
+    _check_keys([_keys(x) for x in xs])
     if isinstance(xs[0], Mapping):
         return {"x": {name: _stacked([x[name] for x in xs], name) for name in xs[0]}, "y": y}
     if isinstance(xs[0], tuple | list):
@@ -166,7 +174,28 @@ def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:
     return {"x": _stacked(xs, "x"), "y": y}
 
 
+def _keys(x: Any) -> object:
+    """The names of an item's inputs, or how many it has; None for a single one."""
+    return sorted(map(str, x)) if isinstance(x, Mapping) else len(x) if isinstance(x, tuple | list) else None
+
+
+def _check_keys(keys: Sequence[object]) -> None:
+    odd = next((i for i, own in enumerate(keys) if own != keys[0]), None)
+    if odd is not None:
+        raise DataError(f"dataset[{odd}]: has the inputs {keys[odd]}, and the first has {keys[0]}: give all the same")
+
+
+def _form(values: Any) -> object:
+    """What items have in common: the shapes of their inputs."""
+    if isinstance(values, Mapping):
+        return {name: list(value.shape[1:]) for name, value in values.items()}
+    if isinstance(values, tuple):
+        return [list(value.shape[1:]) for value in values]
+    return list(values.shape[1:])
+
+
 def _of_dicts(items: list[Any], label: str, users: str) -> Columns:
+    _check_keys([_keys(item) for item in items])
     keys = list(items[0])
     name = label or next((key for key in LABELS if key in keys), "")
     check(name in keys, "label", name, f"must name the labels; the items have {', '.join(map(str, keys))}")

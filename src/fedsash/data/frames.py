@@ -80,6 +80,7 @@ def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bo
 
 def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
     there = parquet.present({"train": [file]})
+    check_unique(there, str(file))
     check_columns(names, there, str(file))
     table = parquet.rows([file], there if rest else list(names), unpacked)
     with damages(file):
@@ -113,6 +114,7 @@ def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
     how: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
     how |= {"sep": _separator(file), "dtype": dict.fromkeys(users, str)}
+    _check_names(file, how["sep"])
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
@@ -123,6 +125,21 @@ def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
     for name in {*users} & {*frame.columns}:
         frame[name] = _whole(frame[name])
     return frame
+
+
+def _check_names(file: Path, separator: str) -> None:
+    """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
+    import pandas
+
+    how: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "compression": None}
+    first = pandas.read_csv(file, header=None, nrows=1, index_col=False, **how)
+    check_unique(first.iloc[0].tolist(), str(file))
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Raise `SettingError` if two columns have one name; several may have none."""
+    twice = sorted({str(name) for name in names if name != "" and names.count(name) > 1})
+    check(not twice, f"columns of {where}", twice, "must have a name of its own each")
 
 
 def _separator(file: Path) -> str:
@@ -164,10 +181,16 @@ def others(columns: Sequence[str], given: Collection[str]) -> tuple[str, ...]:
 
 
 def _row(line: str) -> dict[str, Any]:
-    row = json.loads(line)
+    row = json.loads(line, object_pairs_hook=_once)
     check(isinstance(row, dict), "line", line[:60], "must be a JSON object")
     found: dict[str, Any] = row
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose keys must not be written twice."""
+    check_unique([name for name, _ in pairs], "a line")
+    return dict(pairs)
 
 
 def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tuple[pandas.DataFrame, int]:
@@ -206,8 +229,7 @@ def _chosen(frame: pandas.DataFrame, names: ColumnNames, rest: bool, where: str)
     """The columns `names`, which may be levels of the index, and the `rest` or not."""
     levels = [name for name in frame.index.names if name in names and name not in frame.columns]
     frame = frame.reset_index(levels) if levels else frame
-    twice = frame.columns[frame.columns.duplicated()]
-    check(not len(twice), f"columns of {where}", list(twice), "must have a name of its own each")
+    check_unique(list(frame.columns), where)
     check_columns(names, list(frame.columns), where)
     return frame if rest else frame[list(names)]
 

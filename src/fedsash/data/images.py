@@ -60,6 +60,8 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     Images that are decoded at once are kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
     found = formats.find(path, asked(settings.train_split, settings.test_split))
+    right = f"there is no such split in {path}, only {', '.join(found.files) or 'none'}"
+    check(settings.train_split in found.files, "train_split", settings.train_split, right)
     there = settings.test_split in ("test", *found.files)
     check(there, "test_split", settings.test_split, f"there is no such split in {path}")
     test_split = tested(found.files, settings.test_split, path)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..basics.arrays import Ints
+from ..basics.errors import check_fraction
 from ..basics.randomness import Purpose, generator
 
 
@@ -80,6 +81,7 @@ class Members(Sequence[Ints]):
 
         `numbers` `[N]` are the clients' numbers in all draws. See `FederatedData.hold_out`.
         """
+        check_fraction("evaluation.held_out", fraction)
         drawn = [generator(seed, Purpose.HELD_OUT, n).permutation(own) for n, own in zip(numbers, self, strict=True)]
         taken = np.zeros(self.flat.max(initial=0) + 1, dtype=np.bool_)
         for own in drawn:

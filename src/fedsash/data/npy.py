@@ -46,7 +46,8 @@ class NpyFiles:
         if users.exists():
             user, user_names = arrays.user_numbers(_mapped(users), len(train))
             train = Samples(train.x, train.y, user=user)
-        test = _samples(folder, "_test") if (folder / "x_test.npy").exists() else None
+        tested = any((folder / f"{name}_test.npy").exists() for name in "xy")
+        test = _samples(folder, "_test") if tested else None
         task = chosen_task(None, train.y)
         classes = max(task.classes(samples.y) for samples in (train, test) if samples is not None)
         return Source(train, test, classes, PLAIN, user_names=user_names)

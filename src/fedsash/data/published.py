@@ -180,6 +180,10 @@ class DigitFive(PublishedImages):
         """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
         check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
         sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
+        for domain, source in zip(DIGIT_FIVE, sources, strict=True):
+            same, right = sources[0].label_names, f"its classes must be called as those of {DIGIT_FIVE[0]}: "
+            given = source.label_names
+            check(given == same, f"path: {domain}", ", ".join(given), right + ", ".join(same))
         train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
         test = [source.test for source in sources if source.test is not None]
         return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)

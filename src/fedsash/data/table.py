@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import check, check_fraction, check_positive
+from ..basics.errors import DataError, check, check_fraction, check_positive
 from ..basics.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
@@ -75,7 +76,7 @@ class Table:
         kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
         scales: Scales = ()
         if self.standardise:
-            kept, tested, scales = _standardised(kept, tested)
+            kept, tested, scales = _standardised(kept, tested, features)
         source = Source(kept, tested, classes, PLAIN, label_names, user_names=user_names)
         return replace(source, feature_names=tuple(map(str, features)), feature_scales=scales)
 
@@ -92,12 +93,21 @@ class Table:
         return self._given | dict.fromkeys(self.features, "features")
 
 
-def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Samples | None, Scales]:
-    """Both, scaled by the training samples, and the mean and the deviation of each feature before."""
+def _standardised(
+    train: Samples, test: Samples | None, features: Sequence[str]
+) -> tuple[Samples, Samples | None, Scales]:
+    """Both, scaled by the training samples, and the mean and the deviation of each feature before.
+
+    Raises `DataError` for numbers whose squares no float64 holds.
+    """
     assert isinstance(train.x, Tensor)
     numbers = train.x.double()
     mean, std = numbers.mean(0), numbers.std(0, correction=0)
     std = torch.where(numbers.amax(0) > numbers.amin(0), std, 1.0)  # of equal numbers it may be a rounding error
+    for name, fits in zip(features, (mean.isfinite() & std.isfinite() & (std > 0)).tolist(), strict=True):
+        if not fits:
+            right = "its numbers are too large or too small to be standardised: give them in another unit"
+            raise DataError(f"column {name!r}: {right}")
 
     def scaled(samples: Samples) -> Samples:
         assert isinstance(samples.x, Tensor)

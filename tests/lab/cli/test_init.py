@@ -59,7 +59,7 @@ def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixtur
     assert not Path("experiment.toml").exists()
     capsys.readouterr()
     assert main(["init", *named, "--label", "ill", "--user", "hospital"]) == 0
-    line = "no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): sex"
+    line = 'no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): "sex"'
     assert capsys.readouterr().err.splitlines() == [line] and f"# {line}\n" in Path("experiment.toml").read_text()
     found = load("experiment.toml")
     features = ("age", "weight")
@@ -109,6 +109,18 @@ def test_a_table_without_a_column_of_numbers_or_with_one_column_for_two_is_refus
     named = ["init", "--data", "table", "--path", "p.csv", "--label", "ill"]
     assert "holds no column of numbers besides its labels and users" in refused(capsys, *named)
     assert "--user = 'ill': must be another column than --label" in refused(capsys, *named, "--user", "ill")
+
+
+def test_whatever_a_column_is_called_it_stays_a_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["two\nlines", "x\nrounds = 7", "tab\tand\x07bell"]
+    head = ",".join(f'"{name}"' for name in names)
+    Path("p.csv").write_text("\n".join([f"{head},age,ill", *(f"a,b,c,{30 + i},{i % 2}" for i in range(40))]) + "\n")
+    assert main(["init", "--data", "table", "--path", "p.csv", "--label", "ill"]) == 0
+    assert load("experiment.toml").rounds != 7
+    comments = [
+        line for line in Path("experiment.toml").read_text().splitlines() if "left out" in line or "x\\n" in line
+    ]
+    assert any('"x\\nrounds = 7"' in line for line in comments)
 
 
 def test_a_table_with_the_index_that_pandas_writes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,7 +209,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
     observed: dict[str, Average] = draw(st.dictionaries(names, averages, max_size=3))
     one = st.sampled_from(sorted(observed) or [""])
     broadcasts = st.builds(Broadcast, one, ints, st.sampled_from(["after", "before", "code"])) | st.builds(
-        Broadcast, one | st.just(tuple(observed)), ints | st.just("auto"), patience=ints
+        Broadcast, one | st.just(tuple(observed)), st.just("auto"), patience=ints
     )
     return draw(
         st.builds(

@@ -68,6 +68,8 @@ def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
     fits = isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)
     check(fits, str(file), keys, "must be a list, a list and a dictionary")
     check(len(users) == len(counts), f"{file}: num_samples", len(counts), f"must be one for each of {len(users)} users")
+    distinct = {*map(str, users)}
+    check(len(distinct) == len(users), f"{file}: users", f"{len(users)} names", f"must all differ; {len(distinct)} do")
     return [_user(file, *given, data) for given in zip(users, counts, strict=True)]
 
 

@@ -48,7 +48,8 @@ def changes_numbers(key: str) -> bool:
 class Experiment:
     """An experiment file as an object, with every default. Its tables are objects, too.
 
-    - `seed`: all random draws depend on it
+    - `seed`: all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs,
+      is the same for all seeds
     - `partition_seed`: the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same
       clients
     - `rounds`: how many rounds are trained

@@ -82,7 +82,7 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
         given |= learned
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
-    head = HEAD.replace("FILE", file) + "".join(f"{LEFT}{name}\n" for name in left)
+    head = HEAD.replace("FILE", file) + "".join(f"{LEFT}{show(str(name))}\n" for name in left)
     return head + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
 

@@ -1,0 +1,52 @@
+"""Data sets of one's own whose items are not alike, and tensors that are no numbers as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.basics.errors import DataError, FedsashError, SettingError
+from fedsash.data import IID, FederatedData
+
+A, B = np.zeros(2), np.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "line"),
+    [
+        ([[{"a": A, "y": 1}], [{"b": A, "y": 1}]], "client 1 has items of another form than the first"),
+        ([[{"a": A, "y": 1}], [{"b": A, "y": 1}]], "client 1 has items of another form than the first"),
+        ([[(A, 1)], [(B, 0)]], "client 1 has items of another form than the first"),
+        ({"here": [(A, 1)], "there": [({"a": A}, 1)]}, "client 'there' has items of another form than the first"),
+        ([[{"a": A, "y": 1}, {"y": 1}]], "dataset[1]: has the inputs ['y'], and the first has ['a', 'y']"),
+        ([[({"a": A}, 1), (A, 1)]], "dataset[1]: has the inputs None, and the first has ['a']"),
+        ([[((A, A), 1), ((A,), 1)]], "dataset[1]: has the inputs 1, and the first has 2"),
+    ],
+)
+def test_items_of_another_form_are_named(datasets: Any, line: str) -> None:
+    with pytest.raises(DataError) as error:
+        FederatedData.from_datasets(datasets)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "line"),
+    [
+        (torch.tensor([[0.7 + 1j, 2.9]] * 4), "must be real numbers"),
+        (torch.eye(4).to_sparse(), "must be a dense tensor: use to_dense()"),
+    ],
+)
+def test_complex_and_sparse_tensors_are_refused(x: torch.Tensor, line: str) -> None:
+    with pytest.raises(SettingError) as error:
+        FederatedData.from_arrays(x, [0, 1, 0, 1], partition=IID(2))
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("fraction", [-0.5, 1.0, 2.0])
+def test_a_share_to_hold_out_is_one(fraction: float) -> None:
+    data = FederatedData.from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], partition=IID(2))
+    with pytest.raises(FedsashError, match="held_out"):
+        data.hold_out(fraction, 0)

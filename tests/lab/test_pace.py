@@ -140,3 +140,16 @@ def test_during_the_first_evaluation_the_time_left_follows_from_the_models_that_
         assert left is not None
         seen.append(left[0])
     assert seen == pytest.approx([10 + 2 * 90 - 15 - second for second in range(1, 21)])
+
+
+def test_a_round_that_is_told_again_and_again_keeps_its_pace() -> None:
+    """As in a sweep on a busy machine: its runs report by themselves, and together they may be no further."""
+    clock = Clock()
+    pace = Pace(10, lambda r: 0, clock)
+    pace.reach(0)
+    clock.now += 1
+    for _ in range(4):
+        pace.reach(1)
+        assert pace.each is not None and pace.left() is not None
+        clock.now += 1
+    assert pace.each == 4.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import SettingError, check, one_line, shortened
+from ..basics.errors import SettingError, check, one_line, raised_as, shortened
 from ..basics.machine import cores
 from ..data.encoded import EncodedImages
 from . import workers
@@ -77,6 +78,9 @@ def resolve(
     reason = _uncompiled(work)
     check(not (reason and engine.compile is True), "LocalEngine.compile", True, reason)
     if engine.resolved:
+        if engine.kind == "vectorised":
+            with raised_as(partial(_unstacked, "kind", engine.kind)):
+                work.check_stackable()
         return engine, [], None
     trials = Trials(work)
     try:
@@ -85,9 +89,9 @@ def resolve(
         if engine.kind == "sequential":
             raise
         why = shortened(one_line(error), 90)
-        right = f"this model can't be vectorised over clients ({why})"
-        check(engine.kind != "vectorised", "LocalEngine.kind", engine.kind, right)
-        check(engine.compile is not True, "LocalEngine.compile", True, right)
+        for name, must in (("kind", engine.kind == "vectorised"), ("compile", engine.compile is True)):
+            if must:
+                raise _unstacked(name, getattr(engine, name), why) from error
         line = f"engine: this model can't be vectorised over clients ({why}); training one client at a time"
         alone = replace(engine, kind="sequential", block="auto", compile="auto")
         chosen, notes, promise = resolve(alone, work, rounds)
@@ -103,6 +107,10 @@ def resolve(
     notes += [_said(best, candidates, trials.measured), *_slower_in_bfloat16(best.engine, trials)]
     trials.keep()
     return best.engine, notes, Promise(best.processor, trials.forget)
+
+
+def _unstacked(name: str, value: object, why: str) -> SettingError:
+    return SettingError("LocalEngine", name, value, f"this model can't be vectorised over clients ({why})")
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:
@@ -144,6 +152,8 @@ def _candidates(engine: LocalEngine, work: ClientWork, trials: Trials) -> list[C
         if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _gains_nothing(tried):
             tried = [one for one in tried if one[0].kind == "sequential"]
             break
+        if option.kind == "vectorised":  # its time may be known from a run with another loss
+            work.check_stackable()
         tried.append((option, trials.of(replace(option, compile=False))))
     seconds = step_seconds([trial for _, trial in tried])
     calls = [float(np.mean([_calls(option, own) for own in sample])) for option, _ in tried]

@@ -20,11 +20,11 @@ from ..basics.norms import for_training, mixes_samples
 from ..basics.randomness import Purpose, key
 from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
-from ..data.inputs import call
+from ..data.inputs import call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
-from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
+from ..local import Batch, ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
 from ..tasks import Classification
 from .dropout import draws_dropout
@@ -147,7 +147,12 @@ class ClientWork:
     def trainer(
         self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"
     ) -> Trainer:
-        """A trainer of one client at a time, or of stacked clients."""
+        """A trainer of one client at a time, or of stacked clients.
+
+        Raises `RuntimeError` if the model or the loss can't be stacked.
+        """
+        if stacked:
+            self.check_stackable()
         t, tuner = self.training, None
         if t.tuning is not None:
             tuner = replace(self, training=t.tuning).trainer(
@@ -174,6 +179,41 @@ class ClientWork:
             normalises=t.aggregation.normalises,
             tuner=tuner,
         )
+
+    def check_stackable(self) -> None:
+        """Raise `RuntimeError` if stacked clients would learn something else than each alone.
+
+        Their batches are padded with samples of weight 0, unless all are of one size.
+        """
+        sizes, equal = self.data.sizes, self.training.local.equal
+        if not (equal and sizes.min() == sizes.max()) and self._crosses:
+            raise RuntimeError("a sample's loss depends on the others of its batch")
+
+    @cached_property
+    def _crosses(self) -> bool:
+        """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
+        t, layout, x = self.training, self.training.sharing.clients_layout, self.data.train
+        two = torch.arange(min(2, len(x)), device=x.y.device)
+        w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
+        gradient = Stacked(
+            module=t.module,
+            layout=layout,
+            loss=t.goal.loss,
+            method=FedAvg(),
+            memory_format="contiguous",
+            precision="full",
+            dropout=self.draws_dropout,
+        )
+
+        def of(index: Tensor) -> Tensor:
+            inputs = each(self.data.transform.inputs(x.x[index], layout.dtype), lambda tensor: tensor.unsqueeze(0))
+            weights = (torch.arange(len(index), device=w.device) < len(two)).to(w.dtype) / len(two)
+            key = torch.zeros(1, dtype=torch.int64, device=w.device)
+            return gradient(w, Batch(inputs, x.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
+
+        alone, padded = of(two), of(torch.cat([two, two[:1]]))
+        slack = torch.finfo(w.dtype).eps ** 0.5 * alone.norm()
+        return bool(alone.isfinite().all() and (padded - alone).norm() > slack)
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
         """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.

@@ -50,7 +50,7 @@ class Pace:
         self.round, self._last, self._since = round, self._clock() - self._scoring, 0.0
         if self._start is None or round == self._start[1]:
             self._start = self._last, round
-        elif not self._samples or self._last - self._samples[-1][0] >= SAMPLE:
+        elif not self._samples or (self._last - self._samples[-1][0] >= SAMPLE and round > self._samples[-1][1]):
             self._samples.append((self._last, round))
 
     def begin_evaluation(self) -> None:

@@ -188,6 +188,17 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+@pytest.mark.parametrize(("method", "sends_more"), [("scaffold", True), ("fedcm", True), ("fedprox", False)])
+def test_a_study_of_time_takes_methods_that_send_the_model_alone(method: str, sends_more: bool) -> None:
+    """Its messages are of one model each way, so SCAFFOLD would take as long as FedAvg, which sends half as much."""
+    table = {"network": {"learning": False, "bytes": 1000, "clients": {"count": 9}}, "method": {"name": method}}
+    if not sends_more:
+        assert parse(table).table()["method"]["name"] == method
+        return
+    with pytest.raises(ConfigError, match=f"method: {method} may send more vectors than the model: a study of time"):
+        parse(table)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_complete_and_say_how_they_are_run(path: Path) -> None:
     experiment = load(path)

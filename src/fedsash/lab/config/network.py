@@ -20,6 +20,9 @@ from .errors import ConfigError, located
 from .experiment import Experiment
 from .registries import REGISTRIES
 
+SENT = {"send", "probe", "upload", "server_state"}
+"""The hooks of a method by which messages may have more vectors than the model."""
+
 
 @dataclass(frozen=True)
 class NetworkExperiment(Experiment):
@@ -43,6 +46,10 @@ class NetworkExperiment(Experiment):
         if self.stateless and (self.callbacks or self.track.chosen()):
             key = "callbacks" if self.callbacks else "track"
             raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
+        if self.stateless and not SENT.isdisjoint(self.method.overridden):
+            name = REGISTRIES["methods"].name_of(self.method)
+            right = "a study of time has messages of one model each way; leave it out, or set network.learning = true"
+            raise ConfigError(f"method: {name} may send more vectors than the model: {right}", "method")
 
     @property
     def alone(self) -> bool:

@@ -192,8 +192,8 @@ class ClientWork:
     @cached_property
     def _crosses(self) -> bool:
         """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
-        t, layout, x = self.training, self.training.sharing.clients_layout, self.data.train
-        two = torch.arange(min(2, len(x)), device=x.y.device)
+        t, layout, samples = self.training, self.training.sharing.clients_layout, self.data.train
+        two = torch.arange(min(2, len(samples)), device=samples.y.device)
         w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
         gradient = Stacked(
             module=t.module,
@@ -206,10 +206,10 @@ class ClientWork:
         )
 
         def of(index: Tensor) -> Tensor:
-            inputs = each(self.data.transform.inputs(x.x[index], layout.dtype), lambda tensor: tensor.unsqueeze(0))
+            x = each(self.data.transform.inputs(samples.x[index], layout.dtype), lambda tensor: tensor.unsqueeze(0))
             weights = (torch.arange(len(index), device=w.device) < len(two)).to(w.dtype) / len(two)
             key = torch.zeros(1, dtype=torch.int64, device=w.device)
-            return gradient(w, Batch(inputs, x.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
+            return gradient(w, Batch(x, samples.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
 
         alone, padded = of(two), of(torch.cat([two, two[:1]]))
         slack = torch.finfo(w.dtype).eps ** 0.5 * alone.norm()

@@ -35,18 +35,15 @@ class Part:
     settings: tuple[str, ...] = ()
 
 
-CIFAR = ('data={name="cifar10"}', 'model={name="lenet5"}')
-FEW = ("method=FedSWA", "method=FedMoSWA", "method=FedAvg", "method=FedSAM", "method=MoFedSAM")
 PARTS = [
     Part("ima-table-1", ("row=FMNIST #C=2",)),
     Part("ima-table-1", ("row=FMNIST a=0.1",)),
-    Part("fedswa-table-3", ("alpha=Dir 0.1", "data=CIFAR-100", "seed=0", *FEW), CIFAR),
     Part("ima-table-1", ("row=CIFAR-10 CNN #C=2",)),
     Part("ima-table-1", ("row=CIFAR-10 CNN a=0.1",)),
     Part("ima-table-1", ("row=CIFAR-10 ResNet #C=2",)),
     Part("wima-table-2", ("data=CIFAR-10 a=0", "seed=0", "method=FedAvg", "method=SCAFFOLD"), ("rounds=2000",)),
     Part("wima-table-2", ("data=CIFAR-10 a=0", "seed=0")),
-    Part("wima-figure-3", (), CIFAR[1:]),
+    Part("wima-figure-3", (), ('model={name="lenet5"}',)),
     Part("ima-table-3", ("method=FedAvg",)),
     Part("ima-table-2", ("method=FedAvg",)),
     Part("ima-figure-1", ("run=CIFAR-10 CNN #C=2",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ...basics.errors import FedsashError, check, one_line
 from ...basics.lock import held
 from ...basics.resolve import Allowed
 from ...data.federated import FederatedData
+from ...data.members import Members
 from ...data.source import Source
 from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
@@ -28,6 +30,8 @@ from ..runs import Callback, Driver, Result, resume, run
 from ..runs.folder import RunFolder
 from ..runs.interrupts import StoppedError
 from .news import Teller
+
+log = logging.getLogger("fedsash")
 
 PYPROJECT: Mapping[str, Any] = {
     "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment", "license": ""},
@@ -184,7 +188,8 @@ def data_of(file: Path, number: int, own_code: Allowed = False) -> FederatedData
     The file may name code of one's own as far as `own_code` allows it.
 
     Without a partition all training samples are this client's. With one, the file is that of a simulation, and the
-    client has its share of it. Raises `ConfigError`.
+    client has its share of it. Each node holds samples out by itself: where clients share some, a line warns of it.
+    Raises `ConfigError`.
     """
     check(number >= 0, "--number", number, "must be the number of this node's client, from 0")
     experiment = load(file, own_code=own_code)
@@ -195,6 +200,9 @@ def data_of(file: Path, number: int, own_code: Allowed = False) -> FederatedData
         raise ConfigError(
             f"partition: makes {len(data.clients)} clients, and this node is number {number}", file=str(file)
         )
+    shared = Members.of(data.clients).flat
+    if len(np.unique(shared)) < len(shared):
+        log.warning("the partition gives clients common samples: what one node holds out another one may train on")
     return data.shard([number])
 
 

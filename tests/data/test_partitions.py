@@ -224,6 +224,7 @@ def test_shards_on_cifar10_are_one_or_two_classes_of_consecutive_samples() -> No
             lambda: Shards(4)(np.zeros(6, int), 0),
             r"Shards.clients = 4: must be at most 3, for 6 samples and at least 2",
         ),
+        (lambda: Shards(2, 9)(np.zeros(6, int), 0), r"Shards.classes = 9: must be at most 6, the number of samples"),
         (lambda: Dirichlet(7, 1)(np.zeros(6, int), 0), r"Dirichlet.clients = 7: must be at most 6"),
         (lambda: DirichletClasses(2, 1, min_size=4)(np.zeros(6, int), 0), r"clients = 2: must be at most 1"),
         (

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import check
+from ...basics.errors import DataError, brief, check
 
 
 @runtime_checkable
@@ -30,13 +30,13 @@ def fields_of(rule: Partition) -> tuple[str, ...]:
 def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
     """The indices of each client's samples by a rule. It is called with the fields of the samples that it names.
 
-    Raises `SettingError` if the samples lack a field, or if the rule needs classes and the labels are none.
+    Raises `DataError` if the samples lack a field, `SettingError` if the rule needs classes and the labels are none.
     """
     given = []
     for name in fields_of(rule):
         numbers = getattr(samples, name)
-        right = f"it partitions by {name}, which these data do not have"
-        check(numbers is not None, type(rule).__name__, rule, right)
+        if numbers is None:
+            raise DataError(f"{brief(rule)}: it partitions by {name}, which these data do not have")
         given.append(numbers.cpu().numpy())
     return rule(*given, seed)
 

@@ -60,6 +60,8 @@ class Shards:
         """Each client's indices into `labels`, sorted."""
         right = "must be one for each sample: partition these data by users, or with IID"
         check(labels.ndim == 1, "labels", list(labels.shape), right)
+        right = f"must be at most {len(labels)}, the number of samples"
+        check(self.classes <= len(labels), "Shards.classes", self.classes, right)
         check_samples("Shards", self.clients, len(labels), each=self.classes)
         shards = np.array_split(np.argsort(labels, kind="stable"), self.clients * self.classes)
         dealt = generator(seed, Purpose.PARTITION).permutation(len(shards)).reshape(self.clients, self.classes)

@@ -158,6 +158,21 @@ def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -
     assert results.curve(run, "model") == {6: 0.75}
 
 
+def test_the_best_is_chosen_on_held_out_samples_where_there_are_some(tmp_path: Path) -> None:
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.2, 0.4, 0.3]})
+    run = {"seed": ("0",), "method": ("A",)}
+    assert results.measured(Pick(run, "model", "best")).value == 40.0
+    (folder,) = (tmp_path / "runs").iterdir()
+    held = [
+        {"round": t, "model": "model", "split": "held_out", "accuracy": a} for t, a in ((1, 0.5), (2, 0.6), (3, 0.7))
+    ]
+    rows = [*Records(folder).load(), *held]
+    Records(folder).create(rows)
+    again = replace(results, _read={})
+    assert again.measured(Pick(run, "model", "best")).value == 30.0
+    assert again.measured(Pick(run, "model", "value")).value == 30.0
+
+
 def test_what_should_be_low_is_measured_as_it_is_and_reaches_its_target_by_falling(tmp_path: Path) -> None:
     values = {"seed=0,A": [4.0, 2.0, 1.0, 3.0, 2.0, 4.0]}
     results = pretend(tmp_path, reproduction(), values, criterion=replace(RMSE, target=1.5))

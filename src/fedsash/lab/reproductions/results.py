@@ -138,6 +138,8 @@ class Results:
     def _number(self, run: PlannedRun, pick: Pick) -> float | None:
         criterion, _ = goal_of(self.folder(run))
         rows = _of(self._rows(run), pick.model, run.experiment, criterion)
+        if rows and pick.statistic == "best":  # `evaluation.best_on` says where it is chosen
+            rows += _of(self._rows(run), pick.model, run.experiment, criterion, "held_out")
         if counted := TO_TARGET.get(pick.statistic):
             return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
         summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
@@ -161,8 +163,10 @@ class Results:
         return self._read[run.name]
 
 
-def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion) -> list[dict[str, Any]]:
-    """The rows of a model on the test set. With several domains, its value is their unweighted mean, as in IMA.
+def _of(
+    rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion, split: str = "test"
+) -> list[dict[str, Any]]:
+    """The rows of a model on a split. With several domains, its value is their unweighted mean, as in IMA.
 
     `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on. Where
     evaluations decide about it, it is what they chose.
@@ -171,7 +175,7 @@ def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterio
     found = []
     for row in rows:
         source = _sent(choices, row["round"]) if model == "sent" else model
-        if row["split"] == "test" and row["model"] == source:
+        if row["split"] == split and row["model"] == source:
             found.append(row | {"model": model, criterion.name: mean_or_none(_values(row, criterion))})
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomli_w
-from benchmarks import feedback, ten_rounds, zoo
+from benchmarks import classes, feedback, ten_rounds, zoo
 from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from examples.findings.published_draw import LEAST, Split, cohort
@@ -146,3 +146,8 @@ def test_means_of_ten_rounds_and_how_often_a_run_is_ahead() -> None:
     rising, other = np.arange(12.0), np.array([0.0] * 10 + [30.0, 60.0])
     assert ten_rounds.means(rising) == pytest.approx([4.5, 5.5, 6.5])
     assert ten_rounds.ahead(rising, other) == (2, 3, pytest.approx(4.5))
+
+
+def test_the_lowest_class_is_that_of_each_round_and_the_deviation_that_of_a_class() -> None:
+    values = np.array([[10.0, 50.0], [30.0, 20.0]])
+    assert classes.summary(values) == (15.0, pytest.approx(12.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -218,8 +219,8 @@ def one_of_two(rank: int, group: str) -> None:
     fully_shard(sharded, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2,)))
     for one, other in zip(*(steps(model, 4, Tracker(EMA(0.5), model)) for model in (alone, sharded)), strict=True):
         torch.testing.assert_close({name: t.full_tensor() for name, t in other.items()}, one)
-    torch.distributed.barrier()  # a process that is still sending aborts where the other one has gone
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()
+    os._exit(0)  # on a busy machine Gloo's threads may abort a process that ends in the usual way
 
 
 @pytest.mark.slow

@@ -96,7 +96,9 @@ def test_data_give_their_coarse_labels_or_say_that_they_have_none() -> None:
     assert samples[:3].coarse is not None and samples[:3].coarse.tolist() == COARSE[:3].tolist()
     data = Source(samples, None, 100, Transform()).partition(Pachinko(5, 10), seed=3)
     assert all(np.array_equal(a, b) for a, b in zip(data.clients, Pachinko(5, 10)(FINE, COARSE, 3), strict=True))
-    with pytest.raises(ValueError, match=r"^Pachinko = .*it partitions by coarse, which these data do not have$"):
+    with pytest.raises(
+        ValueError, match=r"^Pachinko\(clients=5, .*: it partitions by coarse, which these data do not have$"
+    ):
         Source(Samples(samples.x, y), None, 100, Transform()).partition(Pachinko(5, 10))
 
 

@@ -3,8 +3,8 @@
     python -m benchmarks.classes RUN FIRST LAST
 
 It prints a row for each model of RUN, of its evaluations from round FIRST to LAST: the mean accuracy of the class that
-is lowest in each, the deviation of a class over these rounds (the mean over the classes), and the accuracy of each
-class after FIRST and after LAST, in per cent.
+is lowest in each, the deviation of a class over these rounds (the mean over the classes), and after FIRST and
+after LAST the mean over the classes and the accuracy of each, in per cent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(run: Path, first: int, last: int) -> None:
     """Print the table of a run."""
     for model, values in of_classes(run, first, last).items():
         lowest, moves = summary(values)
-        begins, ends = (row.round().astype(int) for row in (values[0], values[-1]))
+        begins, ends = (f"{row.mean():.1f} {row.round().astype(int)}" for row in (values[0], values[-1]))
         print(f"{model:10}  lowest {lowest:.1f}  deviation {moves:.1f}  {first}: {begins}  {last}: {ends}")
 
 

@@ -142,6 +142,11 @@ def test_mild_cyclic_of_the_code_jumps_in_mid_period_to_almost_twice_its_top() -
     assert rates[0, 10] == pytest.approx(high) and 1.8 * high < rates.max() < 1.9 * high
 
 
+def test_mild_cyclic_of_the_code_has_no_negative_rate_where_the_decay_has_passed_the_floor() -> None:
+    high = 0.01 * 0.99**750
+    assert high < 5e-5 and {mild(750, "cyclic", "code").lr(t, 0.01) for t in range(750, 770)} == {high, 5e-5}
+
+
 def test_mild_epochs_drops_one_epoch_a_period_and_never_the_last() -> None:
     schedule = mild(300, "epochs")
     assert [schedule.epochs(t, 5) for t in (0, 299, 300, 319, 320, 340, 379, 380, 399, 1000)] == [

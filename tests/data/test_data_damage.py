@@ -68,6 +68,9 @@ def damaged_leaf(folder: Path) -> Damage:
         "can't be read: Unterminated string": lambda: write(file, leaf(good)[:4]),
         "'list': must have the keys users, num_samples and user_data": lambda: write(file, b"[]"),
         "num_samples = 1: must be one for each of 2 users": lambda: write(file, leaf(good, num_samples=[2])),
+        "users = '2 names': must all differ; 1 do": lambda: write(
+            file, leaf(good, users=["a", "a"], num_samples=[2, 2])
+        ),
         "user c = []: must have x and y": lambda: write(file, leaf(good, users=["a", "c"])),
         "user a: number of y = 1: must be 2": user(y=[1]),
         "user a: x = [2, 3]: must be the pixels of square images": user(x=[[0.1] * 3] * 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from fedsash.basics.errors import DataError, FedsashError, SettingError
-from fedsash.data import IID, FederatedData
+from fedsash.data import IID, FederatedData, Images, NpyFiles
+from support.forms import write_idx
 
 A, B = np.zeros(2), np.ones(3)
 
@@ -43,6 +45,19 @@ def test_complex_and_sparse_tensors_are_refused(x: torch.Tensor, line: str) -> N
     with pytest.raises(SettingError) as error:
         FederatedData.from_arrays(x, [0, 1, 0, 1], partition=IID(2))
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_labels_of_a_test_set_without_its_features_are_no_missing_test_set(tmp_path: Path) -> None:
+    for name in ("x", "y", "y_test"):
+        np.save(tmp_path / f"{name}.npy", np.arange(4) if name[0] == "y" else np.zeros((4, 2)))
+    with pytest.raises(SettingError, match=r"must hold x_test\.npy"):
+        NpyFiles(str(tmp_path)).load()
+
+
+def test_a_split_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    with pytest.raises(SettingError, match=r"train_split = 'training': there is no such split in .*, only test"):
+        Images(str(tmp_path), train_split="training").load()
 
 
 @pytest.mark.parametrize("fraction", [-0.5, 1.0, 2.0])

@@ -63,10 +63,8 @@ def re_estimate(
     """
     norms: list[Norm] = [module.get_submodule(name) for name in layers]  # type: ignore[misc]
     modes = [(layer, layer.training) for layer in module.modules()]
-    momenta, hooks = (
-        [layer.momentum for layer in norms],
-        [layer.register_forward_pre_hook(_PlainMean()) for layer in norms],
-    )
+    momenta = [layer.momentum for layer in norms]
+    hooks = [layer.register_forward_pre_hook(_PlainMean()) for layer in norms]
     count = 0
     try:
         module.eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -138,7 +139,7 @@ def _check_names(file: Path, separator: str) -> None:
 
 def check_unique(names: Sequence[str], where: str) -> None:
     """Raise `SettingError` if two columns have one name; several may have none."""
-    twice = sorted({str(name) for name in names if name != "" and names.count(name) > 1})
+    twice = sorted(str(name) for name, times in Counter(names).items() if times > 1 and name != "")
     check(not twice, f"columns of {where}", twice, "must have a name of its own each")
 
 
@@ -189,8 +190,10 @@ def _row(line: str) -> dict[str, Any]:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, whose keys must not be written twice."""
-    check_unique([name for name, _ in pairs], "a line")
-    return dict(pairs)
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        check_unique([name for name, _ in pairs], "a line")
+    return row
 
 
 def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tuple[pandas.DataFrame, int]:

@@ -6,6 +6,7 @@ import html
 import math
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
+from fedsash.lab.report.page.seeds import _mean
 from fedsash.lab.runs import run
 from fedsash.servers import ServerSGD
 from support.observing import start
@@ -192,6 +194,15 @@ def test_a_run_made_in_python_shows_the_means_of_its_own_summary(tmp_path: Path)
     found = collect([tmp_path / "a"])
     assert found.runs[0].summary["over_clients"] == result.summary["over_clients"]
     assert "over the last 3 evaluations" in document(found, "")
+
+
+@pytest.mark.parametrize(("starts", "shown"), [((2, 2), 2), ((2, 3), None)])
+def test_means_over_seeds_begin_their_broadcast_where_all_of_them_do(
+    starts: tuple[int, int], shown: int | None, tmp_path: Path
+) -> None:
+    runs = collect([written(tmp_path / str(seed), {"model": [0.5]}) for seed in (0, 1)]).runs
+    each = [replace(run, broadcast_start=start) for run, start in zip(runs, starts, strict=True)]
+    assert _mean("2 seeds", each).broadcast_start == shown
 
 
 def test_a_fork_says_so_and_where_its_broadcast_begins(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fedsash.lab.pictures import Axis, Line, Panel, Picture, look
 from fedsash.lab.pictures.paper import figure as on_paper
 from fedsash.lab.pictures.styles import paired
 from fedsash.lab.reproductions.composed import Finding, _axis, composed, series
-from fedsash.lab.reproductions.draw import draw
+from fedsash.lab.reproductions.draw import _labels, draw
 from fedsash.lab.reproductions.figures import resolved
 from support.reproductions import pretend, reproduction
 
@@ -108,6 +108,15 @@ def test_the_papers_statements_are_decided_by_the_numbers_of_a_figure(tmp_path: 
     drawn = draw(given.figures()[0], results, "", print)
     assert [verdict.holds for verdict in drawn.verdicts] == [True] and drawn.pictures[0].exists()
     assert drawn.verdicts[0].here == "at the end: B 60, A 50"
+
+
+def test_a_line_has_the_same_name_whichever_runs_are_asked_for(tmp_path: Path) -> None:
+    """Statements name lines, so a part of the figure must call them as the whole does."""
+    plane = {"kind": "plane", "where": {"seed": "0"}, "models": ["round:1", "round:2", "model"]}
+    figure = reproduction(figures=[plane]).figures()[0]
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.5] * 6})
+    run, others = results.sweep.runs[0], {run.name for run in results.sweep.runs[1:]}
+    assert _labels(run, figure, results) == _labels(run, figure, replace(results, others=frozenset(others))) == ["A"]
 
 
 # --- grids and runs that are left out --------------------------------------------------------------------------------

@@ -32,6 +32,11 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
         write(at / "two" / "b" / "train.parquet", pixels(1), label=[0])
         return images("two/a", pixels(1)) and Images(str(at / "two"))
 
+    def folder(**settings: Any) -> Images:
+        (at / "folder" / "train" / "cat").mkdir(parents=True)
+        (at / "folder" / "train" / "cat" / "1.png").write_bytes(encoded(pixels(1)[0]))
+        return Images(str(at / "folder"), **settings)
+
     small = [pixels(1)[0], pixels(1, 4, 5, 3)[0]]
     palette = [Image.fromarray(pixels(1)[0]).quantize(4)]
     return {
@@ -46,6 +51,8 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
             "column", pixels(1), label="y"
         ),
         r"domain = 'd': there is no such column": lambda: images("domain", pixels(1), domain="d"),
+        r"label = 'kind': the files in .* have no named columns; leave it out": lambda: folder(label="kind"),
+        r"user = 'owner': the files in .* have no named columns": lambda: folder(user="owner"),
         r"test_split = 'valid': there is no such split": lambda: images("split", pixels(1), test_split="valid"),
         r"Images.test_split = 'train': must not be train_split": lambda: Images("x", test_split="train"),
         r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0; set size to scale them all to one size": lambda: (

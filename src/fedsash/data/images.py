@@ -33,7 +33,8 @@ SHARE = 0.25
 class ReadingSettings:
     """How a data set is read and its images are changed. None or empty means: as in the files.
 
-    `columns` names the columns of Parquet files, under the keys `image`, `y`, `domain`, `user` and `coarse`. `counts`
+    `columns` names the columns of Parquet files, under the keys `image`, `y`, `domain`, `user` and `coarse`; with
+    `must_have` other files, which have no named columns, are refused if it names any. `counts`
     is the required number of different labels, domains and coarse labels. `shape` is the required height and width of
     every image. `names` are the labels' names if the files have none. Without a split `test_split`, the share `test` of
     each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels. One
@@ -41,6 +42,7 @@ class ReadingSettings:
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
+    must_have: bool = False
     train_split: str = "train"
     test_split: str = "test"
     test: float = 0.1
@@ -60,6 +62,8 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     Images that are decoded at once are kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
     found = formats.find(path, asked(settings.train_split, settings.test_split))
+    if settings.must_have:
+        found.check_named(settings.columns)
     right = f"there is no such split in {path}, only {', '.join(found.files) or 'none'}"
     check(settings.train_split in found.files, "train_split", settings.train_split, right)
     there = settings.test_split in ("test", *found.files)
@@ -130,9 +134,9 @@ class Images:
     CIFAR's pickles, LEAF's JSON, or one folder of images for each class (see docs/how-to/data.md).
 
     - `image`, `label`: the columns of images and labels in Parquet files and in saved data sets; by default the images
-      are in the column `image` or `img`
+      are in the column `image` or `img`, and the labels in `label`
     - `domain`, `user`, `coarse`: the columns of domains, users and coarse labels; by default a column `domain` is used
-      if there is one
+      if there is one. Files of other forms have no named columns
     - `train_split`, `test_split`: the names of the two splits
 
     `channels` (1 or 3) converts all images to grey or RGB. With `size` the shorter side is scaled to that many pixels,
@@ -153,7 +157,7 @@ class Images:
 
     path: str
     image: str | None = None
-    label: str = "label"
+    label: str | None = None
     domain: str | None = None
     user: str | None = None
     coarse: str | None = None
@@ -188,5 +192,7 @@ class Images:
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
         splits = (self.train_split, self.test_split, self.test)
-        settings = ReadingSettings(columns, *splits, look, self.transform, decode=self.decode, unpacked=self.unpacked)
+        settings = ReadingSettings(
+            columns, True, *splits, look, self.transform, decode=self.decode, unpacked=self.unpacked
+        )
         return load(self.path, settings, seed)

@@ -15,7 +15,7 @@ from fedsash.lab.reproductions.reproduce import with_data
 from fedsash.lab.reproductions.results import Results
 from fedsash.lab.sweeps import plan
 from fedsash.schedules import Mild
-from support.reproductions import load, reproduction
+from support.reproductions import DIGITS, load, reproduction
 
 PRINTED = [
     *(f"wima-table-{n}" for n in range(2, 6)),
@@ -131,6 +131,10 @@ def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
         ({"figures": [{"kind": "plane", "models": ["model"]}]}, "with these settings it is a surface"),
         ({"figures": [{"kind": "values", "lines": "method"}]}, "x is missing"),
         ({"figures": [{"kind": "curves"}]}, "lines is missing"),
+        (
+            {"figures": [{"kind": "curves", "lines": {"A": {"statistic": "speed_up"}}}]},
+            'figures[0]: statistic = "speed_up": only tables have speed-ups, a figure has rounds_to_target',
+        ),
         ({"scales": {"huge": {}}}, "there is no scale huge"),
         ({"scales": {"tiny": {"onyl": {}}}}, "unknown key onyl"),
         ({"scales": {"tiny": {"values": {"sead": [0]}}}}, "scales.tiny: there is no axis sead; did you mean seed?"),
@@ -142,6 +146,21 @@ def test_a_wrong_reproduction_is_refused_in_one_line(wrong: dict[str, Any], line
     with pytest.raises(ConfigError) as error:
         reproduction(**wrong)
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"figures": [{"kind": "curves", "lines": "method", "by": "trips"}]},
+        {"figures": [{"kind": "values", "lines": "seed", "x": "method", "where": {"statistic": "trips_to_target"}}]},
+        {"tables": [{"rows": "method", "columns": "seed", "where": {"statistic": "trips_speed_up"}}]},
+    ],
+)
+def test_trips_are_counted_on_networks_only(made: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^test counts client trips, and the run seed=0,A has no network$"):
+        reproduction(**made).plan()
+    base = {"base": DIGITS | {"network": {}}}
+    assert reproduction(**base, **made).plan().runs
 
 
 def test_a_change_that_no_experiment_takes_names_the_run() -> None:

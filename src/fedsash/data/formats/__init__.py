@@ -42,6 +42,13 @@ class DatasetFiles:
         found = getattr(self.form, "beside", None)
         return [] if found is None else list(found(self.folder, self.files))
 
+    def check_named(self, columns: Mapping[str, str | None]) -> None:
+        """Raise `SettingError` if these files have no named columns and `columns` names one."""
+        if self.form not in (parquet, saved):
+            for key, option in parquet.OPTIONS.items():
+                right = f"the files in {self.folder} have no named columns; leave it out"
+                check(columns.get(key) is None, option, columns.get(key), right)
+
     def read(self, columns: Mapping[str, str | None], unpacked: float = UNPACKED) -> ImageSplits:
         """The content of the files. A packed file may take `unpacked` GB of memory."""
         return self.form.read(self.folder, self.files, columns, unpacked)

@@ -13,7 +13,7 @@ from ..config.tables import build
 from ..config.words import shown
 from ..studies import kinds
 from ..studies.study import Study
-from .pick import AxisLabels, Pick, keyed, listed, mapping, several, text
+from .pick import SPEED_UPS, AxisLabels, Pick, keyed, listed, mapping, several, text
 from .statements import Statement
 
 KEYS = {
@@ -125,6 +125,16 @@ class Figure:
         figure._check(axes, place)
         return figure
 
+    @property
+    def picks(self) -> list[Pick]:
+        """What its lines select, point by point."""
+        return [self.where | line | x for line in self.lines.values() for x in (self.x or {"": Pick()}).values()]
+
+    @property
+    def picks_on_networks(self) -> list[Pick]:
+        """Those of its picks whose runs need a network."""
+        return [pick for pick in self.picks if self.by == "trips" or pick.on_network]
+
     def _check(self, axes: AxisLabels, place: str) -> None:
         check_known(text(self.by, f"{place}.by"), AGAINST, f"{place}.by: there is no")
         if text(self.over, f"{place}.over"):
@@ -133,6 +143,10 @@ class Figure:
             raise ConfigError(f"{place}.lines is missing: must be an axis, or a table with a pick for each line")
         if self.kind == "values" and not self.x:
             raise ConfigError(f"{place}.x is missing: must be an axis, or a table of picks")
+        for pick in self.picks:
+            if pick.statistic in SPEED_UPS:
+                right = f"only tables have speed-ups, a figure has {SPEED_UPS[pick.statistic]}"
+                raise ConfigError(f"{place}: statistic = {shown(pick.statistic)}: {right}")
         if self.kind not in OWN and self.statements and not self.shows:
             raise ConfigError(f"{place}.statements: need shows, the panels whose lines they are about")
 

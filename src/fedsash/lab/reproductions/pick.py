@@ -61,6 +61,11 @@ class Pick:
         """The two picks combined. If both set a field, the value of `other` is used."""
         return Pick({**self.where, **other.where}, other.model or self.model, other.statistic or self.statistic)
 
+    @property
+    def on_network(self) -> bool:
+        """Whether its statistic counts the client trips of a network."""
+        return self.statistic.startswith("trips")
+
     def takes(self, run: Labels) -> bool:
         """Whether the pick selects a run with these labels."""
         return all(run[axis] in wanted for axis, wanted in self.where.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
-from ..config import ConfigError
+from ..config import ConfigError, NetworkExperiment
 from ..config.errors import check_known, prefixed
 from ..config.files import TomlTable, merged, read
 from ..config.words import shown
@@ -172,6 +172,8 @@ class Reproduction:
         changed = self._changed(scale, labels)
         found = sweep(content, self.folder, [*kept, *only], overrides, own_code, changed)
         figures = self.figures(scale)
+        for each in (*self.tables, *figures):
+            _check_networks(each, found.runs)
         return replace(found, runs=[_keeping(run, figures) for run in found.runs])
 
     def _changed(self, scale: str, labels: AxisLabels) -> ChangedTable:
@@ -201,6 +203,14 @@ def _labels(values: Any, axis: str) -> list[str]:
 
 def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
+
+
+def _check_networks(made: Table | Figure, runs: Iterable[PlannedRun]) -> None:
+    """Raise `ConfigError` if something counts the client trips of a run that has no network."""
+    for pick in made.picks_on_networks:
+        for run in filter(lambda run: pick.takes(run.labels), runs):
+            if not isinstance(run.experiment, NetworkExperiment):
+                raise ConfigError(f"{made.name} counts client trips, and the run {run.name} has no network")
 
 
 def _keeping(run: PlannedRun, figures: Iterable[Figure]) -> PlannedRun:

@@ -105,12 +105,22 @@ class Table:
             published=published,
         )
 
+    @property
+    def picks_on_networks(self) -> list[Pick]:
+        """Those of its picks whose runs need a network."""
+        found = [pick for *_, pick in self._picks() if pick.on_network]
+        return found + [pick | self.against for pick in found if pick.statistic in SPEED_UPS]
+
     def numbers(self, results: Results) -> Iterator[Number]:
         """Every number, row by row."""
-        for row, (i, column) in product(self.rows, enumerate(self.columns)):
-            for j, (cell, pick) in enumerate(self.cells.items()):
-                whole = self.where | self.rows[row] | self.columns[column] | pick
-                yield Number(row, column, cell, self.published[row][i][j], self._measured(whole, results))
+        for row, (i, column), (j, cell), pick in self._picks():
+            yield Number(row, column, cell, self.published[row][i][j], self._measured(pick, results))
+
+    def _picks(self) -> Iterator[tuple[str, tuple[int, str], tuple[int, str], Pick]]:
+        """The row, the column and the cell of each number, with their places, and what it selects."""
+        for row, column, cell in product(self.rows, enumerate(self.columns), enumerate(self.cells)):
+            pick = self.where | self.rows[row] | self.columns[column[1]] | self.cells[cell[1]]
+            yield row, column, cell, pick
 
     def _measured(self, pick: Pick, results: Results) -> Measurement:
         if pick.statistic not in SPEED_UPS:

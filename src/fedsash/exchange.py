@@ -108,6 +108,15 @@ class Request(Shown):
         handles = None if self.handles is None else self.handles[places]
         return replace(self, ids=self.ids[places], client_state=own, last=self.last[places], handles=handles)
 
+    def blocks(self, size: int) -> Iterator[tuple[slice, Request]]:
+        """The request in blocks of `size` clients, with their places; an evaluation, whose batches may mix clients'
+        samples, is one block."""
+        count = len(self.ids)
+        size = max(count, 1) if self.job == "evaluate" else size
+        for first in range(0, count, size):
+            rows = slice(first, min(first + size, count))
+            yield rows, self if size >= count else self.only(rows)
+
     def gathered(self) -> Request:
         """The same request with the client state behind the handles, brought to this process."""
         if self.handles is None:

@@ -68,7 +68,7 @@ IN_TURN: list[Method] = [FedAvg(), Scaffold(), FedSAM(), Mime(), AdaBest()]
 def test_every_engine_trains_the_parts_in_turn(kind: str, method: Method) -> None:
     engine, optimiser = EVERY_ENGINE[kind], SGD(momentum=0.5, dampening=0.2)
     local = LocalTraining(lr=0.1, batch=5, epochs=(1, 3), clip=1.0, keep_moments=True)
-    if not method.needs_sgd:
+    if not method.why_sgd:
         local = LocalTraining(lr=0.1, batch=5, epochs=(1, 3), clip=1.0, keep_moments=True, optimiser=optimiser)
     settings: dict[str, Any] = {"method": method, "local": local}
     expected = after(personal(Personal("classifier", 2), **settings), 3)

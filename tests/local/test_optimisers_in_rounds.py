@@ -164,8 +164,8 @@ def test_a_method_that_rests_on_sgds_step_refuses_others(method: Method, optimis
 
 
 def test_every_other_method_takes_any_optimiser_and_learns() -> None:
-    others = [kind() for kind in METHODS.values() if not kind().needs_sgd]
-    assert {type(method) for method in NEED_SGD} == {kind for kind in METHODS.values() if kind().needs_sgd}
+    others = [kind() for kind in METHODS.values() if not kind().why_sgd]
+    assert {type(method) for method in NEED_SGD} == {kind for kind in METHODS.values() if kind().why_sgd}
     for method in (*others, Scaffold("I"), Scaffold("raw"), FedMoSWA(option="I"), FedMoSWA(option="raw")):
         one, stacked = (
             after(federation(method=method, local=training("adamw"), engine=ENGINES[engine]), 3)

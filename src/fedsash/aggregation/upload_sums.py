@@ -31,8 +31,10 @@ class UploadSums:
     executor that answers with replies gives the same bytes at the same P.
     """
 
-    def __init__(self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
-        self.ids, self._rule, self._plain = ids, rule, False
+    def __init__(
+        self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1, *, plain: bool = False
+    ) -> None:
+        self.ids, self._rule, self._plain = ids, rule, plain
         self._uniform_names = method.uniform + rule.uniform
         self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
         self._weights: Floats = sizes / sizes.sum() if method.weighting == "samples" else self._uniform
@@ -45,9 +47,8 @@ class UploadSums:
 
         The uploads of a probe are summed without the rule's `derive`.
         """
-        sums = cls(rule.at(request.aggregation), method, request.ids, sizes[request.ids], pieces)
-        sums._plain = request.job == "probe"
-        return sums
+        plain = request.job == "probe"
+        return cls(rule.at(request.aggregation), method, request.ids, sizes[request.ids], pieces, plain=plain)
 
     def _begin(self) -> None:
         self._piece, self._before, self._sums = 0, Vectors(), Vectors()

@@ -30,7 +30,8 @@ def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Ma
     """
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
-    check_fits("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
+    others = {name: list(value.shape) for name, value in values.items()}
+    check_fits("Tracker.applied: the average does not fit this tracker", shapes, others)
     # A forward pass in train mode moves buffers, too.
     moving = [name for name, buffer in module.named_buffers() if writable(buffer)]
     own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
@@ -64,8 +65,8 @@ def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
         tensor.copy_(value.round() if counted else value)
 
 
-def check_fits(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
-    """Raise `RunError`, which names the first difference, unless two mappings agree."""
+def check_fits(what: str, here: Mapping[str, object], there: Mapping[str, object], advice: str = "") -> None:
+    """Raise `RunError`, which begins with `what` and names the first difference, unless two mappings agree."""
     for name in (*here, *there):
         ours, theirs = (str(side.get(name, "nothing")) for side in (here, there))
         if ours != theirs:
@@ -73,4 +74,4 @@ def check_fits(whose: str, here: Mapping[str, object], there: Mapping[str, objec
             differ = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
             alike = next(differ, 0) if max(len(ours), len(theirs)) > 100 else 0
             old, new = (shortened(("..." if alike else "") + text[alike:], 100) for text in (theirs, ours))
-            raise RunError(f"{whose} does not fit this tracker: {name} is {old} there and {new} here")
+            raise RunError(f"{what}: {name} is {old} there and {new} here{advice}")

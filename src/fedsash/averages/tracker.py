@@ -175,8 +175,8 @@ class Tracker(Shown):
         """Write the module with an average in it into another one. Raises `RunError` if that has other tensors."""
         states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
-        shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
-        check_fits("Tracker.copy_to: the other module", *shapes)
+        here, others = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
+        check_fits("Tracker.copy_to: the other module does not fit this tracker", here, others)
         if any(tensor.is_meta for tensor in there.values()):
             raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
         put(there, averaged)
@@ -196,7 +196,7 @@ class Tracker(Shown):
         """
         try:
             about = json.loads(bytes(saved["about"].tolist()))
-            check_fits("the saved state", self._about()["averages"], about["averages"])
+            check_fits("the saved state does not fit this tracker", self._about()["averages"], about["averages"])
             parts = {name: NamedPart(*about["parts"][name]) for name in self.averages}
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
@@ -220,7 +220,7 @@ class Tracker(Shown):
         """An empty group of the tensors that a saved one has."""
         live = self._live()
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
-        check_fits("the saved state", shapes, about["shapes"])
+        check_fits("the saved state does not fit this tracker", shapes, about["shapes"])
         members = {name: set(about["members"].get(name, ())) for name in self.averages}
         tensors = {name: live[name] for name in about["shapes"]}
         return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)

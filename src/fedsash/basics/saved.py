@@ -110,7 +110,7 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
         checksum, own = found.pop("checksum"), found["format"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UnreadableError(f"{file} is missing or damaged") from None
-    if checksum != _own_checksum(found):
+    if checksum != json_checksum(found):
         raise UnreadableError(f"{file} is damaged")
     if format not in (None, own):
         raise UnreadableError(f"{path} is in format {own}, and this version of fedsash reads {format}")
@@ -184,7 +184,7 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part
         files[file] = known[file] if linked else _write_part(part, writing / file)
     files[TENSORS] = _write_tensors(whole, writing / TENSORS)
     found = {"versions": _versions(), **facts, "files": files}
-    (writing / MANIFEST).write_text(json.dumps(found | {"checksum": _own_checksum(found)}, indent=1))
+    (writing / MANIFEST).write_text(json.dumps(found | {"checksum": json_checksum(found)}, indent=1))
 
 
 def _write_part(part: Part, path: Path) -> int:
@@ -226,9 +226,9 @@ def _news(path: Path) -> list[str]:
     return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
 
 
-def _own_checksum(facts: Mapping[str, Any]) -> int:
-    """The checksum of the manifest itself. It must be computed in the same way in all formats."""
-    return zlib.crc32(json.dumps(facts).encode())
+def json_checksum(data: Mapping[str, Any]) -> int:
+    """The checksum that stands in a JSON file, of its other content. All formats compute it in the same way."""
+    return zlib.crc32(json.dumps(data).encode())
 
 
 def _checksum(path: Path) -> int:

@@ -50,9 +50,8 @@ class CompiledSteps:
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
-    trainer.padded = block
-    trainer.steps = CompiledSteps(trainer.steps, unrolled(trainer))
-    trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
+    steps = CompiledSteps(trainer.steps, unrolled(trainer))
+    trainer.stepping(steps, CompiledSteps(trainer.steps_alone, 1), pad_to=block)
 
 
 def unrolled(trainer: Trainer) -> int:

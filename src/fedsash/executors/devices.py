@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
@@ -27,14 +26,6 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def own_memory(process: int | None) -> int:
-    """The memory of a process in bytes, without what it shares with others; 0 if the system does not tell it."""
-    file = Path(f"/proc/{process}/smaps_rollup")
-    if not file.exists():
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))
 
 
 @contextmanager

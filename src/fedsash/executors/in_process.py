@@ -26,13 +26,11 @@ class InProcess(Executor):
         self.threads = self.server_threads = threads
 
     def work(self, request: Request) -> Answers:
-        size = self._block if request.job != "evaluate" else len(request.ids)  # batches may mix clients' samples
         spent = 0.0
-        for first in range(0, len(request.ids), size):
-            block = request if size >= len(request.ids) else request.only(slice(first, first + size))
+        for rows, block in request.blocks(self._block):
             began = time.process_time()
             with threads(self.threads):
-                reply = self.trainer.answer(block, np.arange(first, first + len(block.ids)))
+                reply = self.trainer.answer(block, np.arange(rows.start, rows.stop))
             spent += time.process_time() - began
             yield reply
         if self._told is not None and request.job == "train":

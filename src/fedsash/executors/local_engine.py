@@ -20,8 +20,8 @@ from .compiled import compile_steps
 from .devices import threads
 from .gradients import MemoryFormat
 from .in_process import InProcess, Spent
+from .processes import keep_freed_memory
 from .training import ClientWork
-from .worker import keep_freed_memory
 from .workers import Workers, can_fork
 
 Kind = Literal["auto", "sequential", "vectorised"]
@@ -101,8 +101,9 @@ class LocalEngine(Engine):
         dtype = work.training.sharing.layout.dtype
         fits = self.precision == "full" or dtype == torch.float32
         check(fits, "LocalEngine.precision", self.precision, f"needs a model of float32, and this one is of {dtype}")
-        memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
-        trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format, precision=self.precision)
+        assert self.memory_format != "auto"
+        stacked = self.kind == "vectorised"
+        trainer = work.trainer(stacked=stacked, memory_format=self.memory_format, precision=self.precision)
         for one in (trainer, trainer.tuner):
             if one is not None and self.compile is True and isinstance(self.block, int):
                 compile_steps(one, min(self.block, len(work.numbers)))

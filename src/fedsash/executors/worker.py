@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import pickle
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import connection
 from multiprocessing.util import Finalize
 from typing import Any
@@ -18,13 +16,12 @@ import torch
 import torch.multiprocessing
 
 from ..basics.arrays import Ints
-from ..basics.errors import one_line
 from ..basics.resolve import libraries_first
 from ..basics.signals import STOPS, ending
 from ..basics.vector_files import let_go
 from ..local import Trainer
 from .buffers import Buffers, Told
-from .devices import own_memory
+from .processes import keep_freed_memory, own_memory, sendable, signals_wait
 
 Block = tuple[int, Ints]
 """Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
@@ -101,30 +98,6 @@ def _end(process: Any, pipe: connection.Connection) -> None:
     process.join()
 
 
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """Signals that ask to stop wait, here and in the processes that start; no signal is lost."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc to keep freed memory: otherwise every step returns it to the system and must fetch it again."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    trim_threshold, mmap_threshold, huge = -1, -3, 2**31 - 1
-    mallopt(trim_threshold, huge)
-    mallopt(mmap_threshold, huge)
-
-
 def _serve(
     pipe: connection.Connection,
     inherited: list[connection.Connection],
@@ -157,15 +130,3 @@ def _answer_block(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: 
     rows = slice(first, first + len(ids))
     reply = trainer.answer(buffers.request(told, rows, ids), np.arange(len(ids)))
     buffers.give(told.job, rows, reply)
-
-
-def sendable(error: Exception) -> Exception:
-    """The exception itself if it survives the way to another process, else one with its text and its notes."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # its class depends on the exception
-        plain = RuntimeError(f"{type(error).__name__}: {one_line(error)}")
-        for note in getattr(error, "__notes__", []):
-            plain.add_note(note)
-        return plain
-    return error

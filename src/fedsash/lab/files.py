@@ -13,6 +13,7 @@ from typing import Any
 
 from ..basics.errors import RunError, one_line
 from ..basics.paths import naming, plain_file
+from ..basics.saved import json_checksum
 
 INDEX = "files.json"
 CHECKSUM = "checksum"
@@ -127,7 +128,7 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
     It gets a `checksum` of its own, which `table` checks and removes.
     """
     found: dict[str, Any] = json.loads(json_of(data))
-    replace_file(path, json_of(found | {CHECKSUM: _checksum(found)}))
+    replace_file(path, json_of(found | {CHECKSUM: json_checksum(found)}))
 
 
 def json_of(data: Any) -> bytes:
@@ -264,10 +265,6 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RunError(f"{path} must be a JSON object")
     checksum = found.pop(CHECKSUM, None)
-    if checksum not in (None, _checksum(found)):
+    if checksum not in (None, json_checksum(found)):
         raise RunError(f"{path} is damaged: its checksum is another one")
     return found
-
-
-def _checksum(data: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(data).encode())

@@ -144,6 +144,10 @@ class Batches:
         check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
         return rows
 
+    def sizes_of(self, ids: Ints) -> Ints:
+        """The numbers of samples `[C]` of these clients; raises `ValueError` as `rows`."""
+        return self.sizes[self.rows(ids)]
+
     def plan(self, round: int, ids: Ints, amounts: Ints | int) -> BatchPlan:
         """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), with `amounts` `[C]`."""
         rows = self.rows(ids)

@@ -15,7 +15,7 @@ from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, c
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method, WholeMethod
-from ..methods.base import MEAN_DIRECTION, Scalar
+from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
@@ -82,12 +82,12 @@ class LocalTraining:
         part = self._range[1] > 1 or self.schedule.moves_epochs
         check(self.stragglers == 0 or part, "LocalTraining.stragglers", self.stragglers, right)
         nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
-        why = method.needs_sgd or nova
+        why = method.why_sgd or nova
         check(
             not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
         )
         right = f"must be false, because an update has the gradients of earlier rounds: {why}"
-        divides = bool(nova) or method.needs_sgd.startswith(MEAN_DIRECTION)
+        divides = bool(nova) or method.divides_updates
         earlier = self.keep_moments and self.momentum
         check(not (divides and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -90,6 +90,10 @@ class StepInputs:
         """The inputs of some of the steps."""
         numbers = None if self.numbers is None else self.numbers[steps]
         return replace(self, rates=self.rates[steps], numbers=numbers, draws=self.draws.only(steps))
+
+
+Steps: TypeAlias = Callable[[StepInputs], None]
+"""Takes the local steps of some clients, in place."""
 
 
 class Gradient(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -21,7 +20,7 @@ from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
 from .effort import effort_of, no_effort
 from .settings import LocalTraining
-from .steps import Draws, Gradient, LocalSteps, StepInputs
+from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,10 +54,9 @@ class Begun:
 class Trainer:
     """Answers requests to the clients whose samples it holds, with one method and the gradients of one engine.
 
-    `steps` takes the local steps of a request. An engine that compiles replaces `steps`, at first `local_steps`, by
-    machine code for one shape: blocks padded to `padded` clients. `steps_alone` are those of a personal part that first
-    trains alone. With `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains
-    the copies that clients fine-tune; None leaves them as they are.
+    `steps` takes the local steps of a request, `steps_alone` those of a personal part that first trains alone. With
+    `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains the copies that
+    clients fine-tune; None leaves them as they are.
     """
 
     def __init__(
@@ -84,13 +82,16 @@ class Trainer:
             LocalSteps, local=local, gradient=gradient, transform=data.transform, alone=sharing.personal.alone > 0
         )
         self.local_steps = steps(method=method, layout=sharing.common)
-        self.steps: Callable[[StepInputs], None] = self.local_steps
+        self.steps: Steps = self.local_steps
         own = sharing.clients_layout.between(sharing.common_size, sharing.trained)
-        self.steps_alone: Callable[[StepInputs], None] = steps(method=FedAvg(), layout=own, start=sharing.common_size)
-        self.padded = 0
+        self.steps_alone: Steps = steps(method=FedAvg(), layout=own, start=sharing.common_size)
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
-        self._seed, self._normalises = seed, normalises
+        self._seed, self._normalises, self.pad_to = seed, normalises, 0
+
+    def stepping(self, steps: Steps, alone: Steps, pad_to: int) -> None:
+        """Take the steps by these functions, such as compiled ones, which are given at least `pad_to` clients."""
+        self.steps, self.steps_alone, self.pad_to = steps, alone, pad_to
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -118,15 +119,15 @@ class Trainer:
 
     def train(self, request: Request) -> tuple[Upload, Vectors]:
         """Train the clients of a request; returns their uploads and new client state `[C, ...]`, as new tensors."""
-        begun = self.begin(request, self.padded)
+        begun = self.begin(request, self.pad_to)
         self.steps(begun.inputs)
         return self.end(begun)
 
-    def begin(self, request: Request, padded: int = 0) -> Begun:
-        """The training of a request before its steps; fewer than `padded` clients are padded by the last one."""
+    def begin(self, request: Request, pad_to: int = 0) -> Begun:
+        """The training of a request before its steps; fewer than `pad_to` clients are padded by the last one."""
         count = len(request.ids)
-        if count < padded:
-            request = request.only(np.minimum(np.arange(padded), count - 1))
+        if count < pad_to:
+            request = request.only(np.minimum(np.arange(pad_to), count - 1))
         numbers = self._numbers_of(request)
         w, statistics = self._received(request)
         remembered = request.own
@@ -205,7 +206,7 @@ class Trainer:
 
     def steps_of(self, request: Request) -> Ints:
         """How many local steps the clients of a request to train take, `[C]`."""
-        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        sizes = self.batches.sizes_of(request.ids)
         return self.local.whole_workload(sizes, self.sharing.personal.alone, self._amounts(request)).steps
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
@@ -236,7 +237,7 @@ class Trainer:
         """`LocalRun.reach` of the clients of a request, `[C, 1]`."""
         if not self.local.momentum:
             return lr_sum
-        local, sizes = self._local_at(request.finished), self.batches.sizes[self.batches.rows(request.ids)]
+        local, sizes = self._local_at(request.finished), self.batches.sizes_of(request.ids)
         return self._column(local.reach(local.workload(sizes, self._amounts(request)).steps, self.method))
 
     def _full_gradient(self, request: Request, trained: Tensor, w: Tensor) -> Tensor:
@@ -244,7 +245,7 @@ class Trainer:
 
         It is over all its samples, without augmentation. What stays with the clients is taken from `trained`.
         """
-        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        sizes = self.batches.sizes_of(request.ids)
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request, plan)
         whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
@@ -270,7 +271,7 @@ class Trainer:
         )
 
     def _numbers_of(self, request: Request) -> _RoundNumbers:
-        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        sizes = self.batches.sizes_of(request.ids)
         amounts = tuple(self._amounts(request).tolist())
         return self._kept_numbers(self._local_at(request.finished), tuple(sizes.tolist()), amounts)
 

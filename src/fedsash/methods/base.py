@@ -214,9 +214,14 @@ class Method:
         return 0.0
 
     @property
-    def needs_sgd(self) -> str:
+    def divides_updates(self) -> bool:
+        """Whether a client's update, divided by its steps' weights in it, is taken for a mean gradient."""
+        return False
+
+    @property
+    def why_sgd(self) -> str:
         """Why clients must step by SGD, to follow "must be sgd: "; empty if any local optimiser will do."""
-        return ""
+        return MEAN_DIRECTION if self.divides_updates else ""
 
     @property
     def full_gradients(self) -> bool:
@@ -230,7 +235,7 @@ class Method:
 
 
 MEAN_DIRECTION = "the method takes a client's update, divided by its steps' weights in it, for a mean gradient"
-"""Why a method that uses `LocalRun.direction` needs SGD."""
+"""Why a method that divides updates needs SGD, as `LocalRun.direction` does."""
 
 
 def check_upload(method: Method, upload: Upload, kept: Vectors, given: Vectors, like: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_factor
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class FedCM(Method):
         check_factor("FedCM.alpha", self.alpha)
 
     @property
-    def needs_sgd(self) -> str:
-        return MEAN_DIRECTION
+    def divides_updates(self) -> bool:
+        return True
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": torch.zeros_like(w)}

@@ -102,7 +102,7 @@ class AdaBest(Method):
         check_strength("AdaBest.beta", self.beta)
 
     @property
-    def needs_sgd(self) -> str:
+    def why_sgd(self) -> str:
         return "the method takes a multiple of a client's update for its gradient's bias"
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_factor, check_strength
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
+from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
 from .fedcm import with_direction
 
 TINY = 1e-16
@@ -82,8 +82,8 @@ class MoFedSAM(Method):
         check_strength("MoFedSAM.rho", self.rho)
 
     @property
-    def needs_sgd(self) -> str:
-        return MEAN_DIRECTION
+    def divides_updates(self) -> bool:
+        return True
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": torch.zeros_like(w)}

@@ -88,8 +88,12 @@ class FedMoSWA(Method):
         return SawTooth(self.rho)
 
     @property
-    def needs_sgd(self) -> str:
-        return OPTION_II if self.option == "II" else ""
+    def divides_updates(self) -> bool:
+        return self.option == "II"
+
+    @property
+    def why_sgd(self) -> str:
+        return OPTION_II if self.divides_updates else ""
 
     @property
     def full_gradients(self) -> bool:

@@ -41,7 +41,7 @@ class Mime(Method):
         check_fraction("Mime.beta", self.beta)
 
     @property
-    def needs_sgd(self) -> str:
+    def why_sgd(self) -> str:
         return CENTRAL
 
     @property
@@ -84,7 +84,7 @@ class MimeLite(Method):
         check_fraction("MimeLite.beta", self.beta)
 
     @property
-    def needs_sgd(self) -> str:
+    def why_sgd(self) -> str:
         return CENTRAL
 
     @property
@@ -104,9 +104,8 @@ class MimeLite(Method):
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         mean, server_state = received.mean, received.server_state
-        return received.update, {
-            "m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)
-        } if self.beta else {}
+        m = {"m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)} if self.beta else {}
+        return received.update, m
 
 
 def _mix(g: Tensor, m: Tensor, beta: float, damped: bool) -> Tensor:

@@ -44,8 +44,12 @@ class Scaffold(Method):
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
     @property
-    def needs_sgd(self) -> str:
-        return OPTION_II if self.option == "II" else ""
+    def divides_updates(self) -> bool:
+        return self.option == "II"
+
+    @property
+    def why_sgd(self) -> str:
+        return OPTION_II if self.divides_updates else ""
 
     @property
     def full_gradients(self) -> bool:

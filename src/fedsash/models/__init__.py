@@ -18,6 +18,7 @@ from torch import nn
 
 from ..basics.errors import ModelError, SettingError, check, one_line, shortened
 from ..basics.norms import batch_norms
+from ..basics.private_torch import seed_cpu
 from ..basics.randomness import Purpose, key
 from ..basics.resolve import resolve
 from ..basics.storage import free
@@ -102,7 +103,7 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     if name in MODELS and _large(options):
         _check_size(name, partial(make, **options))
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
+        seed_cpu(key(seed, Purpose.MODEL))
         model = make(**options) if name not in MODELS else _made(name, partial(make, **options))
     check(
         isinstance(model, nn.Module), "model.name", name, f"must return an nn.Module, returned {type(model).__name__}"

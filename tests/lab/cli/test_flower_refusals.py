@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedsash.lab.cli import flower, main
+from fedsash.lab.served import superlink
 from support.places import ROOT
 
 TIMED = ROOT / "examples" / "network" / "congestion.toml"
@@ -125,7 +126,7 @@ def flwr_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, *listed: str) ->
         f"    answer = {listed!r}[min(turn, {len(listed) - 1})]\nprint('Loading project configuration...', answer)\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(flower, "_program", lambda name: str(folder / name))
+    monkeypatch.setattr(superlink, "program", lambda name: str(folder / name))
     monkeypatch.setattr(flower, "LOOK", 0.0)
 
 

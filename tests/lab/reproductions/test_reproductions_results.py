@@ -102,7 +102,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     cells = {"trips": {"statistic": "trips_to_target"}, "speed-up": {"statistic": "trips_speed_up"}}
     table = {"rows": "method", "columns": {"": {}}, "cells": cells, "form": "{} ({})", "against": {"method": "A"}}
     axes = {"seed": [0], "method": {"A": {}, "B": {"local": {"lr": 0.05}}, "C": {"local": {"lr": 0.01}}}}
-    given = reproduction(axes=axes, tables=[table])
+    given = reproduction(base=DIGITS | {"network": {}}, axes=axes, tables=[table])
     results = pretend(tmp_path, given, {"seed=0,A": [0.0, 0.9], "seed=0,B": [0.0] * 3 + [0.9], "seed=0,C": [0.0] * 6})
     for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
         rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load()]

@@ -78,9 +78,8 @@ def hub(name: str, splits: Sequence[str]) -> Files:
         import datasets
     try:
         found = datasets.load_dataset(name)
-    except (
-        Exception
-    ) as error:  # the library raises many kinds: for the network, the hub, a missing data set, damaged files
+    # The library raises many kinds: for the network, the hub, a missing data set, damaged files.
+    except Exception as error:
         raise _not_given(name, error) from error
     present = {split: next((s for s in spellings(split) if s in found), None) for split in splits}
     check(present[splits[0]] is not None, "path", name, f"has no split {splits[0]!r}, only {some(list(found))}")

@@ -15,10 +15,9 @@ from ...aggregation import Aggregation
 from ...aggregation.upload_sums import UploadSums
 from ...basics.arrays import Ints, stacked
 from ...exchange import SCORES, Reply, Request
-from ..devices import own_memory
 from ..local_engine import LocalEngine
+from ..processes import keep_freed_memory, own_memory, sendable
 from ..training import ClientWork
-from ..worker import keep_freed_memory, sendable
 from .packing import Packed, packed, unpacked
 
 
@@ -82,11 +81,8 @@ class Actor:
         return [sums.partial_sum()]
 
     def _replies(self, request: Request, places: Ints, states: Sequence[Packed]) -> Iterator[Reply]:
-        block = self._engine.block if request.job != "evaluate" else len(places)  # batches may mix clients' samples
-        assert isinstance(block, int)
-        for first in range(0, len(places), block):
-            rows = slice(first, first + block)
-            asked = request.only(rows)
+        assert isinstance(self._engine.block, int)
+        for rows, asked in request.blocks(self._engine.block):
             if states:
                 asked = replace(asked, client_state=stacked([unpacked(state) for state in states[rows]]))
             yield self._trainer.answer(asked, places[rows])

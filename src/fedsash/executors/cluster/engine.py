@@ -55,8 +55,16 @@ class RayEngine(Engine):
     def here(self) -> LocalEngine:
         """What an actor does with the clients that it is given."""
         kind: Literal["sequential", "vectorised"] = "sequential" if self.block == 1 else "vectorised"
-        own = self.memory_format
-        return LocalEngine(kind, 1, self.block, False, own, 1, pieces=self.pieces, precision=self.precision)
+        return LocalEngine(
+            kind,
+            workers=1,
+            block=self.block,
+            compile=False,
+            memory_format=self.memory_format,
+            threads=1,
+            pieces=self.pieces,
+            precision=self.precision,
+        )
 
     def holds(self, size: int) -> bool:
         return size >= LEAST

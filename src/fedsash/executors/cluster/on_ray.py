@@ -20,8 +20,8 @@ from ...basics.errors import SettingError, WorkerError, check, one_line, shorten
 from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...exchange import Answer, Answers, Executor, Request
+from ..processes import signals_wait
 from ..training import ClientWork
-from ..worker import signals_wait
 from .actor import Actor, sizes_of
 from .calls import PieceCall
 from .engine import RayEngine

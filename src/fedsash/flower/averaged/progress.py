@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
 
 from ...averages import Average
+from ...averages.lent import check_fits
 from ...basics import saved
 from ...basics.arrays import Vectors
-from ...basics.errors import RunError, shortened
 from .arrays import Form, check_finite
 from .memory import Memory
 from .model_averages import ModelAverages
@@ -90,11 +90,7 @@ class Progress:
 
     def _load(self, about: Mapping[str, str], path: Path) -> tuple[Memory, Memory]:
         facts, state = saved.read(path, FORMAT)
-        for name in (*about, *facts["about"]):
-            here, there = about.get(name, "nothing"), facts["about"].get(name, "nothing")
-            if here != there:
-                what = f"{name} is {shortened(there)} there and {shortened(here)} here"
-                raise RunError(f"{path} is of another training: {what}; take a new folder")
+        check_fits(f"{path} is of another training", about, facts["about"], "; take a new folder")
         rest: dict[str, Any] = unpack(facts["rest"], state)
         self._averages.load(state, path)
         self.round, self.model, self.metrics = facts["round"], rest["model"], rest["metrics"]

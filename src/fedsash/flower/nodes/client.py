@@ -32,7 +32,7 @@ from .versions import Versions
 
 log = logging.getLogger("fedsash")
 
-ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "channels_last", 1)
+ONE_BY_ONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="channels_last", threads=1)
 """How a node trains by default: nothing is measured, since each message may start a process."""
 
 FOLDER = Path.home() / ".fedsash" / "clients"

@@ -6,15 +6,12 @@ import argparse
 import json
 import os
 import shlex
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import LibraryError, RunError, SettingError, check_count, check_positive, library, one_line
+from ...basics.errors import SettingError, check_count, check_positive
 from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
-STOP = 60.0
-"""How long a stopped server's process is waited for, in seconds."""
 
 
 def add(commands: Commands) -> None:
@@ -114,14 +109,6 @@ def _told(given: argparse.Namespace, experiment: Experiment, ended: dict[str, An
     return finished(summary)
 
 
-def _submitted(folder: Path, superlink: str) -> int:
-    """Submit the app in a folder; returns the number of Flower's run."""
-    answer = _flwr("run", str(folder), superlink)
-    if not answer.get("success"):
-        raise RunError(f"flwr run was refused: {_why(answer)}")
-    return int(answer["run-id"])
-
-
 def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str, Any]:
     """Submit the app and show the run's progress until it has ended; returns its exit code and a line.
 
@@ -130,10 +117,12 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
     from ..progress import Progress
     from ..runs.interrupts import StoppedError, stop_flag
     from ..served.news import Listener
+    from ..served.superlink import SuperLink
 
     listener, heard, over, told = Listener(folder), time.monotonic(), False, ""
     with Progress(rounds) as progress, stop_flag(progress.say, "stopping the run of Flower") as stop:
-        number = _submitted(folder, given.superlink)
+        superlink = SuperLink(given.superlink)
+        number = superlink.submit(folder)
         progress.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
         while not stop:
             time.sleep(0.2)
@@ -150,61 +139,21 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
                 line = f"the server's process has ended: `{why}` says why; the same command goes on"
                 return {"code": WRONG, "line": line}
             if time.monotonic() - heard > LOOK:
-                status, silent = _status(given.superlink, number)
+                status, silent = superlink.status(number)
                 if silent and silent != told:
                     progress.say(f"no answer from the SuperLink, still waiting: {silent}")
                 heard, over, told = time.monotonic(), status.startswith("finished"), silent
-        progress.say(_stop(given, number))
+        progress.say(superlink.stop(number, given.out))
         raise StoppedError(stop.number)
-
-
-def _status(superlink: str, number: int) -> tuple[str, str]:
-    """The status of a run of Flower, and why there is none if the SuperLink does not say it."""
-    answer = _flwr("list", superlink, "--run-id", str(number))
-    runs = answer.get("runs") or [{}]
-    why = "" if runs[0] else str(answer.get("error-message") or answer).strip().split("\n\n")[-1]
-    return str(runs[0].get("status", "")), " ".join(why.split())
-
-
-def _stop(given: argparse.Namespace, number: int) -> str:
-    """Stop a run of Flower, and wait until its process has let go of the folder; returns a line on how it went."""
-    from ...basics.lock import InUseError, check_free
-
-    answer, until = _flwr("stop", str(number), given.superlink), time.monotonic() + STOP
-    if not answer.get("success"):
-        return f"flwr stop was refused: {_why(answer)}"
-    while True:
-        try:
-            check_free(given.out)
-            return f"run {number} of Flower has been stopped"
-        except InUseError as error:
-            if time.monotonic() > until:
-                return f"run {number} of Flower has been stopped, but {one_line(error)}"
-            time.sleep(0.2)
-
-
-def _flwr(*arguments: str) -> dict[str, Any]:
-    """What a command of Flower answers. A Ctrl-C does not reach it."""
-    command = [_program("flwr"), *arguments, "--format", "json"]
-    how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "start_new_session": True}
-    done = subprocess.run(command, env=_environment(command[0]), **how)
-    try:
-        return dict(json.loads(done.stdout[done.stdout.index("{") :]))
-    except ValueError:
-        return {"success": False, "error-message": (done.stderr or done.stdout).strip()[-500:]}
-
-
-def _why(answer: dict[str, Any]) -> str:
-    """Why a command of Flower was refused, in one line."""
-    return " ".join(str(answer.get("error-message") or answer).split())
 
 
 def _node(given: argparse.Namespace) -> int:
     from ...executors import pick_device
     from ..served.apps import data_of
+    from ..served.superlink import environment, program
 
     pick_device(given.device)
-    program, more = _program("flower-supernode"), _words(given.supernode)
+    supernode, more = program("flower-supernode"), _words(given.supernode)
     if given.state is not None:
         check_folder(given.state)
     data = data_of(given.data, given.number, given.own_code)
@@ -216,7 +165,8 @@ def _node(given: argparse.Namespace) -> int:
     if given.state is not None:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-    os.execve(program, [program, "--superlink", given.superlink, "--node-config", text, *more], _environment(program))
+    command = [supernode, "--superlink", given.superlink, "--node-config", text, *more]
+    os.execve(supernode, command, environment(supernode))
 
 
 def _words(options: list[str]) -> list[str]:
@@ -225,22 +175,6 @@ def _words(options: list[str]) -> list[str]:
         return shlex.split(" ".join(options))
     except ValueError as error:
         raise SettingError("", "--supernode", " ".join(options), f"must be options for a shell: {error}") from None
-
-
-def _environment(program: str) -> dict[str, str]:
-    """The environment of one of Flower's commands, which finds the others by their names beside it."""
-    return os.environ | {"PATH": os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])}
-
-
-def _program(name: str) -> str:
-    """The path of one of Flower's commands: beside this Python, or where the shell finds it."""
-    with library("Flower", "fedsash flower", "fedsash[flower]"):
-        import flwr  # noqa: F401
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise LibraryError(f'the command {name} is missing: pip install "fedsash[flower]"')
-    return found
 
 
 EXAMPLES = """\

@@ -37,10 +37,14 @@ from .model import Model
 log = logging.getLogger("fedsash")
 
 
+CARRIED_OUT = ("device", "engine", "checkpoint", "trajectory", "track")
+"""The tables that say how a run is carried out, and not what it computes; but the engine's precision does."""
+
+
 def changes_numbers(key: str) -> bool:
-    """Whether a setting, by its dotted key, can change a run's numbers by more than rounding."""
-    without = ("data.path", "device", "engine.", "checkpoint.", "trajectory.", "callbacks.", "track.")
-    return key == "engine.precision" or not (key.startswith(without) or key.endswith(".storage"))
+    """Whether a setting, by its dotted key, can change the numbers of a round by more than rounding."""
+    free = key.partition(".")[0] in (*CARRIED_OUT, "callbacks") or key == "data.path" or key.endswith(".storage")
+    return key == "engine.precision" or not free
 
 
 @dataclass(frozen=True)

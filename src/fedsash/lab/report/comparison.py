@@ -13,7 +13,7 @@ from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
-from ..config.experiment import changes_numbers
+from ..config.experiment import CARRIED_OUT, changes_numbers
 from ..files import flat
 from ..sweeps.axes import named_axis
 from ..table import empty_table
@@ -28,7 +28,7 @@ GAIN = f"gain ({CONFIDENCE:.0%} interval)"
 EACH = "each"
 """Instead of a number over clients: the last result of each of them."""
 _SEEDS = ("seed", "partition_seed", "options.seed")
-_CHANGE_NO_NUMBER = ("seed", "engine", "options", "device", "checkpoint", "trajectory", "track")
+_CHANGE_NO_NUMBER = ("seed", "options", *CARRIED_OUT)
 """Settings in which runs of one experiment may differ; but the engine's precision counts, and options beside a seed."""
 Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
 """The label of a client, if it is of one; the criterion without a target, and the split; the value of each model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -172,8 +172,8 @@ class Reproduction:
         changed = self._changed(scale, labels)
         found = sweep(content, self.folder, [*kept, *only], overrides, own_code, changed)
         figures = self.figures(scale)
-        for each in (*self.tables, *figures):
-            _check_networks(each, found.runs)
+        made: list[Table | Figure] = [*self.tables, *figures]
+        _check_networks(made, found.runs)
         return replace(found, runs=[_keeping(run, figures) for run in found.runs])
 
     def _changed(self, scale: str, labels: AxisLabels) -> ChangedTable:
@@ -205,12 +205,13 @@ def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
 
 
-def _check_networks(made: Table | Figure, runs: Iterable[PlannedRun]) -> None:
-    """Raise `ConfigError` if something counts the client trips of a run that has no network."""
-    for pick in made.picks_on_networks:
-        for run in filter(lambda run: pick.takes(run.labels), runs):
-            if not isinstance(run.experiment, NetworkExperiment):
-                raise ConfigError(f"{made.name} counts client trips, and the run {run.name} has no network")
+def _check_networks(made: Sequence[Table | Figure], runs: Sequence[PlannedRun]) -> None:
+    """Raise `ConfigError` if a table or a figure counts the client trips of a run without a network."""
+    without = [run for run in runs if not isinstance(run.experiment, NetworkExperiment)]
+    for each in made:
+        for run in without:
+            if any(pick.takes(run.labels) for pick in each.picks_on_networks):
+                raise ConfigError(f"{each.name} counts client trips, and the run {run.name} has no network")
 
 
 def _keeping(run: PlannedRun, figures: Iterable[Figure]) -> PlannedRun:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...basics.errors import check, check_fraction
+from ...basics.errors import SettingError, check, check_fraction
 from ...basics.paths import check_file
 from ...evaluation import Curves, Goal, Metrics
 from ...tasks import Criterion
@@ -64,10 +64,10 @@ Its error is the share of its weight that lies on another model of the same bloc
 
     def __post_init__(self) -> None:
         given = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
-        for second in given[1:]:
-            check(
-                False, f"AveragesStudy.{second}", getattr(self, second), f"can't be asked for together with {given[0]}"
-            )
+        if len(given) > 1:
+            first, second, *_ = given
+            right = f"can't be asked for together with {first}"
+            raise SettingError("AveragesStudy", second, getattr(self, second), right)
         check_fraction("AveragesStudy.ema", self.ema)
         if self.power is not None:
             right = f"must be above 0 and at most {profiles.FLATTEST:.4f}"

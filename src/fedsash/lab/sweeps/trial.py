@@ -36,7 +36,7 @@ class Trial:
         self.shape = Shape.of(self.trainers, max(map(most_clients, federations)))
         asked = [begin(own, state, self.shape.clients) for own, state in zip(federations, states, strict=True)]
         self.together = {i: one.begun for i, one in enumerate(asked) if one.begun is not None}
-        self.alone = {i: self.trainers[i].begin(asked[i].request, self.trainers[i].padded) for i in self.together}
+        self.alone = {i: self.trainers[i].begin(asked[i].request, self.trainers[i].pad_to) for i in self.together}
 
     def choose(self, rounds: int, compiles: bool) -> Choice:
         """The faster way, if both give the same numbers but for rounding.

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...config.experiment import CARRIED_OUT
 from ...files import flat
 from ..collect import CollectedRun
 from .markup import MISSING
-
-HOW = ("engine", "track", "checkpoint", "trajectory", "device")
-"""Tables that affect how a run is carried out, but not what it computes."""
 
 
 def differing(runs: Sequence[CollectedRun]) -> dict[str, list[str]]:
@@ -30,7 +28,7 @@ def _what(run: CollectedRun) -> dict[str, Any]:
     """The settings of what a run computes; an engine's precision changes numbers by more than rounding."""
     engine = run.config.get("engine", {})
     precision = {"engine": {"precision": engine["precision"]}} if "precision" in engine else {}
-    return {key: value for key, value in run.settings.items() if key not in HOW} | precision
+    return {key: value for key, value in run.settings.items() if key not in CARRIED_OUT} | precision
 
 
 def _labels(run: CollectedRun) -> dict[str, str]:

@@ -27,8 +27,8 @@ MODELS = ("model", "window5", "window20")
 COMPARED = {
     "window 20 that observes, less IMA": (("off", "window20"), ("IMA", "window5")),
     "IMA, less mild steps with a window of 5 that observes": (("IMA", "window5"), ("mild", "window5")),
-    "feedback with equal steps, less window 5 that observes": (("feedback", "window5"), ("off", "window5")),
-    "mild steps, less equal steps, window 20 observes": (("mild", "window20"), ("off", "window20")),
+    "feedback with constant steps, less window 5 that observes": (("feedback", "window5"), ("off", "window5")),
+    "mild steps, less constant steps, window 20 observes": (("mild", "window20"), ("off", "window20")),
     "mild steps alone, less window 20 that observes": (("mild", "model"), ("off", "window20")),
 }
 
@@ -76,7 +76,7 @@ def compared(found: Mapping[Cell, Floats]) -> dict[str, list[Gain]]:
 def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
     """A row for each comparison: over everything, with its corrected p-value, and by method."""
     methods, rows = methods_of(found), compared(found)
-    yield "| difference, points | all | p | " + " | ".join(methods) + " |"
+    yield "| difference | all | p | " + " | ".join(methods) + " |"
     yield "|---" * (3 + len(methods)) + "|"
     corrected = holm([whole.p for whole, *_ in rows.values()])
     for (name, (whole, *by_method)), p in zip(rows.items(), corrected, strict=True):

@@ -207,3 +207,14 @@ def test_runs_are_of_one_kind_only_if_their_steps_differ_in_inputs_and_numbers_o
     assert usual not in [kind_of(**other) for other in others]
     assert kind_of(engine=SEQUENTIAL) == ""
     assert numbers_of(FedFA()) == [] and numbers_of(FedAvg()) == []
+
+
+def test_runs_whose_layers_are_in_other_modes_are_not_joined() -> None:
+    """A dropout in eval mode drops nothing, so such a run takes other steps, and can't go on from another's state."""
+    models = [mlp(dropout=0.5, seed=0), mlp(dropout=0.5, seed=0)]
+    models[1][2].eval()
+    worlds = [differing(0, model=model) for model in models]
+    for world in worlds:
+        world.prepare()
+    assert isinstance(models[1][2], nn.Dropout) and kind(worlds[0]) and kind(worlds[0]) != kind(worlds[1])
+    assert worlds[0].fingerprint["model"] != worlds[1].fingerprint["model"]

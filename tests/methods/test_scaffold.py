@@ -16,7 +16,7 @@ from fedsash.federation import Federation
 from fedsash.local import SGD, Adam, LocalTraining, Optimiser
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, LocalRun, Method, MoFedSAM, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
-from fedsash.schedules import Flat, LocalSchedule, SawTooth
+from fedsash.schedules import Cyclic, Flat, LocalSchedule, SawTooth
 from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
@@ -131,3 +131,29 @@ def test_moments_of_earlier_rounds_are_refused_where_an_update_stands_for_a_grad
         with pytest.raises(SettingError, match="keep_moments = True: must be false, because"):
             constant(method, SGD(0.9), keep_moments=True)
     constant(Scaffold("raw"), SGD(0.9), keep_moments=True)
+
+
+@pytest.mark.parametrize(
+    "method", [Scaffold(), Scaffold("raw"), Scaffold("I"), FedMoSWA(), FedMoSWA(option="raw")], ids=str
+)
+def test_a_round_at_rate_0_moves_no_variate(method: Any) -> None:
+    """Nothing was learned of the gradients, so what clients remember stays; option I takes its gradient anyway."""
+    local = LocalTraining(lr=0.2, batch="full", steps=3, schedule=Cyclic(0, 3, low=0.0))
+    world = federation(method=method, local=local, sampling=EVERYONE)
+    before, _ = world.round(after(world, 1))
+    kept = {name: rows.clone() for name, rows in before.client_state.items()}
+    w = before.w.clone()
+    state, _ = world.round(before)
+    assert torch.equal(state.w, w) and float(kept["c"].norm()) > 0
+    assert method.option == "I" or torch.equal(state.client_state["c"], kept["c"])
+
+
+@pytest.mark.parametrize("method", [FedCM(), MoFedSAM()], ids=str)
+def test_a_round_at_rate_0_keeps_the_direction(method: Method) -> None:
+    local = LocalTraining(lr=0.2, batch="full", steps=3, schedule=Cyclic(0, 3, low=0.0))
+    world = federation(method=method, local=local)
+    before, _ = world.round(after(world, 1))
+    kept = before.server_state["Delta"].clone()
+    state, _ = world.round(before)
+    close(state.server_state["Delta"], kept)
+    assert float(kept.norm()) > 0

@@ -9,11 +9,12 @@ import torch
 
 from fedsash.basics.layout import Layout
 from fedsash.basics.sharing import Sharing
+from fedsash.local import LocalTraining
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.messages import model_bytes
 from fedsash.sampling import Uniform
 from support.norms import batch_norm_model, with_norm
-from support.worlds import after
+from support.worlds import after, data
 
 NETWORK = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0))
 
@@ -24,6 +25,22 @@ def test_the_statistics_of_uploads_reach_the_model(scheduler: Any) -> None:
     w = after(Asynchronous(world, NETWORK, scheduler), 4).w  # type: ignore[arg-type]
     mean, variance, count = w[-17:-9], w[-9:-1], w[-1]
     assert not torch.equal(mean, torch.zeros_like(mean)) and bool((variance > 0).all()) and count > 0
+
+
+def test_with_fedbuff_statistics_are_the_mean_of_the_uploads_whatever_moves_the_model() -> None:
+    """So no variance falls below 0, as a sum of differences from several old models does."""
+    local = LocalTraining(lr=0.1, batch=5, epochs=2)
+    clients = SimulatedClients(seconds=1.0, spread=0.5)
+    world = with_norm(sampling=Uniform(fraction=1.0), data=data((20,) * 20), local=local, averages={})
+    with Asynchronous(world, Network(Link(1e6, 0.01), clients=clients), FedBuff()) as driver:
+        state = driver.start()
+        for _ in range(40):
+            state, _ = driver.round(state)
+            assert bool((world.layout.views(state.w)["1.running_var"] > 0).all())
+    first = [after(Asynchronous(world, NETWORK, FedBuff(2, lr=lr, a=a)), 1).w for lr, a in ((1, 0), (0.1, 2))]  # type: ignore[arg-type]
+    trained = world.layout.trained
+    assert torch.equal(first[0][trained:], first[1][trained:])
+    assert not torch.equal(first[0][:trained], first[1][:trained])
 
 
 @pytest.mark.parametrize("buffers", ["local", "local_norm"])

@@ -47,6 +47,11 @@ def writable(tensor: Tensor) -> bool:
     return all(step > 0 or size <= 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
+def first_rows(vectors: Vectors, count: int) -> Vectors:
+    """The first `count` rows of each vector; the same tensors if there are no more."""
+    return {name: rows if len(rows) == count else rows[:count] for name, rows in vectors.items()}
+
+
 def stacked(rows: Sequence[Vectors]) -> Vectors:
     """The vectors of several clients, or of several runs, as rows of new tensors; nothing of nobody."""
     return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

@@ -146,10 +146,12 @@ def _code(code: CodeType) -> int:
 
 
 def _module(module: nn.Module) -> str:
-    """The text of a model: a checksum over its layers with their settings, its frozen parameters, and all numbers."""
+    """The text of a model: a checksum over its layers with their settings and all numbers, with what is frozen and
+    which layers are in another mode than the whole, such as dropout that drops nothing."""
     settings = [(name, type(layer).__qualname__, _settings(layer)) for name, layer in module.named_modules()]
     frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    value = crc32(repr((settings, frozen)).encode())
+    resting = [name for name, layer in module.named_modules() if module.training and not layer.training]
+    value = crc32(repr((settings, frozen, resting) if resting else (settings, frozen)).encode())
     kept = module.state_dict()  # beside tensors it may hold anything (`get_extra_state`)
     for name, each in kept.items():
         value = crc32(f"{name} {text(each)}".encode(), value)

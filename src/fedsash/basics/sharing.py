@@ -101,6 +101,12 @@ class Sharing:
         return self._ends[COMMON if self.buffers == "local_norm" else AFFINE]
 
     @property
+    def body(self) -> int:
+        """The number of parameters that do not belong to the personal part: the common ones, and BatchNorm's that stay
+        with the clients."""
+        return self._ends[AFFINE]
+
+    @property
     def trained(self) -> int:
         """The number of all parameters that clients train."""
         return self._ends[PERSONAL]

@@ -93,6 +93,7 @@ def joined(parts: Sequence[StepInputs], shape: Shape) -> StepInputs:
         client_state=stacked([part.client_state for part in parts]),
         round_state=stacked([part.round_state for part in parts]),
         varied=stacked([part.varied for part in parts]),
+        received=None if first.received is None else torch.stack([_tensor(part.received) for part in parts]),
     )
 
 

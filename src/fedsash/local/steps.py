@@ -70,8 +70,9 @@ class StepInputs:
     The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
     `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
     the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` replace some
-    numbers of the method, where several runs are trained jointly. The other fields are those of `Step`; its `w` are the
-    common parameters, which come first in this one.
+    numbers of the method, where several runs are trained jointly. `received` `[C, d]` are the parameters that stay with
+    the clients, as they were before the training; None if nothing stays, or if the method does not ask for them. The
+    other fields are those of `Step`; its `w` are the common parameters, which come first in this one.
     """
 
     w: Tensor
@@ -85,6 +86,7 @@ class StepInputs:
     client_state: Vectors
     round_state: Vectors
     varied: Vectors = field(default_factory=dict)
+    received: Tensor | None = None
 
     def only(self, steps: slice) -> StepInputs:
         """The inputs of some of the steps."""
@@ -149,6 +151,13 @@ class StepGradient:
             self._rest = g[:, part.stop :]
         return g[:, part]
 
+    def at_sent(self) -> Tensor:
+        """The gradient `[C, S]` at the received model, with what stays with the clients as they received it."""
+        inputs = self._inputs
+        sent = inputs.sent.expand_as(self._seen)
+        whole = sent if inputs.received is None else torch.cat([sent, inputs.received], dim=1)
+        return self._gradient(whole, self._batch, inputs.server_state, None)[:, self._part]
+
     def completed(self, direction: Tensor) -> Tensor:
         """The direction `[C, D]` of all that trains, from the method's for the parameters that come first."""
         return direction if self._rest is None else torch.cat([direction, self._rest], dim=1)
@@ -157,8 +166,8 @@ class StepGradient:
 class LocalSteps:
     """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`.
 
-    The method sees the parameters of `layout`, which are the entries from `start` on. The others move along their
-    gradient, or with `alone` not at all.
+    The entries `moves` move, or with None all of them. The method sees the first of these, the parameters of `layout`.
+    The others of these move along their gradient.
     """
 
     def __init__(
@@ -169,13 +178,13 @@ class LocalSteps:
         gradient: Gradient,
         transform: Transform,
         layout: Layout,
-        start: int = 0,
-        alone: bool = False,
+        moves: slice | None = None,
     ) -> None:
         self._method, self._local, self._gradient = method, local, gradient
         self._transform, self._layout = transform, layout
-        self._part, self._alone = slice(start, start + layout.size), alone
-        self._in_pieces = "direction" not in method.overridden and local.clip is None and not alone
+        start = 0 if moves is None else moves.start
+        self._part, self._moves = slice(start, start + layout.size), moves
+        self._in_pieces = "direction" not in method.overridden and local.clip is None and moves is None
         self._has_after = "after_step" in method.overridden
         self._freezes = local.keep_moments and not gradient.one
 
@@ -184,8 +193,9 @@ class LocalSteps:
         w, moments = inputs.w, inputs.moments
         method = with_numbers(self._method, inputs.varied)
         seen = w if self._layout.size == w.shape[1] else w[:, self._part]
-        if self._alone:
-            moments = {name: own[:, self._part] for name, own in moments.items()}
+        moving = w if self._moves is None else w[:, self._moves]
+        if self._moves is not None:
+            moments = {name: own[:, self._moves] for name, own in moments.items()}
         parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
@@ -197,10 +207,9 @@ class LocalSteps:
                 pieces = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
-            elif self._alone:
-                self._local.advance(seen, moments, _direction(method, step), lr, n)
             else:
-                self._local.advance(w, moments, grad.completed(_direction(method, step)), lr, n)
+                direction = grad.completed(_direction(method, step))[:, : moving.shape[1]]
+                self._local.advance(moving, moments, direction, lr, n)
             if self._has_after:
                 method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
@@ -219,6 +228,7 @@ class LocalSteps:
             weights=batch.weights,
             layout=self._layout,
             grad=grad,
+            grad_at_sent=grad.at_sent,
             features=self._gradient.features,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Vectors
+from ..basics.arrays import Floats, Ints, Vectors, first_rows
 from ..basics.randomness import Purpose, fold, keys, to_tensor
 from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
@@ -78,13 +78,12 @@ class Trainer:
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)
         self._alone = batches(local.passes, purpose=Purpose.ALONE_BATCHES)
-        steps = partial(
-            LocalSteps, local=local, gradient=gradient, transform=data.transform, alone=sharing.personal.alone > 0
-        )
-        self.local_steps = steps(method=method, layout=sharing.common)
+        steps = partial(LocalSteps, local=local, gradient=gradient, transform=data.transform)
+        body = slice(0, sharing.body) if sharing.personal.alone else None
+        self.local_steps = steps(method=method, layout=sharing.common, moves=body)
         self.steps: Steps = self.local_steps
-        own = sharing.clients_layout.between(sharing.common_size, sharing.trained)
-        self.steps_alone: Steps = steps(method=FedAvg(), layout=own, start=sharing.common_size)
+        own, rest = sharing.clients_layout.between(sharing.body, sharing.trained), slice(sharing.body, sharing.trained)
+        self.steps_alone: Steps = steps(method=FedAvg(), layout=own, moves=rest)
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
         self._seed, self._normalises, self.pad_to = seed, normalises, 0
@@ -130,8 +129,8 @@ class Trainer:
             request = request.only(np.minimum(np.arange(pad_to), count - 1))
         numbers = self._numbers_of(request)
         w, statistics = self._received(request)
-        remembered = request.own
-        run, moments = self._local_run(request, numbers, w), self.local.recalled(w, remembered)
+        own = w[:, self.sharing.common_size :]
+        run, moments = self._local_run(request, numbers, w), self.local.recalled(w, request.own)
         plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         inputs = StepInputs(
             w=w,
@@ -139,15 +138,18 @@ class Trainer:
             statistics=statistics,
             sent=run.sent,
             rates=numbers.rates,
-            numbers=self._step_numbers(remembered, 0, len(plan.index)),
+            numbers=self._step_numbers(request.own, 0, len(plan.index)),
             draws=self._draws(request, plan),
             server_state=run.server_state,
             client_state=run.client_state,
             round_state={},
+            received=own.clone() if self.method.full_gradients and own.shape[1] else None,
         )
         taken = run.steps
         if self.sharing.personal.alone:
             taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
+        if inputs.received is not None:
+            run.full_grad = partial(self._full_gradient, request, own.clone())  # the steps move it
         run.round_state = self.method.round_state(run)
         inputs = replace(inputs, round_state=run.round_state)
         return Begun(request=request, count=count, run=run, inputs=inputs, taken=taken)
@@ -161,7 +163,7 @@ class Trainer:
         upload = upload | self.sharing.statistics_upload(trained, request.sent)
         kept = kept | self.sharing.own_state(trained)
         check_upload(self.method, upload, kept, request.own, begun.run.w)
-        return _first(begun.count, upload), _first(begun.count, kept)
+        return first_rows(upload, begun.count), first_rows(kept, begun.count)
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
@@ -229,7 +231,7 @@ class Trainer:
             client_state={name: rows for name, rows in request.own.items() if name != OWN},
             round_state={},
             layout=self.sharing.common,
-            full_grad=partial(self._full_gradient, request, w),
+            full_grad=partial(self._full_gradient, request, w[:, common:]),
             reach=partial(self._reach, request, numbers.columns["lr_sum"]),
         )
 
@@ -240,15 +242,13 @@ class Trainer:
         local, sizes = self._local_at(request.finished), self.batches.sizes_of(request.ids)
         return self._column(local.reach(local.workload(sizes, self._amounts(request)).steps, self.method))
 
-    def _full_gradient(self, request: Request, trained: Tensor, w: Tensor) -> Tensor:
-        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, in chunks of a batch.
-
-        It is over all its samples, without augmentation. What stays with the clients is taken from `trained`.
-        """
+    def _full_gradient(self, request: Request, own: Tensor, w: Tensor) -> Tensor:
+        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]` and its `own` `[C, d]`, over all its
+        samples, without augmentation, in chunks of a batch."""
         sizes = self.batches.sizes_of(request.ids)
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request, plan)
-        whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
+        whole = torch.cat([w, own], dim=1) if own.shape[1] else w
         return self.local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, request: Request, plan: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
@@ -313,8 +313,3 @@ class Trainer:
 def _copied(rows: Tensor) -> Tensor:
     """A copy of rows, each in memory of its own."""
     return rows.clone(memory_format=torch.contiguous_format)
-
-
-def _first(count: int, vectors: Vectors) -> Vectors:
-    """The first `count` rows of each vector, without the padding."""
-    return {name: rows if len(rows) == count else rows[:count] for name, rows in vectors.items()}

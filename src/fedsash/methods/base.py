@@ -63,6 +63,8 @@ class Step:
     grad: Callable[[Tensor], Tensor]
     """`grad(w)`: the gradient `[C, D]` of each client's mean loss over this step's batch at any `w` `[C, D]`. Every
     call uses the same samples, the same augmentation and the same dropout."""
+    grad_at_sent: Callable[[], Tensor]
+    """`grad_at_sent()`: the same at `sent`. What stays with a client is as it received it, as in a probe."""
     features: Callable[[], Tensor]
     """`features()`: the inputs of the classifier in the last call of `grad`, `[C, B, d]`. Needs an `objective`."""
 

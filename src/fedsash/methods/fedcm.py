@@ -54,5 +54,6 @@ class FedCM(Method):
 
 
 def with_direction(local: LocalRun) -> Upload:
-    """The client's update, and as `"Delta"` its mean direction, in units of a gradient."""
-    return {"delta": local.delta, "Delta": local.direction}
+    """The client's update, and as `"Delta"` its mean direction, in units of a gradient; the old one at rate 0."""
+    mean = torch.where(local.lr_sum > 0, local.direction, local.server_state["Delta"])
+    return {"delta": local.delta, "Delta": mean}

@@ -55,7 +55,7 @@ class Mime(Method):
         return {"c": local.full_grad(local.w)}
 
     def direction(self, step: Step) -> Tensor:
-        g = step.grad(step.w) - step.grad(step.sent.expand_as(step.w)) + step.server_state["c"]
+        g = step.grad(step.w) - step.grad_at_sent() + step.server_state["c"]
         return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:

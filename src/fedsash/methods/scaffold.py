@@ -94,10 +94,11 @@ def variate(local: LocalRun, option: str) -> Tensor:
     """The clients' new variates c_i+ `[C, D]`.
 
     Option I: the gradient at the received model. Option II: the mean direction of the local steps, without the
-    correction that it contains. Raw: the mean of the gradients in the local steps.
+    correction that it contains. Raw: the mean of the gradients in the local steps. In a round at rate 0 nothing moves,
+    and both stay.
     """
     if option == "I":
         return local.full_grad(local.sent.expand_as(local.w))
-    if option == "raw":
-        return local.mean(local.round_state["raw"])
-    return local.direction - local.round_state["correction"]
+    raw = option == "raw"
+    found = local.mean(local.round_state["raw"]) if raw else local.direction - local.round_state["correction"]
+    return torch.where(local.lr_sum > 0, found, local.client_state["c"])

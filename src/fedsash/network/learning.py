@@ -41,7 +41,8 @@ class Learner(Protocol):
     `samples` `[N]` are the numbers of samples that the clients pass over in a training. `messages` are the lengths of
     what a client is sent and sends. `asked` gives the clients that a synchronous round asks, `newest` the model that
     clients are sent, `model` the global model, which `move` replaces. `train` gives the result of a client's training
-    `number` from the model `start`, or None if it can't be used.
+    `number` from the model `start`, or None if it can't be used. `statistics` are a model's running statistics of
+    BatchNorm, 0.0 if it has none; `with_statistics` gives a model others.
     """
 
     samples: Ints
@@ -54,6 +55,10 @@ class Learner(Protocol):
     def model(self) -> AnyModel: ...
 
     def train(self, client: int, number: int, start: Start) -> AnyModel | None: ...
+
+    def statistics(self, w: AnyModel) -> AnyModel: ...
+
+    def with_statistics(self, w: AnyModel, statistics: AnyModel) -> AnyModel: ...
 
     def move(self, w: AnyModel) -> None: ...
 
@@ -85,6 +90,12 @@ class Timing:
 
     def train(self, client: int, number: int, start: Start) -> AnyModel | None:
         return 0.0
+
+    def statistics(self, w: AnyModel) -> AnyModel:
+        return 0.0
+
+    def with_statistics(self, w: AnyModel, statistics: AnyModel) -> AnyModel:
+        return w
 
     def move(self, w: AnyModel) -> None:
         return None
@@ -172,6 +183,18 @@ class Learning:
         return self.ledger.make(
             w.double() + self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0].double()
         )
+
+    def statistics(self, w: Vector) -> Vector | float:
+        trained = self.federation.layout.trained
+        if trained == self.federation.layout.size:
+            return 0.0
+        return self.ledger.make(None if self.replaying else w.known[trained:])
+
+    def with_statistics(self, w: Vector, statistics: Vector | float) -> Vector:
+        if not isinstance(statistics, Vector):
+            return w
+        trained = self.federation.layout.trained
+        return self.ledger.make(None if self.replaying else torch.cat([w.known[:trained], statistics.known]))
 
     def move(self, w: AnyModel) -> None:
         self.moved = True

@@ -19,7 +19,9 @@ class FedBuff(Scheduler):
         w <- w + lr * (1/K) * sum of s(t - tau) * (w_i - w_tau),    s(x) = (1 + x)^(-a)
 
     The sum is over the K updates. w_tau is the model that the client started from, and t - tau the number of steps that
-    the server has made since then. The paper subtracts w_tau - w_i, which is the same. `a = 0` ignores staleness.
+    the server has made since then. The paper subtracts w_tau - w_i, which is the same. `a = 0` ignores staleness. The
+    running statistics of BatchNorm become the mean of those of the K models, whatever `lr` and `a` are: differences
+    from several old models would add up to variances below 0.
 
     - `lr`: the server's learning rate
     - `a`: how fast an update's weight falls with staleness; 0 ignores it
@@ -35,10 +37,13 @@ class FedBuff(Scheduler):
         check_strength("FedBuff.a", self.a)
 
     def run(self, site: Site) -> Steps:
-        return independent(site, partial(self._take, site, list[AnyModel]()))
+        return independent(site, partial(self._take, site, list[AnyModel](), list[AnyModel]()))
 
-    def _take(self, site: Site, buffer: list[AnyModel], trip: Trip, w: AnyModel) -> None:
-        buffer.append((1.0 + site.version - trip.start.version) ** -self.a * (w - trip.start.w))
-        if len(buffer) == self.size:
-            site.step(site.learner.model() + self.lr / self.size * sum(buffer))
-            buffer.clear()
+    def _take(self, site: Site, updates: list[AnyModel], statistics: list[AnyModel], trip: Trip, w: AnyModel) -> None:
+        updates.append((1.0 + site.version - trip.start.version) ** -self.a * (w - trip.start.w))
+        statistics.append(site.learner.statistics(w))
+        if len(updates) == self.size:
+            moved = site.learner.model() + self.lr / self.size * sum(updates)
+            site.step(site.learner.with_statistics(moved, sum(statistics) / self.size))
+            updates.clear()
+            statistics.clear()

@@ -289,3 +289,22 @@ class Tuned(Net):
     """A model whose learning rate can be searched."""
 
     lr = 0.05
+
+
+def test_checkpoints_of_weights_only_are_said_to_have_no_averages(tmp_path: Path) -> None:
+    """Lightning asks no callback for what it keeps, and tells none that it is loaded."""
+    only = lightning.callbacks.ModelCheckpoint(tmp_path, filename="only", monitor="loss", save_weights_only=True)
+    with pytest.warns(UserWarning, match=r"checkpoints of weights only \(save_weights_only\) have no averages"):
+        net, trainer = fitted(tmp_path, Averages(EMA(0.9)), only)
+    with pytest.warns(UserWarning, match="has no averages"):
+        trainer.test(net, DataLoader(samples()), ckpt_path=only.best_model_path, verbose=False)
+
+
+def test_after_a_broken_update_a_checkpoint_has_the_model_and_no_averages(tmp_path: Path) -> None:
+    averages = Averages(EMA(0.9))
+    net, trainer = fitted(tmp_path, averages)
+    averages.tracker.torn = True
+    with pytest.warns(UserWarning, match="an update of the averages was interrupted, so they are not saved"):
+        trainer.save_checkpoint(tmp_path / "torn.ckpt")
+    saved = torch.load(tmp_path / "torn.ckpt", weights_only=True)
+    assert same(saved["state_dict"], net.state_dict()) and "averages" not in saved

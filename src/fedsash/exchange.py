@@ -285,7 +285,7 @@ class RoundReport:
     def lines(self) -> Iterator[str]:
         """The problems of the round, one sentence each."""
         if self.refused:
-            yield f"left out the uploads of clients {some(self.refused, 10)}"
+            yield f"left out the uploads of clients {some(self.refused, 10)} (not finite, or above aggregation.limit)"
         if self.missing:
             yield no_answer(self.missing)
         if self.skipped:

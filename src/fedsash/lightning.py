@@ -22,11 +22,14 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     The arguments are those of `TrackerCallback`. After each evaluation the module is itself, bitwise; so training and
     the `state_dict` of a checkpoint are as without the callback. Beside it a checkpoint has `averages`, a state dict
     for each average by its name, and all that a resumed training needs to go on to the byte. `test(ckpt_path=...)`
-    takes the averages of that checkpoint. With `after = "epoch"` the last batch's model is averaged before it is
-    validated.
+    takes the averages of that checkpoint. A checkpoint of weights only has none, since Lightning asks no callback for
+    it; a warning says so. With `after = "epoch"` the last batch's model is averaged before it is validated.
 
     Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
     """
+
+    _asked: Any = None
+    """The last checkpoint that was asked for averages."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
@@ -34,6 +37,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             raise ModelError(f"Averages: {kind} shards the model, and a checkpoint would have one shard; use DDP")
         if self.batches is not None and type(pl_module).forward is LightningModule.forward:
             raise ModelError("Averages.batches: they pass through forward, which this module lacks: define it")
+        if any(getattr(each, "save_weights_only", False) for each in trainer.checkpoint_callbacks):
+            warnings.warn("checkpoints of weights only (save_weights_only) have no averages", stacklevel=2)
         self._begin(pl_module)
         self._steps = trainer.global_step
 
@@ -48,6 +53,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             self._begin(pl_module)
         if loaded or trainer.state.fn == "fit" or trainer.ckpt_path is None:
             self._lend(pl_module)
+        elif self._asked != trainer.ckpt_path:  # of weights only: Lightning has told no callback of it
+            warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
 
     on_test_start = on_predict_start = on_validation_start
 
@@ -60,7 +67,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._restore()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.tracker is None:
+        if not self._whole():
             return
         if lent := self._lent:  # it is saved in the middle of an evaluation
             self._restore()
@@ -70,6 +77,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             self._lend(pl_module)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._asked = trainer.ckpt_path
         begins = self.tracker is None and checkpoint["global_step"] == 0  # as a search for a learning rate saves it
         if "averages" not in checkpoint and not begins:
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
@@ -78,7 +86,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs."""
-        return {} if self.tracker is None else {"tracker": self.tracker.state_dict()}
+        return {"tracker": self._begun().state_dict()} if self._whole() else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint when the training, or an evaluation, begins."""

@@ -106,7 +106,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
     ) -> None:
-        if state.is_world_process_zero:
+        if state.is_world_process_zero and self._whole():
             folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
             with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
                 save_file(self._begun().state_dict(), whole)

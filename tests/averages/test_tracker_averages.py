@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Tracker, Window
+from fedsash.basics.errors import SettingError
 from support.loops import equal, make_model, steps
 
 
@@ -220,3 +222,23 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
     narrow = {"0.weight": torch.zeros(1)}
     with pytest.raises(ValueError, match=r"0.weight is \[1\] there and \[5, 4\] here"), tracker.applied(narrow):
         pass
+
+
+def test_statistics_that_are_estimated_again_draw_nothing_from_the_training() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    tracker = Tracker(Window(2, buffers="re-estimate"), model)
+    tracker.update()
+    loader = DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=4, shuffle=True)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    tracker.averaged_state_dict(batches=loader)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_batches_that_are_used_up_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    tracker = Tracker(Window(2, buffers="re-estimate"), model)
+    tracker.update()
+    with pytest.raises(SettingError, match="must be at least one; a loader or a list can be read again, an iterator"):
+        tracker.averaged_state_dict(batches=iter([]))

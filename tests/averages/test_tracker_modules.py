@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import start_processes
 
 from fedsash.averages import EMA, SWA, Average, Tracker, Window
+from fedsash.basics.errors import RunError
 from support.loops import equal, make_model, mean_of, steps
 
 
@@ -219,6 +220,17 @@ def one_of_two(rank: int, group: str) -> None:
     fully_shard(sharded, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2,)))
     for one, other in zip(*(steps(model, 4, Tracker(EMA(0.5), model)) for model in (alone, sharded)), strict=True):
         torch.testing.assert_close({name: t.full_tensor() for name, t in other.items()}, one)
+    tracker = Tracker(EMA(0.5), sharded)
+    steps(sharded, 1, tracker)
+    file = Path(f"{group}-state")
+    if rank == 0:
+        torch.save(tracker.state_dict(), file)
+    torch.distributed.barrier()
+    if rank == 0:
+        tracker.load_state_dict(torch.load(file))
+    else:
+        with pytest.raises(RunError, match=r"its shard is \(0,\) of \[2\] there and \(1,\) of \[2\] here"):
+            tracker.load_state_dict(torch.load(file))
     torch.distributed.barrier()
     os._exit(0)  # on a busy machine Gloo's threads may abort a process that ends in the usual way
 

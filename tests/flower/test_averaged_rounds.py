@@ -175,3 +175,25 @@ def test_a_value_is_asked_for_by_a_name_that_there_is_and_once_the_training_has_
         averaged.value("ema")
     with pytest.raises(RunError, match="there is none before the training has begun"):
         averaged.value("average")
+
+
+def test_what_evaluate_fn_writes_for_a_round_is_the_served_model_in_the_end() -> None:
+    """It is called for each model with the same number of the round, and the served one is the last of these."""
+    written: dict[int, Any] = {}
+
+    def write(round: int, model: ArrayRecord) -> MetricRecord:
+        written[round] = vector(model)
+        return scores(round, model)
+
+    averaged = Averaged(FedAvg(), {"wima": Window(3), "ema": EMA(0.5)})
+    result = averaged.start(Nodes().grid, START, 5, evaluate_fn=write)
+    assert np.array_equal(written[5], vector(result.arrays))
+    assert set(result.evaluate_metrics_serverapp[5]) == {"z", "model/z", "ema/z"}
+
+
+def test_a_metric_with_the_name_of_another_models_is_refused() -> None:
+    averaged = Averaged(FedAvg(), {"wima": Window(3)})
+    with pytest.raises(RunError, match="evaluate_fn gives 'model/z', which is the metric of another model"):
+        averaged.start(
+            Nodes().grid, START, 3, evaluate_fn=lambda round, model: MetricRecord({"z": 1.0, "model/z": 2.0})
+        )

@@ -15,6 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord
 
 from fedsash.basics.errors import RunError, SettingError
+from fedsash.basics.saved import versions
 from fedsash.exchange import Request
 from fedsash.federation import Federation
 from fedsash.flower import Waiting, client_app
@@ -277,3 +278,20 @@ def test_the_fewest_uploads_of_a_round_count_behind_a_network_too(tmp_path: Path
     with replace(plain, data=OnNetwork(plain.clients)) as world:
         _, report = world.round(world.start())
     assert report.skipped
+
+
+def test_a_node_with_another_version_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What PyTorch was built for does not count."""
+
+    def old(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        number = context.node_config["partition-id"]
+        if message.metadata.message_type == wire.ROLL_CALL and number < 2:
+            its = "fedsash 0.0.1 and torch 2.0" if number else versions().partition("+")[0] + "+cu999"
+            reply.content[wire.SAID]["versions"] = its
+        return reply
+
+    with caplog.at_level(logging.WARNING, logger="fedsash"):
+        world_of(grid(tmp_path, mods=[old]))
+    (line,) = caplog.messages
+    assert f"has fedsash 0.0.1 and torch 2.0, and the server has {versions()}: its numbers may be others" in line

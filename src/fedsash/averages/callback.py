@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -72,6 +73,13 @@ class TrackerCallback:
         check(self.tracker is not None, "Averages.tracker", None, "there is none before the training has begun")
         assert self.tracker is not None
         return self.tracker
+
+    def _whole(self) -> bool:
+        """Whether there are averages to save; a warning if an error or Ctrl-C has broken off their last update."""
+        if self.tracker is None or not self.tracker.torn:
+            return self.tracker is not None
+        warnings.warn("an update of the averages was interrupted, so they are not saved", stacklevel=3)
+        return False
 
     def _begin(self, module: nn.Module) -> None:
         """Average this module from now on; go on from what a checkpoint had, if one was loaded."""

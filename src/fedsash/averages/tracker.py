@@ -19,8 +19,9 @@ from ..basics.errors import FedsashError, ModelError, RunError, check, check_cou
 from ..basics.fingerprint import text
 from ..basics.layout import Layout, NamedPart
 from ..basics.norms import norms_of, re_estimate
+from ..basics.randomness import draws_kept
 from ..basics.shown import Shown
-from ..basics.wrapped import local, plain, sharded, unwrapped
+from ..basics.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
 from .lent import check_fits, is_lent, lent, put
@@ -48,7 +49,8 @@ class Tracker(Shown):
     The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
     update on. An average's `part` means the names that it has when the tracker is made. `module` may be compiled, or
     wrapped for several processes or devices: each process averages the values that it holds. If the module moves to
-    another device, the averages follow with the next update.
+    another device, the averages follow with the next update. `torn` says that an update was broken off, after which no
+    average can be read.
 
     With `trajectory_every = k` it keeps the sum of all models after every k updates, 16 bytes a parameter each. Two of
     them give any `window` between them, exactly, after the fact.
@@ -64,7 +66,7 @@ class Tracker(Shown):
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module, self.trajectory_every = unwrapped(module), trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
-        self.round, self._torn = 0, False
+        self.round, self.torn = 0, False
         self._groups: list[Group] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
@@ -106,10 +108,10 @@ class Tracker(Shown):
             left |= group.not_finite(w, round, but=left)
         if left:
             log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
-        self._torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
+        self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
-        self.round, self._torn = round, False
+        self.round, self.torn = round, False
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
@@ -150,7 +152,8 @@ class Tracker(Shown):
         values = self.value(which) if which is None or isinstance(which, str) else which
         with lent(self.module, self._live, values):
             if batches is not None:
-                re_estimate(self.module, layers, batches, _pass)
+                with draws_kept():  # a loader draws its order
+                    re_estimate(self.module, layers, batches, _pass)
             yield self.module
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
@@ -201,7 +204,7 @@ class Tracker(Shown):
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
-            self.round, self._torn = int(saved["round"]), False
+            self.round, self.torn = int(saved["round"]), False
             self._groups, self._parts = groups, parts
             self._known = {name for group in groups for name in group.shapes}
             self._norms, self._frozen = norms_of(self.module), about["frozen"]
@@ -213,7 +216,7 @@ class Tracker(Shown):
 
     def _check_whole(self) -> None:
         """Raise `RunError` if an update was broken off, after which some averages have its model and others don't."""
-        if self._torn:
+        if self.torn:
             raise RunError("Tracker: an update was interrupted: load a saved state, or make a new tracker")
 
     def _regrouped(self, about: Mapping[str, Any]) -> Group:
@@ -228,6 +231,8 @@ class Tracker(Shown):
     def _about(self) -> dict[str, Any]:
         """What a state is of. Its averages must be those of the tracker that loads it."""
         settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
+        if shard := shard_of(self.module):
+            settings["its shard"] = shard
         for name, average in self.averages.items():
             known = [f.name for f in fields(average) if f.metadata.get("numbers", True)]
             settings |= {name: text(type(average))} | {f"{name}.{f}": text(getattr(average, f)) for f in known}

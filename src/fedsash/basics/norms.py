@@ -80,7 +80,9 @@ def re_estimate(
             layer.momentum = momentum
         for each, mode in modes:
             each.training = mode
-    check(count > 0, "batches", count, "must be at least one, to re-estimate statistics from")
+    check(
+        count > 0, "batches", count, "must be at least one; a loader or a list can be read again, an iterator can not"
+    )
 
 
 class _PlainMean:

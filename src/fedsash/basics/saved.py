@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
@@ -20,6 +21,9 @@ from .paths import inside
 from .vector_files import VectorFile
 
 TENSORS, MANIFEST = "state.safetensors", "state.json"
+
+STATE, UNFINISHED = re.compile(r"\d{8,}"), re.compile(r"\.\d{8,}(\.old)?\.tmp")
+"""The names of states, and of those that a killed process was writing or removing."""
 
 T = TypeVar("T")
 
@@ -62,6 +66,8 @@ def save(
         writing.mkdir(parents=True)
         _write(writing, before, whole, parts, facts)
         if final.exists():
+            if not _is_state(final):
+                raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
             _remove(final)
         writing.rename(final)
     except BaseException:
@@ -146,8 +152,13 @@ def prune(folder: Path, keep: tuple[int, ...]) -> None:
 
 
 def saved_rounds(folder: Path) -> list[int]:
-    """The rounds whose states are saved, ascending."""
-    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit() and len(path.name) >= 8)
+    """The rounds whose states are saved, ascending. A folder of another kind is none, whatever its name is."""
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if STATE.fullmatch(path.name) and _is_state(path))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a folder holds a state, which may be damaged."""
+    return any((path / name).exists() for name in (MANIFEST, TENSORS))
 
 
 def place(folder: Path, round: int) -> Path:
@@ -169,7 +180,8 @@ def _remove(path: Path) -> None:
 def _clear(folder: Path) -> None:
     """Remove what a killed process has left of states that it was writing or removing."""
     for path in folder.glob(".*.tmp"):
-        shutil.rmtree(path)
+        if UNFINISHED.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path)
 
 
 def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
@@ -183,7 +195,7 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part
         linked = file in known and _link(before / file, writing / file)
         files[file] = known[file] if linked else _write_part(part, writing / file)
     files[TENSORS] = _write_tensors(whole, writing / TENSORS)
-    found = {"versions": _versions(), **facts, "files": files}
+    found = {"versions": versions(), **facts, "files": files}
     (writing / MANIFEST).write_text(json.dumps(found | {"checksum": json_checksum(found)}, indent=1))
 
 
@@ -216,13 +228,13 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def _versions() -> str:
+def versions() -> str:
     """The libraries that determine the last digits of a number."""
     return f"fedsash {version('fedsash')} and torch {torch.__version__}"
 
 
 def _news(path: Path) -> list[str]:
-    before, now = manifest(path).get("versions"), _versions()
+    before, now = manifest(path).get("versions"), versions()
     return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
 
 

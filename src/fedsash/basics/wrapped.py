@@ -44,6 +44,15 @@ def sharded(module: nn.Module) -> list[Any]:
     return [layer for layer in module.modules() if hasattr(layer, "reshard")]
 
 
+def shard_of(module: nn.Module) -> str:
+    """Which shard of a sharded module (FSDP2) lies in this process; empty if it is not sharded."""
+    for parameter in module.parameters():
+        mesh: Any = getattr(parameter, "device_mesh", None)
+        if mesh is not None:
+            return f"{mesh.get_coordinate()} of {list(mesh.shape)}"
+    return ""
+
+
 def local(tensor: Tensor) -> Tensor:
     """The values that lie in this process, in the tensor's own memory: of a sharded tensor (FSDP2) its shard."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -230,6 +230,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         if self.folder is None:
             return nullcontext()
         check_folder(self.folder)
+        right = "holds a run of fedsash: take another folder"
+        check(not (self.folder / "metrics.jsonl").exists(), "Averaged.folder", str(self.folder), right)
         return held(self.folder)
 
     @contextmanager
@@ -255,11 +257,12 @@ class Averaged(Strategy):  # type: ignore[misc]
             round = self._before + server_round
             if server_round == 0 and round in (known := progress.metrics["evaluate_metrics_serverapp"]):
                 return known[round]  # the last round before the training was taken up
-            found = dict(evaluate(round, arrays) or {})
-            for name in self._others(progress):
-                metrics = evaluate(round, progress.value(name)) or {}
-                found |= {f"{name}/{key}": value for key, value in metrics.items()}
-            record = MetricRecord(found) if found else None
+            others = {name: evaluate(round, progress.value(name)) or {} for name in self._others(progress)}
+            more = {f"{name}/{key}": value for name, metrics in others.items() for key, value in metrics.items()}
+            found = dict(evaluate(round, arrays) or {})  # last: what it writes for this round is of the served model
+            if both := sorted(found.keys() & more.keys()):
+                raise RunError(f"Averaged: evaluate_fn gives {both[0]!r}, which is the metric of another model")
+            record = MetricRecord(found | more) if found or more else None
             progress.note("evaluate_metrics_serverapp", round, record)
             return record
 

@@ -18,6 +18,7 @@ from ...basics.arrays import Vectors, joined
 from ...basics.errors import check, library, one_line
 from ...basics.layout import Layout
 from ...basics.resolve import Allowed
+from ...basics.saved import versions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
@@ -142,14 +143,14 @@ class Node:
         return wire.replied(replies, work.fingerprint, [work.sizes[client] for client in request.ids.tolist()])
 
     def named(self, asked: Mapping[str, Any]) -> Any:
-        """The answer to a roll call: the numbers of the node's clients, and how many samples they have."""
+        """The answer to a roll call: the numbers of the node's clients, their numbers of samples, and its versions."""
         from flwr.app import ConfigRecord, RecordDict
 
         evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
         data = set_aside(self.data, evaluation, int(asked["seed"]))
         each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
         clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
-        return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients)})})
+        return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients), "versions": versions()})})
 
     def replies(self, work: Work, request: Request) -> list[Reply]:
         """The replies of the node's clients to a request. Their new state stays here if the server does not keep it.

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check_count, check_positive, one_line, shortened, some
+from ...basics.errors import RunError, check_count, check_positive, one_line, printable, shortened, some
+from ...basics.saved import versions
 from ...basics.typed import typed
 from . import wire
 
@@ -166,8 +167,10 @@ class RollCall:
         self._pending |= self._ask(new)
         for answer, node in pulled(self.grid, self._pending):
             try:
-                self.roster.heard(node, wire.said(answer), self.waiting.most)
+                said = wire.said(answer)
+                self.roster.heard(node, said, self.waiting.most)
                 self._whys.pop(node, None)
+                self._compare(node, str(said.get("versions")))
             except Exception as error:  # of any class: a stranger says what it likes
                 if node in live:  # one that has left is asked again when it is back
                     self._failed(node, shortened(one_line(error), 300))
@@ -195,6 +198,13 @@ class RollCall:
                 raise RunError(f"no node has come {late}")
             time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
             over = time.monotonic() >= until
+
+    def _compare(self, node: int, its: str) -> None:
+        """Tell that a node has other versions; how PyTorch was built does not count."""
+        ours = versions()
+        if its.partition("+")[0] != ours.partition("+")[0]:
+            its = printable(shortened(its, 100))
+            self._tell(f"node {node} has {its}, and the server has {ours}: its numbers may be others")
 
     def _failed(self, node: int, why: str) -> None:
         """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""

@@ -64,10 +64,12 @@ class RunFolder:
         return held(self.path)
 
     def check_new(self) -> None:
-        """Raise `RunError` if it holds a run."""
+        """Raise `RunError` if it holds a run, or states of a training with Flower's `Averaged`."""
         if self.begun:
             how = f"go on with it (fedsash resume {shlex.quote(str(self.path))}, in Python fedsash.resume)"
             raise RunError(f"{self.path} holds a run already: {how}, or choose another folder")
+        if saved_rounds(self.path):
+            raise RunError(f"{self.path} holds the states of another training: choose another folder")
 
     def check_begun(self) -> None:
         """Raise `RunError` if it holds no run."""

@@ -255,8 +255,8 @@ class Session:
                 log.warning("round %d: %s", round, line)
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
             guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
-            missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
-            self.ledger.record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
+            missing = {str(client): why for client, why in outcome.missing.items()}
+            self.ledger.record([guard | {"missing": missing, "skipped": outcome.skipped}])
         self.last_report = outcome
 
     def _hold(self, state: State) -> None:

@@ -17,13 +17,12 @@ from torch import nn
 from support.apps import Nodes, arrays, scores, strategy, vector
 from support.by_hand import STRATEGIES
 from support.choices import chequered
-from support.worlds import federation
 
 # isort: split
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
-from fedsash import EMA, SWA, Average, Broadcast, RunError, SettingError, Window, run
+from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
 from fedsash.basics.errors import ModelError
 from fedsash.basics.saved import StateError, place, saved_rounds
 from fedsash.flower import Averaged
@@ -299,39 +298,3 @@ def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_th
 def test_a_first_model_with_an_infinite_array_is_refused_with_its_name() -> None:
     with pytest.raises(ModelError, match=r"not finite in the arrays \['b.weight'\]: keep a mask out"):
         Progress({"w": Window(2)}, arrays(np.array([0.0, 0, 0, 0, -np.inf])), None)
-
-
-def test_folders_that_are_no_states_are_left_alone_and_count_for_nothing(tmp_path: Path) -> None:
-    """Dates look like rounds of eight digits."""
-    own = [tmp_path / name for name in ("20261125", "20261126", ".cache.tmp")]
-    whole = content(*trained("FedAvg", tmp_path / "whole"))
-    trained("FedAvg", tmp_path, rounds=3)
-    for folder in own:
-        folder.mkdir()
-        (folder / "precious").write_text("kept")
-    (tmp_path / ".x.tmp").write_text("a file")
-    assert content(*trained("FedAvg", tmp_path)) == whole
-    assert saved_rounds(tmp_path) == [ROUNDS - 1, ROUNDS]
-    assert all((folder / "precious").read_text() == "kept" for folder in own)
-
-
-def test_a_folder_that_a_state_needs_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "00000002").mkdir()
-    with pytest.raises(OSError, match="00000002 is not a state: move it elsewhere, or take another folder"):
-        trained("FedAvg", tmp_path)
-    assert saved_rounds(tmp_path) == [1]
-
-
-def test_a_run_and_a_training_with_averaged_do_not_share_a_folder(tmp_path: Path) -> None:
-    trained("FedAvg", tmp_path / "averaged", rounds=2)
-    with pytest.raises(RunError, match="averaged holds the states of another training: choose another folder"):
-        run(federation(), 1, out=tmp_path / "averaged")
-    run(federation(), 1, out=tmp_path / "run")
-    with pytest.raises(SettingError, match=r"Averaged.folder = .*run.*: holds a run of fedsash: take another folder"):
-        trained("FedAvg", tmp_path / "run")
-
-
-def test_settings_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
-    trained("FedAvg", tmp_path, rounds=2, averages={"wima": EMA(0.5)}, serve="wima")
-    with pytest.raises(RunError, match=r"precision='auto'.* there and .*precision='single'.* here"):
-        trained("FedAvg", tmp_path, averages={"wima": EMA(0.5, precision="single")}, serve="wima")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from fedsash import EMA, Average, RunError, SettingError, Window, run
 from fedsash.basics.saved import saved_rounds
 from fedsash.flower import Averaged
 
-START = arrays(np.zeros(5))
+START, W3 = arrays(np.zeros(5)), Window(3)
 
 
-def trained(folder: Path, rounds: int = 6, average: Average = Window(3)) -> Any:
+def trained(folder: Path, rounds: int = 6, average: Average = W3) -> Any:
     """The average of a training in a folder."""
+    random.seed(0)  # it draws the order of the nodes
     return vector(Averaged(FedAvg(), average, folder=folder).start(Nodes().grid, START, rounds).arrays)
 
 

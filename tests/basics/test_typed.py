@@ -16,6 +16,7 @@ from fedsash.averages import Average
 from fedsash.basics.errors import SettingError
 from fedsash.basics.typed import fit, is_settings, typed
 from fedsash.lab.config import Experiment, NetworkExperiment
+from fedsash.lab.runs import Callback
 from fedsash.methods import Method
 from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
@@ -192,3 +193,15 @@ def test_a_base_class_keeps_what_it_does_with_its_subclasses() -> None:
     assert Base.names == ["Sub"]
     with pytest.raises(SettingError, match=r"Sub\.width = 'a': must be an integer"):
         Sub(width="a")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "meant"),
+    [(Method, "directions", "direction"), (Average, "observe", "observes"), (Callback, "on_round", "round")],
+)
+def test_a_function_that_is_called_almost_like_one_of_its_base_is_refused(base: Any, name: str, meant: str) -> None:
+    """Nobody would call it, and nobody would say so."""
+    with pytest.raises(TypeError, match=rf"Mine.{name}: {base.__name__} has no such function; did you mean {meant}\?"):
+        type("Mine", (base,), {name: lambda self: None})
+    for own in (f"_{name}", meant, "quite_another"):
+        type("Mine", (base,), {own: lambda self: None})

@@ -114,3 +114,15 @@ def test_all_permits_have_one_key(run: Path, tmp_path: Path, state: Path) -> Non
     assert own_code.of(tmp_path) == own_code.of(run) == [PLACE]
     assert (state / "key").read_bytes() == secret and [path.name for path in state.iterdir()] == ["key"]
     assert json.loads((run / "own_code.json").read_text())["places"] == [PLACE]
+
+
+def test_code_that_has_changed_since_is_named(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(run)
+    assert not caplog.messages
+    file = run / "own_code.json"
+    found = json.loads(file.read_text())
+    (module,) = found["code"]
+    file.write_text(json.dumps(found | {"code": {module: 1}}))
+    write(run)
+    assert caplog.messages == [f"{module} has changed since rounds of this run were trained with it"]
+    assert module.endswith("experiments.py") and own_code.of(run) == [PLACE]

@@ -51,6 +51,7 @@ def climbed(method: Method, module: nn.Module) -> tuple[Tensor, Tensor]:
             weights=weights,
             layout=layout,
             grad=grad,
+            grad_at_sent=lambda: grad(w),
             features=no_features,
         )
     )

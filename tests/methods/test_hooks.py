@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import SettingError
 from fedsash.basics.layout import Layout
+from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.local.trainer import Trainer
 from fedsash.methods import (
     METHODS,
@@ -141,6 +142,16 @@ class Lost(FedAvg):
         return received.update, {}
 
 
+class Retyped(FedAvg):
+    """Counts in another type than it began with, so that no saved state could be loaded."""
+
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"n": torch.tensor(0)}
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update, {"n": received.server_state["n"] + 0.5}
+
+
 class Reshaped(FedAvg):
     def client_state(self, w: Tensor) -> Vectors:
         return {"g": torch.zeros_like(w)}
@@ -161,6 +172,7 @@ class Reshaped(FedAvg):
             r"Undeclared\.server_update = \['m'\]: 'm' must begin in server_state\(\)",
         ),
         (Lost(), r"Lost\.server_update = \[\]: must also return the new server state 'm'"),
+        (Retyped(), r"Retyped\.server_update: n: type = 'torch\.float32': must be torch\.int64"),
         (Reshaped(), r"Reshaped\.upload: g: shape = \[\d+\]: must be \[\d+, \d+\]"),
     ],
     ids=lambda value: type(value).__name__,
@@ -168,3 +180,25 @@ class Reshaped(FedAvg):
 def test_what_pytorch_would_spread_or_a_round_would_lose_is_refused(engine: str, method: FedAvg, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         after(federation(method=method, engine=ENGINES[engine]), 1)
+
+
+class Dividing(FedAvg):
+    """Takes its update for a mean gradient, and does not say so."""
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "g": local.direction}, {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("local", "field"),
+    [
+        (LocalTraining(optimiser=Adam()), "optimiser"),
+        (LocalTraining(optimiser=SGD(momentum=0.5), keep_moments=True), "keep_moments"),
+    ],
+    ids=["adam", "kept"],
+)
+def test_a_mean_direction_is_refused_where_an_update_is_none(engine: str, local: LocalTraining, field: str) -> None:
+    """The library's own methods say so before the first round."""
+    with pytest.raises(SettingError, match=rf"LocalTraining\.{field} = .*the method takes a client's update, divided"):
+        after(federation(method=Dividing(), local=local, engine=ENGINES[engine]), 1)

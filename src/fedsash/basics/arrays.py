@@ -22,7 +22,7 @@ Vectors: TypeAlias = dict[str, Tensor]
 
 
 def check_shape(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor:
-    """What code of one's own has `found`; raises `SettingError` unless it is a tensor with the shape of `like`.
+    """What code of one's own has `found`; raises `SettingError` unless it is a tensor with shape and type of `like`.
 
     It is named by the class of `owner` and the `place`.
     """
@@ -31,6 +31,8 @@ def check_shape(owner: object, place: str, found: Tensor, like: Tensor) -> Tenso
         raise SettingError.at(place, type(found).__name__, "must be a tensor")
     if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
         raise SettingError.at(f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
+    if found.dtype != like.dtype:  # a saved state could not be loaded again
+        raise SettingError.at(f"{place}: type", str(found.dtype), f"must be {like.dtype}")
     return found
 
 

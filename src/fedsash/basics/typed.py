@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import SettingError
+from .hooks import check_hooks
 
 T = TypeVar("T")
 Named = Callable[[Any, bool], str]
@@ -21,8 +22,8 @@ def typed(cls: type[T]) -> type[T]:
 
     Integers must fit into 64 bits, and NaN is no number. A few values are converted, as in an experiment file: a list
     to a tuple, a NumPy or PyTorch scalar to a number, and a short form to an object of the field's class (by its `of`).
-    Any other value of a wrong type raises `SettingError`. Types that `fit` does not know are not checked. The decorator
-    is written below `@dataclass`.
+    Any other value of a wrong type raises `SettingError`. Types that `fit` does not know are not checked. A subclass
+    whose functions are misspelt raises `TypeError` (see `check_hooks`). The decorator is written below `@dataclass`.
     """
 
     own = cls.__dict__.get("__init_subclass__")
@@ -32,6 +33,7 @@ def typed(cls: type[T]) -> type[T]:
             super(cls, sub).__init_subclass__(**more)
         else:
             own.__get__(None, sub)(**more)
+        check_hooks(sub, cls)
         _guard(sub)
 
     _guard(cls)

@@ -70,7 +70,11 @@ class Curvature:
     def _parts(self, w: Tensor) -> Iterator[Tensor]:
         """The part of L(w) that comes from each batch."""
         batches = split(self._samples.x, self._batch), torch.split(self._samples.y, self._batch)
+        tensors, fixed = self._layout.views(w), self._layout.views(w.detach())
+        for name, (start, _) in zip(self._layout.names, self._layout.places, strict=True):
+            if start >= self._layout.trained:  # BatchNorm has no derivatives by its statistics
+                tensors[name] = fixed[name]
         for x, y in zip(*batches, strict=True):
             x = self._data.transform.inputs(x, self._layout.dtype)
-            output = functional_call(self._module, self._layout.views(w), *arguments(x))
+            output = functional_call(self._module, tensors, *arguments(x))
             yield self._loss(output, y).sum() / len(self._samples)

@@ -83,13 +83,22 @@ class LocalTraining:
         check(self.stragglers == 0 or part, "LocalTraining.stragglers", self.stragglers, right)
         nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
         why = method.why_sgd or nova
-        check(
-            not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
-        )
+        if nova or method.divides_updates:
+            self.check_divides(why)
+        elif why:
+            self._check_sgd(why)
+
+    def check_divides(self, why: str) -> None:
+        """Raise `SettingError` unless an update, divided by its steps' weights, is the mean of this round's directions.
+
+        `why` says who takes it for that.
+        """
+        self._check_sgd(why)
         right = f"must be false, because an update has the gradients of earlier rounds: {why}"
-        divides = bool(nova) or method.divides_updates
-        earlier = self.keep_moments and self.momentum
-        check(not (divides and earlier), "LocalTraining.keep_moments", self.keep_moments, right)
+        check(not (self.keep_moments and self.momentum), "LocalTraining.keep_moments", self.keep_moments, right)
+
+    def _check_sgd(self, why: str) -> None:
+        check(isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}")
 
     @property
     def batching(self) -> Batching:

@@ -16,6 +16,7 @@ from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload, check_upload
+from ..methods.base import MEAN_DIRECTION
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
 from .effort import effort_of, no_effort
@@ -237,6 +238,7 @@ class Trainer:
 
     def _reach(self, request: Request, lr_sum: Tensor) -> Tensor:
         """`LocalRun.reach` of the clients of a request, `[C, 1]`."""
+        self.local.check_divides(MEAN_DIRECTION)
         if not self.local.momentum:
             return lr_sum
         local, sizes = self._local_at(request.finished), self.batches.sizes_of(request.ids)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from fedsash.data import CIFAR10
 from fedsash.lab.config import ConfigError
 from fedsash.lab.reproductions import FOLDER, made_by, names
+from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import with_data
 from fedsash.lab.reproductions.results import Results
@@ -193,3 +195,12 @@ def test_another_data_set_takes_the_place_of_a_reproduction_with_all_its_keys() 
     chosen = ["data=CIFAR-100", "alpha=Dir 0.1", "method=FedAvg"]
     for run in load("fedswa-table-3").plan("small", chosen, ['data={name="cifar10"}']).runs:
         assert run.experiment.data == CIFAR10()
+
+
+def test_a_reproduction_may_be_in_a_file_of_ones_own(tmp_path: Path) -> None:
+    given, file = reproduction(), tmp_path / "mine.toml"
+    file.write_text(tomli_w.dumps(given.content))
+    found = read(str(file))
+    assert found.name == "mine" and [run.labels for run in found.plan().runs] == [r.labels for r in given.plan().runs]
+    with pytest.raises(ConfigError, match=r"nowhere.toml: there is no such file"):
+        read(str(tmp_path / "nowhere.toml"))

@@ -13,7 +13,7 @@ import torch
 from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, RunningSums, Window, resume, run
 from fedsash.network import Asynchronous, FedBuff, Network
 from fedsash.sampling import Uniform
-from fedsash.schedules import Chained, Constant, Cyclic
+from fedsash.schedules import Chained, Constant, Cosine, Cyclic
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -125,3 +125,12 @@ def test_more_workers_than_the_machine_can_use_are_not_started(monkeypatch: pyte
         world.prepare(1)
         assert world.described()["workers"] == 600
         assert len(set(multiprocessing.active_children()) - before) == 2
+
+
+def test_rounds_at_rate_0_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """As after the end of a cosine that was made for fewer rounds."""
+    world = federation(averages={}, local=LocalTraining(lr=0.1, schedule=Cosine(2)))
+    run(world, 5, progress=False)
+    assert [line for line in caplog.messages if "local.lr" in line] == [
+        "local.lr is 0 in 3 of 5 rounds: nothing is learned in them"
+    ]

@@ -10,10 +10,11 @@ import pytest
 
 from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
 from fedsash.basics.saved import saved_rounds
+from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.personal import personal
-from support.worlds import federation, mlp
+from support.worlds import data, federation, mlp
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +169,29 @@ def test_a_fork_has_the_kept_states_of_the_run_that_it_continues(tmp_path: Path)
         assert {f.name: f.read_bytes() for f in here.glob("*.safetensors")} == {
             f.name: f.read_bytes() for f in there.glob("*.safetensors")
         }
+
+
+@pytest.mark.parametrize(
+    "here",
+    [{"seed": 1}, {"evaluation": Evaluation(every=2, held_out=0.4)}, {"data": data((9, 12, 7, 20, 8, 4))}],
+    ids=str,
+)
+def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(
+    here: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be tested on what was trained before, so neither earlier numbers nor the best model are comparable."""
+    there = {"evaluation": Evaluation(every=2, held_out=0.2), "averages": {}}
+    start(federation(**there), 4, tmp_path / "a")
+    start(federation(**there | here), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
+    assert "clients have other samples than before the fork" in caplog.text
+    assert {row["round"] for row in rows(tmp_path / "b") if row["split"] in ("test", "held_out")} == {5}
+    caplog.clear()
+    start(federation(**there), 5, tmp_path / "c", fork=Fork(tmp_path / "a", 4))
+    assert "other samples" not in caplog.text
+
+
+def test_a_fork_whose_clients_remember_what_they_learned_keeps_their_samples(tmp_path: Path) -> None:
+    start(federation(method=Scaffold(), averages={}), 2, tmp_path / "a")
+    other = federation(method=Scaffold(), averages={}, data=data((9, 12, 7, 20, 8, 4)))
+    with pytest.raises(RunError, match="a fork must keep the samples from which clients remember something: "):
+        start(other, 4, tmp_path / "b", fork=Fork(tmp_path / "a", 2))

@@ -19,6 +19,7 @@ from fedsash.evaluation import Curvature
 from fedsash.lab.studies.flatness import FlatnessStudy, hessian_eigenvalues, lanczos, sharpness
 from fedsash.lab.studies.opened import OpenRun
 from fedsash.models import build
+from support.norms import batch_norm_model
 from support.studies import analysis, fedsash
 from support.worlds import data, mlp
 
@@ -241,3 +242,20 @@ def test_eigenvalues_after_too_few_products_are_too_low_and_marked() -> None:
     cells = [*FlatnessStudy.rows(content)][1][1].split()
     assert [cell.startswith("\N{GREATER-THAN OR EQUAL TO}") for cell in cells] == [i >= count for i in range(20)]
     assert f"eigenvalues of w's after number {count}" in (FlatnessStudy.picture(content).caption or "")
+
+
+def test_statistics_of_batchnorm_are_constants_of_the_loss() -> None:
+    """The derivatives by the parameters are autograd's in eval mode, those by the statistics 0."""
+    world, model = data((20,)), batch_norm_model()
+    layout, loss = Layout(model), Curvature(model, world, world.train)
+    w, v = layout.flatten(model), torch.randn(layout.size, dtype=torch.float64)
+    model.eval()
+    assert isinstance(world.train.x, torch.Tensor)
+    torch.nn.functional.cross_entropy(model(world.train.x), world.train.y).backward()
+    expected = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    found, step = loss.gradient(w), 1e-5
+    assert float(found[layout.trained :].abs().sum()) == 0
+    torch.testing.assert_close(found[: layout.trained].sort().values, expected.sort().values)
+    v[layout.trained :] = 0
+    numeric = (loss.gradient(w + step * v) - loss.gradient(w - step * v)) / (2 * step)
+    torch.testing.assert_close(loss.hessian_times(w, v), numeric, atol=1e-7, rtol=1e-6)

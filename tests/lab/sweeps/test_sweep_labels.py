@@ -117,3 +117,13 @@ def test_runs_that_are_combined_though_they_differ_are_named(
 def test_an_experiment_is_no_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, "sweep", write(SMALL, tmp_path / "e.toml"), "--plan")
     assert "this is an experiment, without axes: train it with fedsash run" in message
+
+
+def test_runs_that_are_the_same_experiment_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A later axis sets what an earlier one has set, so two labels stand for one experiment."""
+    axes = {
+        "lr": {"low": {"local": {"lr": 0.1}}, "high": {"local": {"lr": 0.2}}},
+        "rate": {"0.3": {"local": {"lr": 0.3}}},
+    }
+    assert main(["sweep", str(write({"base": SMALL, "axes": axes}, tmp_path / "s.toml")), "--plan"]) == 0
+    assert "high,0.3 is the same experiment as low,0.3: what one axis sets, a later one may" in capsys.readouterr().err

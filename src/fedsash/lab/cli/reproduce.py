@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
     line = "reproduce a paper's table or figure, with published and measured numbers"
     reproduce = commands.add_parser("reproduce", help=line, epilog=REPRODUCE)
     reproduce.add_argument(
-        "reproduction", help="a table or figure, such as ima-table-1 (see fedsash list reproductions)"
+        "reproduction", help="a table or figure, such as ima-table-1 (see fedsash list reproductions), or a file.toml"
     )
     reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
     line = "folder that has a folder with each data set's name (default: data)"

@@ -19,6 +19,7 @@ from .styles import INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
 HOUSE: Any = {
     "text.parse_math": False,
@@ -151,19 +152,30 @@ def _crowded(panel: Panel) -> bool:
 
 def _scale(axes: Axes, which: str, axis: Axis) -> None:
     """One axis: its label, its range and its ticks."""
-    from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     drawn = axes.xaxis if which == "x" else axes.yaxis
     drawn.set_label_text(axis.label)
     if axis.log:
         getattr(axes, f"set_{which}scale")("log")
         drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        drawn.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.5)))  # numbers on it within one decade, too
+        drawn.set_minor_formatter(_within_a_decade())
     elif axis.ticks is None:
         drawn.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=axis.whole))
     if axis.ticks is not None:
         drawn.set_ticks(list(axis.ticks), list(axis.ticks.values()))
     getattr(axes, f"set_{which}lim")(axis.low, axis.high)
+
+
+def _within_a_decade() -> LogFormatter:
+    """Numbers of two digits at minor ticks, on a logarithmic axis of a decade or less; matplotlib's have one."""
+    from matplotlib.ticker import LogFormatter
+
+    class TwoDigits(LogFormatter):
+        def __call__(self, value: float, place: int | None = None) -> str:
+            return f"{value:.2g}" if super().__call__(value, place) else ""
+
+    return TwoDigits(minor_thresholds=(1, 0.5))
 
 
 def _share(panels: Sequence[Panel], every: Sequence[Axes]) -> None:

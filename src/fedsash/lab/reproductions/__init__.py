@@ -28,7 +28,10 @@ def titles() -> dict[str, str]:
 
 
 def load(name: str) -> Reproduction:
-    """The reproduction of that name. Raises `ValueError` if there is none, or if its file has an error."""
+    """The reproduction of that name, or in a file `name` of one's own. Raises `ValueError` if there is none, or if its
+    file has an error."""
+    if name.endswith(".toml"):
+        return Reproduction.load(Path(name))
     known = names()
     check(name in known, "reproduction", name, "" if name in known else _hint(name, known))
     return Reproduction.load(FOLDER / f"{name}.toml")

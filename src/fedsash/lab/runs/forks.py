@@ -63,6 +63,12 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
     return replace(state, averages=averages, past=past, best=best)
 
 
+def other_samples(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """In what the samples of a fork's clients are others than those of the run that it goes on from; empty if they are
+    the same."""
+    return differences({name: here[name] for name in ("data", "partition", "clients") if name in here}, there)
+
+
 def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
     """Raise `RunError` unless a fork keeps how a model is shared, and what its past on a network is replayed by.
 

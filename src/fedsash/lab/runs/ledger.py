@@ -21,7 +21,7 @@ from ..records import Mark, Records, mark
 from ..summaries import goal_of
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, check_kept, renamed, sources
+from .forks import Fork, check_kept, other_samples, renamed, sources
 from .running_sums import Bookkeeper
 from .settings import Checkpoint
 
@@ -174,6 +174,13 @@ class Ledger:
         names = sources(fork, state.averages, self.federation.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
+        if other := other_samples(self.federation.fingerprint, its):
+            log.warning(
+                "clients have other samples than before the fork (%s): models may be tested on some of those on "
+                "which they were trained then, and earlier evaluations do not count",
+                "; ".join(other),
+            )
+            rows = [row for row in rows if row["split"] not in SPLITS]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -204,6 +211,12 @@ class Ledger:
         """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
         self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
         check_kept(self.federation.fingerprint, state.fingerprint)
+        if other := other_samples(self.federation.fingerprint, state.fingerprint):
+            if state.client_state:
+                raise RunError(
+                    f"a fork must keep the samples from which clients remember something: {'; '.join(other)}"
+                )
+            state.best = {}
         state = replace(state, forked=own[0], lineage=(*state.lineage, own))
         state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
         state.best = {name: best for name, best in state.best.items() if best.by == self._rule}

@@ -64,11 +64,14 @@ def _models(average: Average, name: str, state: State | None) -> int:
 
 
 def unbegun(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
-    """A line if a schedule of the `local` training starts after the last of `rounds` rounds.
+    """A line if a schedule of the `local` training starts after the last of `rounds` rounds, and one for rates of 0.
 
     With a `scheduler` that counts each client's trainings nobody knows how many there will be.
     """
     if getattr(scheduler, "schedule_counts", "steps") == "steps":
+        still = sum(local.scheduled(round)[0] == 0 for round in range(rounds))
+        if still:
+            yield f"local.lr is 0 in {still:,} of {rounds:,} rounds: nothing is learned in them"
         for schedule in (local.schedule, *getattr(local.schedule, "schedules", ())):
             start = getattr(schedule, "start", 0)
             if isinstance(start, int) and start >= rounds:

@@ -36,6 +36,7 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
         same = same and torch.equal(first.training_data.train.y, y)
         same = same and first.layout.shapes == run.federation.layout.shapes
         right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
+        right += ", and no held-out samples, which the seed draws" if run.experiment.evaluation.held_out else ""
         check(same, "runs", str(run.folder), right)
     check_settings(runs)
 

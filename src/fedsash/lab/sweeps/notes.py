@@ -1,7 +1,8 @@
-"""What a sweep says before it trains: what its runs will not reach, each line once."""
+"""What a sweep says before it trains: what its runs will not reach, each line once, and which runs are the same."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from ..runs.warned import beyond, unbegun
@@ -18,6 +19,15 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
             found.setdefault(line, []).append(run)
     for line, runs in found.items():
         yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"
+
+
+def same(sweep: Sweep) -> Iterator[str]:
+    """A line for each run that is the same experiment as an earlier one, as where a later axis sets the same key."""
+    first: dict[str, PlannedRun] = {}
+    for run in sweep.runs:
+        before = first.setdefault(json.dumps(run.experiment.table(), sort_keys=True, default=str), run)
+        if before is not run:
+            yield f"{run.name} is the same experiment as {before.name}: what one axis sets, a later one may set again"
 
 
 def _which(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:

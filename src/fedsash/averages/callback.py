@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -66,7 +65,7 @@ class TrackerCallback:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
         tracker, name = self._begun(), name or next(iter(self.averages))
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
-        with draws_kept(*_generators(self.batches)):
+        with draws_kept(self.batches):
             return tracker.averaged_state_dict(name, batches=self._inputs(name))
 
     def _begun(self) -> Tracker:
@@ -93,7 +92,7 @@ class TrackerCallback:
         """Put the average into the module until `_restore`, unless there is none, or it is of another module."""
         tracker, name = self.tracker, self.evaluate
         if tracker is not None and tracker.module is unwrapped(module) and tracker.round and name != "model":
-            with draws_kept(*_generators(self.batches)):
+            with draws_kept(self.batches):
                 self._applied.enter_context(tracker.applied(name, batches=self._inputs(name)))
             self._lent = True
 
@@ -121,11 +120,3 @@ def _moved(batch: Any, like: Tensor) -> Any:
     if isinstance(batch, Mapping):
         return {name: _moved(value, like) for name, value in batch.items()}
     return [_moved(value, like) for value in batch] if isinstance(batch, tuple | list) else batch
-
-
-def _generators(batches: object) -> Iterator[torch.Generator]:
-    """The generators of a loader and its samplers, which draw even for an order."""
-    sampler, of_batches = getattr(batches, "sampler", None), getattr(batches, "batch_sampler", None)
-    for drawing in (batches, sampler, of_batches, getattr(of_batches, "sampler", None)):
-        if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):
-            yield generator

@@ -152,7 +152,7 @@ class Tracker(Shown):
         values = self.value(which) if which is None or isinstance(which, str) else which
         with lent(self.module, self._live, values):
             if batches is not None:
-                with draws_kept():  # a loader draws its order
+                with draws_kept(batches):  # a loader draws its order
                     re_estimate(self.module, layers, batches, _pass)
             yield self.module
 

@@ -126,9 +126,10 @@ def _mix32(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def draws_kept(*generators: torch.Generator) -> Iterator[None]:
-    """All random numbers that come afterwards, also those of `generators`, are as if nothing had been drawn inside."""
-    own = {generator: generator.get_state() for generator in generators}
+def draws_kept(loader: object = None) -> Iterator[None]:
+    """All random numbers that come afterwards are as if nothing had been drawn inside, also those of the generators of
+    a `loader` and its samplers, which draw even for an order."""
+    own = {generator: generator.get_state() for generator in _generators(loader)}
     python, arrays = random.getstate(), np.random.get_state()
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
@@ -139,3 +140,10 @@ def draws_kept(*generators: torch.Generator) -> Iterator[None]:
             np.random.set_state(arrays)
             for generator, state in own.items():
                 generator.set_state(state)
+
+
+def _generators(loader: object) -> Iterator[torch.Generator]:
+    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    for drawing in (loader, sampler, batches, getattr(batches, "sampler", None)):
+        if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):
+            yield generator

@@ -42,7 +42,6 @@ class ReadingSettings:
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    must_have: bool = False
     train_split: str = "train"
     test_split: str = "test"
     test: float = 0.1
@@ -54,6 +53,7 @@ class ReadingSettings:
     labels: Literal["fine", "coarse"] = "fine"
     decode: Decode = "auto"
     unpacked: float = UNPACKED
+    must_have: bool = False
 
 
 def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
@@ -192,7 +192,6 @@ class Images:
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
         splits = (self.train_split, self.test_split, self.test)
-        settings = ReadingSettings(
-            columns, True, *splits, look, self.transform, decode=self.decode, unpacked=self.unpacked
-        )
+        how: dict[str, Any] = {"decode": self.decode, "unpacked": self.unpacked, "must_have": True}
+        settings = ReadingSettings(columns, *splits, look, self.transform, **how)
         return load(self.path, settings, seed)

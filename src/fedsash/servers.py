@@ -195,10 +195,11 @@ class WholeServer(Server):
         return self.sharing.with_common(common, sent + delta), state
 
     def _checked(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        """The server's step; raises `SettingError` unless it gives a model like the one that was sent."""
+        """The server's step; raises `SettingError` unless its model and its state are like those before."""
         w, after = self.server.step(sent, delta, state)
         check_shape(self.server, "step: the model", w, sent)
-        check(w.dtype == sent.dtype, f"{type(self.server).__name__}.step: type", w.dtype, f"must be {sent.dtype}")
+        for name in state.keys() & after.keys():
+            check_shape(self.server, f"step: {name}", after[name], state[name])
         return w, after
 
 

@@ -35,6 +35,17 @@ class Moves(Server):
 
 
 @dataclass(frozen=True)
+class Counts(Server):
+    """Adds the update, and counts in another type than it began with, so that no saved state could be loaded."""
+
+    def init(self, w: Tensor) -> Vectors:
+        return {"n": torch.tensor(0)}
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        return sent + delta, {"n": state["n"] + 0.5}
+
+
+@dataclass(frozen=True)
 class Sums(Aggregation):
     """The mean of the uploads in another form."""
 
@@ -49,8 +60,9 @@ class Sums(Aggregation):
     ("part", "line"),
     [
         ({"server": Moves()}, r"Moves\.step: the model: shape = \[\]: must be \[67\]"),
-        ({"server": Moves(Tensor.float)}, r"Moves\.step: type = torch\.float32: must be torch\.float64"),
+        ({"server": Moves(Tensor.float)}, r"Moves\.step: the model: type = 'torch\.float32': must be torch\.float64"),
         ({"server": Moves(Tensor.tolist)}, r"Moves\.step: the model = 'list': must be a tensor"),
+        ({"server": Counts()}, r"Counts\.step: n: type = 'torch\.float32': must be torch\.int64"),
         ({"aggregation": Sums()}, r"Sums\.update: shape = \[\]: must be \[67\]"),
         ({"aggregation": Sums(lambda delta: None)}, r"Sums\.update = 'NoneType': must be a tensor"),
     ],

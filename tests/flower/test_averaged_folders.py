@@ -41,8 +41,19 @@ def test_folders_that_are_no_states_are_left_alone_and_count_for_nothing(tmp_pat
     assert all((folder / "precious").read_text() == "kept" for folder in own)
 
 
+def test_empty_folders_that_are_called_like_rounds_cost_no_state(tmp_path: Path) -> None:
+    """After a crash of the machine a state may be one, so they are named, and the state before them is taken."""
+    whole = trained(tmp_path / "whole")
+    trained(tmp_path, 3)
+    for name in ("20261125", "20261126"):
+        (tmp_path / name).mkdir()
+    assert np.array_equal(trained(tmp_path), whole)
+    assert saved_rounds(tmp_path)[:2] == [5, 6]
+
+
 def test_a_folder_that_stands_where_a_state_belongs_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "00000002").mkdir()
+    (tmp_path / "00000002" / "precious").write_text("kept")
     with pytest.raises(OSError, match="00000002 is not a state: move it elsewhere, or take another folder"):
         trained(tmp_path)
     assert saved_rounds(tmp_path) == [1]

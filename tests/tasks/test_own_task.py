@@ -21,13 +21,26 @@ from support.places import HOW_TO
 from support.problems import TABLE, N, Y, judged, output, world
 
 PAGE = (HOW_TO / "tasks.md").read_text()
-(SNIPPET,) = re.findall(r"^```python\n(@dataclass.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SNIPPETS = re.findall(r"^```python\n(@dataclass.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def of_the_page(name: str) -> Any:
+    """An object of a class whose code the page shows."""
+    names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass, "torch": torch}
+    for snippet in SNIPPETS:
+        exec(compile(snippet, "docs/how-to/tasks.md", "exec"), names)
+    return names[name]()
 
 
 def ordinal() -> Any:
-    names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass}
-    exec(compile(SNIPPET, "docs/how-to/tasks.md", "exec"), names)
-    return names["Ordinal"]()
+    return of_the_page("Ordinal")
+
+
+def test_the_metric_of_the_page_is_the_share_that_is_near() -> None:
+    y = torch.tensor([1.0, 2.0, 3.0, 9.0])
+    scored = Scored(output=y, predicted=y + torch.tensor([0.5, -1.0, 4.0, 0.0]), y=y, counted=y, losses=y)
+    near = of_the_page("Within")
+    assert float(near.value(near.sums(scored).sum(0).double().numpy())) == 0.75
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,11 @@ def cut(folder: Path, round: int) -> None:
 
 
 def prune(folder: Path, keep: tuple[int, ...]) -> None:
-    """Remove all states but the last two and those of the rounds in `keep`."""
-    for round in saved_rounds(folder)[:-2]:
-        if round not in keep:
+    """Remove all states before the last two, but those of the rounds in `keep`."""
+    rounds = saved_rounds(folder)
+    whole = [round for round in rounds if (place(folder, round) / MANIFEST).exists()]
+    for round in rounds:
+        if round < min(whole[-2:], default=0) and round not in keep:
             with suppress(OSError):  # one state too many does no harm
                 _remove(place(folder, round))
 
@@ -157,8 +159,8 @@ def saved_rounds(folder: Path) -> list[int]:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a folder holds a state, which may be damaged."""
-    return any((path / name).exists() for name in (MANIFEST, TENSORS))
+    """Whether a folder holds a state, which may be damaged: after a crash of the machine it may be empty."""
+    return path.is_dir() and (any((path / name).exists() for name in (MANIFEST, TENSORS)) or not any(path.iterdir()))
 
 
 def place(folder: Path, round: int) -> Path:

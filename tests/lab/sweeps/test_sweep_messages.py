@@ -73,7 +73,11 @@ def test_a_sweep_says_once_what_lies_beyond_its_end_and_of_which_runs(
     assert planned(axes, tmp_path, capsys, "--set", "rounds=152") == []
     line = "averages.ima.start = 9: this run ends after 6 rounds, so it stays the model"
     assert planned({"seed": [0, 1], "averages.ima.start": [1, 9]}, tmp_path, capsys) == [f"start=9: {line}"]
-    starts = {"a": {}, "b": {"averages": {"ima": {"start": 9}}}, "c": {"averages": {"ima": {"start": 9}}}}
+    starts = {
+        "a": {},
+        "b": {"averages": {"ima": {"start": 9}}},
+        "c": {"averages": {"ima": {"start": 9}}, "local": {"lr": 0.3}},
+    }
     assert planned({"seed": [0, 1], "m": starts}, tmp_path, capsys) == [f"seed=0,b and 3 more: {line}"]
 
 

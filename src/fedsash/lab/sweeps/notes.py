@@ -27,7 +27,7 @@ def same(sweep: Sweep) -> Iterator[str]:
     for run in sweep.runs:
         before = first.setdefault(json.dumps(run.experiment.table(), sort_keys=True, default=str), run)
         if before is not run:
-            yield f"{run.name} is the same experiment as {before.name}: what one axis sets, a later one may set again"
+            yield f"{run.name} is the same experiment as {before.name}"
 
 
 def _which(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:

@@ -89,3 +89,8 @@ def test_a_misspelt_name_is_told_which_one_is_meant(name: str, hint: str) -> Non
     with pytest.raises(AttributeError) as error:
         getattr(fedsash, name)
     assert str(error.value) == f"module 'fedsash' has no attribute '{name}'{hint}"
+
+
+def test_who_only_reads_files_of_runs_does_not_wait_for_pytorch() -> None:
+    code = "import sys, fedsash.lab.files; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

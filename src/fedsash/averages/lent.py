@@ -72,6 +72,10 @@ def check_fits(what: str, here: Mapping[str, object], there: Mapping[str, object
         if ours != theirs:
             # of long settings, such as a part of many names, the beginning may be the same
             differ = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-            alike = ours.rfind(" ", 0, next(differ, 0)) + 1 if max(len(ours), len(theirs)) > 100 else 0
+            alike = (
+                ours.rfind(" ", 0, next(differ, min(len(ours), len(theirs)))) + 1
+                if max(len(ours), len(theirs)) > 100
+                else 0
+            )
             old, new = (shortened(("..." if alike else "") + text[alike:], 100) for text in (theirs, ours))
             raise RunError(f"{what}: {name} is {old} there and {new} here{advice}")

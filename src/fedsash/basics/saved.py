@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from .arrays import Vectors
+from .checksum import json_checksum
 from .errors import RunError
 from .paths import inside
 from .vector_files import VectorFile
@@ -238,11 +239,6 @@ def versions() -> str:
 def _news(path: Path) -> list[str]:
     before, now = manifest(path).get("versions"), versions()
     return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
-
-
-def json_checksum(data: Mapping[str, Any]) -> int:
-    """The checksum that stands in a JSON file, of its other content. All formats compute it in the same way."""
-    return zlib.crc32(json.dumps(data).encode())
 
 
 def _checksum(path: Path) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..basics.checksum import json_checksum
 from ..basics.errors import RunError, one_line
 from ..basics.paths import naming, plain_file
-from ..basics.saved import json_checksum
 
 INDEX = "files.json"
 CHECKSUM = "checksum"

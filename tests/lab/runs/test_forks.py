@@ -182,7 +182,8 @@ def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(
     """It may be tested on what was trained before, so neither earlier numbers nor the best model are comparable."""
     there = {"evaluation": Evaluation(every=2, held_out=0.2), "averages": {}}
     start(federation(**there), 4, tmp_path / "a")
-    start(federation(**there | here), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
+    result = start(federation(**there | here), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
+    assert all(best.round == 5 for best in result.state.best.values())
     assert "clients have other samples than before the fork" in caplog.text
     assert {row["round"] for row in rows(tmp_path / "b") if row["split"] in ("test", "held_out")} == {5}
     caplog.clear()

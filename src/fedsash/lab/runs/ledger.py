@@ -211,15 +211,12 @@ class Ledger:
         """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
         self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
         check_kept(self.federation.fingerprint, state.fingerprint)
-        if other := other_samples(self.federation.fingerprint, state.fingerprint):
-            if state.client_state:
-                raise RunError(
-                    f"a fork must keep the samples from which clients remember something: {'; '.join(other)}"
-                )
-            state.best = {}
+        other = other_samples(self.federation.fingerprint, state.fingerprint)
+        if other and state.client_state:
+            raise RunError(f"a fork must keep the samples from which clients remember something: {'; '.join(other)}")
         state = replace(state, forked=own[0], lineage=(*state.lineage, own))
         state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
-        state.best = {name: best for name, best in state.best.items() if best.by == self._rule}
+        state.best = {name: best for name, best in state.best.items() if best.by == self._rule and not other}
         return state
 
 

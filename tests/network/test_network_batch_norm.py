@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedsash import resume, run
 from fedsash.basics.layout import Layout
 from fedsash.basics.sharing import Sharing
 from fedsash.local import LocalTraining
@@ -55,3 +57,15 @@ def test_the_statistics_count_in_the_length_of_an_upload() -> None:
     lengths = {buffers: model_bytes(Sharing(model, buffers)) for buffers in ("average", "local", "local_norm")}
     assert lengths["average"] == model_bytes(Sharing(plain)) + norm
     assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == model_bytes(Sharing(plain))
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_with_fedbuff_a_resumed_run_has_the_same_statistics(rounds: int, tmp_path: Path) -> None:
+    """Its buffer then holds statistics of models that were trained before the stop."""
+
+    def driver() -> Asynchronous:
+        return Asynchronous(with_norm(sampling=Uniform(fraction=1.0)), NETWORK, FedBuff(4))
+
+    whole = run(driver(), 8, progress=False).state.w
+    run(driver(), rounds, out=tmp_path / "a", progress=False)
+    assert torch.equal(resume(driver(), 8, tmp_path / "a", progress=False).state.w, whole)

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .basics.arrays import Vectors, check_shape
+from .basics.arrays import Vectors, check_like
 from .basics.errors import check, check_fraction, check_rate, check_strength
 from .basics.sharing import Sharing
 from .basics.typed import typed
@@ -197,9 +197,9 @@ class WholeServer(Server):
     def _checked(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         """The server's step; raises `SettingError` unless its model and its state are like those before."""
         w, after = self.server.step(sent, delta, state)
-        check_shape(self.server, "step: the model", w, sent)
+        check_like(self.server, "step: the model", w, sent)
         for name in state.keys() & after.keys():
-            check_shape(self.server, f"step: {name}", after[name], state[name])
+            check_like(self.server, f"step: {name}", after[name], state[name])
         return w, after
 
 

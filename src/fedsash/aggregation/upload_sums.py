@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Objects, Vectors, check_shape, equal_parts, joined
+from ..basics.arrays import Floats, Ints, Objects, Vectors, check_like, equal_parts, joined
 from ..basics.errors import RunError
 from ..exchange import Answer, Answers, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
@@ -96,7 +96,7 @@ class UploadSums:
 
     def update(self, mean: Vectors) -> Tensor:
         """The round's update `[D]`, which the aggregation rule makes of the means."""
-        return check_shape(self._rule, "update", self._rule.update(mean, self._single), mean["delta"])
+        return check_like(self._rule, "update", self._rule.update(mean, self._single), mean["delta"])
 
     def report(self, round: int, probed: UploadSums | None, least: int) -> RoundReport:
         """The report of round `round`, counted from 1, with the clients of a preceding probe (`probed`).

@@ -21,7 +21,7 @@ Vectors: TypeAlias = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""
 
 
-def check_shape(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor:
+def check_like(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor:
     """What code of one's own has `found`; raises `SettingError` unless it is a tensor with shape and type of `like`.
 
     It is named by the class of `owner` and the `place`.

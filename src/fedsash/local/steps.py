@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors, check_shape
+from ..basics.arrays import Vectors, check_like
 from ..basics.layout import Layout
 from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
@@ -246,4 +246,4 @@ class LocalSteps:
 
 
 def _direction(method: Method, step: Step) -> Tensor:
-    return check_shape(method, "direction", method.direction(step), step.w)
+    return check_like(method, "direction", method.direction(step), step.w)

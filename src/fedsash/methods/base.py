@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors, check_shape
+from ..basics.arrays import Vectors, check_like
 from ..basics.errors import SettingError, check
 from ..basics.layout import Layout
 from ..basics.typed import typed
@@ -94,7 +94,8 @@ class LocalRun:
     round_state: Vectors
     layout: Layout
     full_grad: Callable[[Tensor], Tensor]
-    """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`."""
+    """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`. What stays
+    with a client is as it received it."""
     reach: Callable[[], Tensor]
     """`reach()`: the sum `[C, 1]` of the weights with which the directions of each client's SGD steps enter its update.
     It is `lr_sum` without local momentum."""
@@ -245,7 +246,7 @@ def check_upload(method: Method, upload: Upload, kept: Vectors, given: Vectors, 
     if "delta" not in upload:
         right = "must upload a vector called 'delta'"
         raise SettingError.at(f"{type(method).__name__}.upload", sorted(upload), right)
-    check_shape(method, "upload: delta", upload["delta"], like)
+    check_like(method, "upload: delta", upload["delta"], like)
     _check_kept(method, "upload", kept, given, "client")
 
 
@@ -254,7 +255,7 @@ def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, 
 
     It may also return the means of its probe, which are of this round only.
     """
-    check_shape(method, "server_update: the update", update, received.sent)
+    check_like(method, "server_update: the update", update, received.sent)
     probed = received.server_state.keys() - given.keys()
     own = {name: value for name, value in kept.items() if name not in probed}
     _check_kept(method, "server_update", own, given, "server")
@@ -262,7 +263,7 @@ def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, 
 
 def _check_kept(method: Method, hook: str, kept: Vectors, given: Vectors, whose: str) -> None:
     for name in kept.keys() & given.keys():
-        check_shape(method, f"{hook}: {name}", kept[name], given[name])
+        check_like(method, f"{hook}: {name}", kept[name], given[name])
     if kept.keys() == given.keys():  # asked of every client in every round
         return
     place = f"{type(method).__name__}.{hook}"

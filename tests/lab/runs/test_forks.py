@@ -191,8 +191,11 @@ def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(
     assert "other samples" not in caplog.text
 
 
-def test_a_fork_whose_clients_remember_what_they_learned_keeps_their_samples(tmp_path: Path) -> None:
+def test_a_fork_whose_clients_remember_what_they_learned_keeps_their_samples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     start(federation(method=Scaffold(), averages={}), 2, tmp_path / "a")
     other = federation(method=Scaffold(), averages={}, data=data((9, 12, 7, 20, 8, 4)))
     with pytest.raises(RunError, match="a fork must keep the samples from which clients remember something: "):
         start(other, 4, tmp_path / "b", fork=Fork(tmp_path / "a", 2))
+    assert not caplog.records

@@ -175,11 +175,6 @@ class Ledger:
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         if other := other_samples(self.federation.fingerprint, its):
-            log.warning(
-                "clients have other samples than before the fork (%s): models may be tested on some of those on "
-                "which they were trained then, and earlier evaluations do not count",
-                "; ".join(other),
-            )
             rows = [row for row in rows if row["split"] not in SPLITS]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
@@ -194,6 +189,12 @@ class Ledger:
             self.hold(state)
             self.save(state)
         self.sums.take(source, state)
+        if other:
+            log.warning(
+                "clients have other samples than before the fork (%s): models may be tested on some of those on "
+                "which they were trained then, and earlier evaluations do not count",
+                "; ".join(other),
+            )
         return state
 
     def _check_fork(self, source: Path, round: int) -> None:

@@ -30,7 +30,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
 from .summary import summary
-from .warned import beyond, doubtful, unbegun, uncounted, unprotected
+from .warned import beyond, doubtful, rate_notes, uncounted, unprotected
 
 log = logging.getLogger("fedsash")
 
@@ -155,7 +155,7 @@ class Session:
         yield from doubtful(self.federation)
         facts = self.federation.facts()
         yield from beyond(self.federation, self.checkpoint, self.trajectory, self.rounds, state)
-        yield from unbegun(facts["local"], facts.get("scheduler"), self.rounds)
+        yield from rate_notes(facts["local"], facts.get("scheduler"), self.rounds)
         yield from unprotected(self.federation, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:

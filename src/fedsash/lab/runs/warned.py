@@ -63,7 +63,7 @@ def _models(average: Average, name: str, state: State | None) -> int:
     return 0 if state is None else average.count(state.averages[name])
 
 
-def unbegun(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
+def rate_notes(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
     """A line if a schedule of the `local` training starts after the last of `rounds` rounds, and one for rates of 0.
 
     With a `scheduler` that counts each client's trainings nobody knows how many there will be.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from ..runs.warned import beyond, unbegun
+from ..runs.warned import beyond, rate_notes
 from .axes import PlannedRun, Sweep, short
 
 
 def beyond_ends(sweep: Sweep) -> Iterator[str]:
-    """The lines of `beyond` and `unbegun` about the sweep's runs, after the labels of those that a line concerns."""
+    """The lines of `beyond` and `rate_notes` about the sweep's runs, after the labels of those that a line concerns."""
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
         experiment, rounds = run.experiment, run.experiment.rounds
         unreached = beyond(experiment, experiment.checkpoint, experiment.trajectory, rounds)
-        for line in (*unreached, *unbegun(experiment.local, getattr(experiment, "scheduler", None), rounds)):
+        for line in (*unreached, *rate_notes(experiment.local, getattr(experiment, "scheduler", None), rounds)):
             found.setdefault(line, []).append(run)
     for line, runs in found.items():
         yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"

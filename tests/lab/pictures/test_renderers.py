@@ -176,6 +176,16 @@ def test_points_and_rules_stand_where_they_should_with_their_names() -> None:
     assert note["x"] == 2, "plotly wants the logarithm"
 
 
+def test_the_names_of_points_stand_inside_their_panel() -> None:
+    """That of the highest point is not written over the panel's title."""
+    points = Points(["9", "61", "45"], [0.3, 0.4, 0.9], [0.015, 0.009, 0.0])
+    axes = paper(points, y=Axis("height", low=0))
+    inside = axes.get_window_extent()
+    for text in axes.texts:
+        here = text.get_window_extent()
+        assert inside.x0 <= here.x0 and here.x1 <= inside.x1 and here.y1 <= inside.y1
+
+
 def test_axes_have_their_labels_ranges_and_ticks_on_both() -> None:
     x, y = Axis("size", 1, 100, log=True), Axis("class", 2.7, -0.7, {0: "cat", 1: "dog"})
     axes, layout = paper(Line("", X, X, look(0)), x=x, y=y), view(Line("", X, X, look(0)), x=x, y=y)["layout"]

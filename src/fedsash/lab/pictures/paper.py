@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import replace_file
 from .layers import draw_layer, numbers
-from .picture import Axis, Bars, Field, Line, Panel, Picture, Spans
+from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common
 from .styles import INK
 
@@ -119,6 +119,8 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
     axes: Axes = made.add_subplot(place, projection="3d" if deep else None)
     for layer in panel.layers:
         draw_layer(axes, layer, panel)
+    if all(isinstance(layer, Points) for layer in panel.layers):
+        axes.margins(0.06, 0.15)  # their names stand above them
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if any(isinstance(layer, Field) for layer in panel.layers):

@@ -143,6 +143,14 @@ def test_a_run_of_another_rate_is_not_one_of_them(run: Path, runs: list[Path], c
     assert "has other settings than" in (said := refused(capsys, "variance", runs[0], run)) and "local.lr" in said
 
 
+def test_a_run_whose_partition_has_the_same_seed_by_another_setting_is_one_of_them(run: Path, runs: list[Path]) -> None:
+    """The clients' samples decide, not where the seed that drew them is written."""
+    (run / "files.json").unlink()
+    config = run / "config.toml"
+    config.write_text(f"partition_seed = 0\n{config.read_text()}")
+    assert fedsash("variance", run, runs[1], "--rounds", "3", "--orders", 1, "--samples", 20) == 0
+
+
 def test_one_run_alone_has_no_variance(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "runs = 1: the variance is that over several runs" in refused(capsys, "variance", run)
     assert "--orders = 0: must be" in refused(capsys, "variance", run, run, "--orders", 0)

@@ -38,16 +38,11 @@ def by_number(found: Found, solid: str, dashed: str, called: str, scale: float =
     lines = []
     for i, place in enumerate(places):
         style, name = look(i), f"round {found['rounds'][place] + 1}"
-        lines.append(line(name, _numbered(found[solid][place], scale), style))
+        lines.append(_line(name, found[solid][place], scale, style))
         other = Style(style.colour, "dash", style.symbol)
-        lines.append(line(f"{name}, {called}", _numbered(found[dashed][place], scale), other))
+        lines.append(_line(f"{name}, {called}", found[dashed][place], scale, other))
     return lines
 
 
-def line(name: str, points: Sequence[tuple[float, float]], style: Style) -> Line:
-    """A line through points (x, y)."""
-    return Line(name, [x for x, _ in points], [y for _, y in points], style)
-
-
-def _numbered(values: Sequence[float], scale: float) -> list[tuple[float, float]]:
-    return [(k, scale * value) for k, value in enumerate(values, 1)]
+def _line(name: str, values: Sequence[float], scale: float, style: Style) -> Line:
+    return Line(name, range(1, len(values) + 1), [scale * value for value in values], style)

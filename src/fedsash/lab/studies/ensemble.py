@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...basics.errors import check_count
-from ..pictures import Axis, Panel, Picture, look
-from .by_number import ORDERS, SEED, by_number, line, over_orders
+from ..pictures import Axis, Panel, Picture, Points
+from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
@@ -97,17 +97,17 @@ class EnsembleStudy(Study):
         error = Axis(f"error ({found['split']}, %)")
         errors = by_number(found, "mean", "ensemble", "ensemble", scale=100)
         last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
-        similar = sorted((cka, 100 * e) for cka, e in zip(found["cka"], last["mean"], strict=True) if cka is not None)
-        apart = sorted(zip(last["distance"], last["gap"], strict=True))
+        similar = [(cka, 100 * e) for cka, e in zip(found["cka"], last["mean"], strict=True)]
+        apart = list(zip(last["distance"], last["gap"], strict=True))
         far, gap = Axis("distance, the largest from their mean", log=True), Axis("gap", log=True)
         panels = [
             Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
-            Panel("error by similarity", Axis("CKA of two clients"), error, [line("", similar, look(2))]),
-            Panel("gap by distance", far, gap, [line("", [(x, y) for x, y in apart if x * y > 0], look(4))]),
+            Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(found, similar)),
+            Panel("gap by distance", far, gap, _each_round(found, apart)),
         ]
         caption = (
             f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(found)}; "
-            "similarity, distance and gap are those of all of them, a point for each saved round."
+            "similarity, distance and gap are those of all of them, a point with its number for each round."
         )
         return Picture(found["title"], panels, columns=3, caption=caption)
 
@@ -147,3 +147,10 @@ class Group:
 
     def _error(self, f: Tensor) -> float:
         return float((f.argmax(-1) != self._seen.y).double().mean())
+
+
+def _each_round(found: Found, places: Sequence[tuple[float | None, float]]) -> list[Points]:
+    """A point with its number for each round, at its place (x, y) if both are above 0."""
+    shown = {round + 1: place for round, place in zip(found["rounds"], places, strict=True) if all(place)}
+    x, y = zip(*shown.values(), strict=True) if shown else ((), ())
+    return [Points([str(round) for round in shown], x, y)] if shown else []

@@ -42,7 +42,7 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
 
 
 def check_settings(runs: Sequence[OpenRun]) -> None:
-    """Raise `RunError` unless runs differ in their seed, in their length and in what observes alone."""
+    """Raise `RunError` unless runs differ in their seeds, in their length and in what observes alone."""
     tables = [{key: value for key, value in flat(run.experiment.table()) if _acts(key)} for run in runs]
     for run, table in zip(runs, tables, strict=True):
         keys = sorted(table.keys() | tables[0].keys())
@@ -53,8 +53,9 @@ def check_settings(runs: Sequence[OpenRun]) -> None:
 
 def _acts(key: str) -> bool:
     """Whether a setting, by its dotted key, acts on the training of each round."""
-    free = key in ("seed", "options.seed", "rounds") or key.startswith(("averages.", "evaluation.", "metrics."))
-    return changes_numbers(key) and not free
+    seeds = ("seed", "partition_seed", "options.seed")  # which clients hold what is compared by itself
+    observes = key.startswith(("averages.", "evaluation.", "metrics."))
+    return changes_numbers(key) and not observes and key not in (*seeds, "rounds")
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:

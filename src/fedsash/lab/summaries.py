@@ -19,6 +19,8 @@ from .client_results import last_rounds, over_last
 GOAL = "goal.json"
 """The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
 
+NONE_KEPT: Mapping[str, int] = {}
+
 
 def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]:
     """What `goal.json` holds: the fields of the criterion, and the evaluation's `last` and `best_on`."""
@@ -42,10 +44,16 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
         raise RunError(f"{file} is damaged: it must have the fields {known}") from None
 
 
-def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criterion: Criterion) -> dict[str, Any]:
+def summarise(
+    rows: Iterable[Mapping[str, Any]],
+    evaluation: Evaluation,
+    criterion: Criterion,
+    kept: Mapping[str, int] = NONE_KEPT,
+) -> dict[str, Any]:
     """What a run's rows say: `metric`, the results of all `models`, and the model that was `chosen` on held-out data.
 
-    An average that the run observes no more is left out.
+    An average that the run observes no more is left out. `kept` has the rounds whose models the run keeps as the best
+    of their names; those of other models are found among the rows, which may begin before a fork.
 
     `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
 
@@ -71,7 +79,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     for model, points in curves.models.items():
         if last[-1] not in points:
             continue
-        best = _best(points, deciding.models.get(model, {}), criterion)
+        best = _best(points, deciding.models.get(model, {}), criterion, kept.get(model))
         chosen_on = best and best | {"chosen_on": deciding.split}
         models[model] = _summarise(points, last, criterion) | {"best": chosen_on}
     base = models.get("model", {}).get("last_mean")
@@ -147,8 +155,11 @@ def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Crit
     }
 
 
-def _best(points: Mapping[int, float], deciding: Mapping[int, float], criterion: Criterion) -> dict[str, Any] | None:
-    """The round that is best by the deciding values, and its value."""
+def _best(
+    points: Mapping[int, float], deciding: Mapping[int, float], criterion: Criterion, kept: int | None
+) -> dict[str, Any] | None:
+    """The round that is `kept` as the best, or else is best by the deciding values, and its value."""
     round = criterion.best({round: value for round, value in deciding.items() if round in points})
-    value = math.nan if round is None else points[round]
+    round = round if kept is None else kept
+    value = math.nan if round is None else points.get(round, math.nan)
     return {"round": round, "value": value} if math.isfinite(value) else None

@@ -191,6 +191,16 @@ def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(
     assert "other samples" not in caplog.text
 
 
+def test_a_fork_that_chooses_its_best_model_by_another_rule_tells_of_the_model_that_it_keeps(tmp_path: Path) -> None:
+    """What its source had by the other rule is not kept, even if it was better."""
+    there = federation(evaluation=Evaluation(every=2, held_out=0.2), averages={})
+    here = federation(evaluation=Evaluation(every=2, held_out=0.2, best_on="test"), averages={})
+    start(there, 4, tmp_path / "a")
+    result = start(here, 6, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
+    best, kept = result.summary["models"]["model"]["best"], result.state.best["model"]
+    assert (best["round"], best["value"], best["chosen_on"]) == (6, kept.value, "test") and kept.round == 6
+
+
 def test_a_fork_whose_clients_remember_what_they_learned_keeps_their_samples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,6 +143,24 @@ def test_a_run_of_another_rate_is_not_one_of_them(run: Path, runs: list[Path], c
     assert "has other settings than" in (said := refused(capsys, "variance", runs[0], run)) and "local.lr" in said
 
 
+@pytest.mark.parametrize(
+    ("settings", "other"),
+    [(["broadcast=w"], "averages.w.size"), (['broadcast={average="w", start="auto"}'], "evaluation.every")],
+)
+def test_what_a_broadcast_sends_and_what_decides_on_it_acts_on_the_training(
+    settings: list[str], other: str, runs: list[Path], tmp_path: Path, capsys: Any
+) -> None:
+    """Without a broadcast averages and evaluations only observe, and may differ."""
+    more = [*settings, "rounds=1", "evaluation.held_out=0.2"]
+    for name, changed in {"a": 3, "b": 2}.items():
+        sets = [word for text in [*more, f"{other}={changed}"] for word in ("--set", text)]
+        experiment = runs[0].parent / "experiment.toml"
+        assert fedsash("run", experiment, "--out", tmp_path / name, "--own-code", "--no-progress", *sets) == 0
+    assert f"has other settings than {tmp_path / 'a'}: {other};" in refused(
+        capsys, "variance", tmp_path / "a", tmp_path / "b"
+    )
+
+
 def test_a_run_whose_partition_has_the_same_seed_by_another_setting_is_one_of_them(run: Path, runs: list[Path]) -> None:
     """The clients' samples decide, not where the seed that drew them is written."""
     (run / "files.json").unlink()

@@ -21,10 +21,11 @@ def summary(
 
     `stopped` says why a callback has stopped the run, or is empty.
     """
+    kept = {name: best.round for name, best in state.best.items()}
     more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
     return (
         more
-        | summarise(history, federation.evaluation, federation.goal.criterion)
+        | summarise(history, federation.evaluation, federation.goal.criterion, kept)
         | {
             "stuck": stuck(history, state.round),
             "ended_early": stopped or more.get("ended_early", ""),

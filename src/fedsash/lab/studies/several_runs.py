@@ -43,7 +43,7 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
 
 def check_settings(runs: Sequence[OpenRun]) -> None:
     """Raise `RunError` unless runs differ in their seeds, in their length and in what observes alone."""
-    tables = [{key: value for key, value in flat(run.experiment.table()) if _acts(key)} for run in runs]
+    tables = [_acting(run) for run in runs]
     for run, table in zip(runs, tables, strict=True):
         keys = sorted(table.keys() | tables[0].keys())
         if other := [key for key in keys if table.get(key) != tables[0].get(key)]:
@@ -51,11 +51,19 @@ def check_settings(runs: Sequence[OpenRun]) -> None:
             raise RunError(f"{run.folder}: {right}")
 
 
-def _acts(key: str) -> bool:
-    """Whether a setting, by its dotted key, acts on the training of each round."""
+def _acting(run: OpenRun) -> dict[str, Any]:
+    """The settings that act on the training of each round, by their dotted keys."""
+    broadcast = run.federation.broadcast
+    sent = [f"averages.{name}." for name in (broadcast.averages if broadcast else ())]
+    decides = ["evaluation.every", "evaluation.metric", "metrics."] if broadcast and broadcast.adaptive else []
+    acting = ("evaluation.held_out", *sent, *decides)
     seeds = ("seed", "partition_seed", "options.seed")  # which clients hold what is compared by itself
-    observes = key.startswith(("averages.", "evaluation.", "metrics."))
-    return changes_numbers(key) and not observes and key not in (*seeds, "rounds")
+
+    def acts(key: str) -> bool:
+        observes = key.startswith(("averages.", "evaluation.", "metrics.")) and not key.startswith(acting)
+        return changes_numbers(key) and not observes and key not in (*seeds, "rounds")
+
+    return {key: value for key, value in flat(run.experiment.table()) if acts(key)}
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:

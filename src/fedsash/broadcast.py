@@ -87,6 +87,10 @@ class Broadcast:
         """The names of the averages that act before the server optimiser; they observe other vectors than the rest."""
         return () if self.order == "after" else self.averages
 
+    def of_means(self, server: Server) -> tuple[str, ...]:
+        """The names of the averages of clients' means that are not the models which this `server` makes of them."""
+        return () if server == ServerSGD() else self.apart
+
     @property
     def adaptive(self) -> bool:
         """Whether an evaluation on held-out samples decides about the start or the average."""
@@ -179,8 +183,7 @@ class Broadcaster:
         An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What
         an average observes depends on the broadcast's order, unless the server takes the clients' mean as its model.
         """
-        names, apart = (self._broadcast.averages, self._broadcast.apart) if self._broadcast else ((), ())
-        means = () if server == ServerSGD() else apart
+        names, means = (self._broadcast.averages, self._broadcast.of_means(server)) if self._broadcast else ((), ())
         observed = {f"observed.{name}": "clients' means" if name in means else "global models" for name in averages}
         adaptive = self._broadcast is not None and self._broadcast.adaptive
         return observed | {

@@ -114,7 +114,8 @@ def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | No
     """Since when a run is stuck, or None.
 
     A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody who was asked answers.
-    Rounds in which nobody was asked do not count. The result is `{"round", "why"}`: the first round, and the reason.
+    A round in which nobody was asked leaves no row, so it counts as one that had an update. The result is
+    `{"round", "why"}`: the first of these rounds, and the reason.
     """
     skipped = {row["round"]: row["skipped"] for row in rows if row["split"] == "guard"}
     first = rounds

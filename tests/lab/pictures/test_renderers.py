@@ -15,6 +15,7 @@ from fedsash.lab.pictures import Axis, Bars, Dots, Field, Line, Panel, Picture, 
 from fedsash.lab.pictures.page import MAP, plotly
 from fedsash.lab.pictures.paper import draw, figure
 from fedsash.lab.pictures.scales import common
+from fedsash.lab.pictures.styles import of_bars, paired
 
 X = [1.0, 2.0, 4.0]
 
@@ -226,6 +227,22 @@ def test_names_stand_at_the_ends_of_lines_or_in_a_legend() -> None:
     legend = paper(*lines).get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["$a_1", "b"]
     assert paper(lines[0]).get_legend() is None
+
+
+def test_many_lines_have_their_names_at_their_ends_and_many_bars_a_legend() -> None:
+    names = [f"model {i}" for i in range(9)]
+    axes = paper(*(Line(name, X, [i, i, i], look(i)) for i, name in enumerate(names)))
+    assert [text.get_text() for text in axes.texts] == names
+    legend = paper(Bars(names, [0], [[1]] * 9, of_bars(9))).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == names
+
+
+def test_of_pairs_each_has_its_own_colour_and_those_with_something_more_other_dashes() -> None:
+    names = [f"{method}{more}" for method in "ABCDEFGH" for more in ("", " + x", " + y")]
+    styles = paired(names)
+    assert len({(style.colour, style.dash) for style in styles.values()}) == len(names)
+    assert all(styles[name].colour == styles[name[0]].colour for name in names)
+    assert {styles[method].dash for method in "ABCDEFGH"} == {"solid"}
 
 
 def test_on_a_logarithmic_axis_names_stand_beside_their_ends() -> None:

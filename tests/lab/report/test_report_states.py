@@ -128,6 +128,15 @@ def test_the_best_average_is_drawn_first_and_the_model_last(tmp_path: Path) -> N
     assert [view["label"] for view in views[:3]] == ["good, every run", "bad, every run", "model, every run"]
 
 
+def test_a_run_has_the_same_colour_in_the_panels_of_all_models(tmp_path: Path) -> None:
+    """Also of a model that the run before it does not have."""
+    both: dict[str, list[float | None]] = {"model": [0.1, 0.9], "w": [0.1, 0.5]}
+    folders = [written(tmp_path / name, of) for name, of in {"a": both, "b": {"model": [0.2]}, "c": both}.items()]
+    views = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"]
+    colours = [{trace["label"]: trace["line"]["color"] for trace in view["data"]} for view in views[:2]]
+    assert colours[0] == {run: colours[1][run] for run in "ac"}
+
+
 @pytest.mark.parametrize(
     "configs, title",
     [

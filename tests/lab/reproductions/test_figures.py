@@ -153,6 +153,25 @@ def test_the_best_number_of_rounds_is_the_smallest_and_one_that_is_not_reached_t
     assert [str(number.measured) for number in found] == ["3", "1"]
 
 
+def test_the_best_is_one_of_the_labels_that_a_number_selects_and_a_speed_up_says_which(tmp_path: Path) -> None:
+    """Run 0 needs 4 rounds and run 1 needs 2. Against run 0 the best is twice as fast."""
+    cells = {"times": {"statistic": "speed_up"}, "own": {"statistic": "rounds_to_target", "seed": "0"}}
+    table = {"rows": {"A": {"method": "A"}}, "columns": {"": {}}, "cells": cells, "best_over": "seed", "form": "{} {}"}
+    given = reproduction(tables=[table | {"against": {"method": "A", "seed": "0"}}])
+    values = {"seed=0,A": [0.1] * 3 + [0.9] * 3, "seed=1,A": [0.1] + [0.9] * 5}
+    times, own = given.tables[0].numbers(pretend(tmp_path, given, values))
+    assert (times.measured.value, times.measured.chosen, own.measured.value) == (2, "1", 4)
+
+
+def test_a_figure_is_smoothed_and_the_statements_on_it_are_not(tmp_path: Path) -> None:
+    values = [0.1, 0.9, 0.2, 0.8, 0.3, 0.7]
+    peak = {"says": "s", "place": "p", "lines": ["A"], "number": "peak", "between": [2, 2]}
+    curve = {"kind": "curves", "lines": {"A": {"method": "A", "seed": "0"}}, "smooth": True, "statements": [peak]}
+    given = reproduction(figures=[curve])
+    drawn = draw(given.figures()[0], pretend(tmp_path, given, {"seed=0,A": values}), "command", print)
+    assert drawn.verdicts[0].here == "highest at: A 2"
+
+
 def test_runs_that_the_paper_does_not_have_are_left_out() -> None:
     given = reproduction(without=[{"method": "B", "seed": "1"}])
     assert [run.name for run in given.plan().runs] == ["seed=0,A", "seed=0,B", "seed=1,A"]

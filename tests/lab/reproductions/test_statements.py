@@ -41,6 +41,7 @@ def judged(**given: Any) -> Verdict:
         ({"number": "lowest", "between": [5, 5]}, True),
         ({"number": "spread", "at": [0, 40], "between": [4, 4]}, True),
         ({"number": "value", "at": ["0.2"], "lines": ["labelled"], "between": [4, 4]}, True),
+        ({"number": "value", "at": [0.2], "lines": ["labelled"], "between": [4, 4]}, True),
         ({"number": "ratio", "at": ["0.05", "0.2"], "lines": ["labelled"], "between": [2, 2]}, True),
         ({"less": "flat", "number": "value", "at": [40], "between": [2, 2]}, True),
         ({"less": "hill", "number": "spread", "between": [0, 0]}, True),

@@ -18,11 +18,11 @@ from support.studies import analysis, fedsash, refused
 def test_a_command_says_what_it_found_and_where_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["landscape", str(run), "--models", "model,w", "--points", "3"]
     assert main(given) == 0
-    out, place = capsys.readouterr().out, run / "analyses" / "line_model_w"
+    out, place = capsys.readouterr().out, run / "analyses" / "line_model_w_points-3"
     assert f"{place}.png" in out and f"{place}.json" in out and "lowest" in out
     assert {path.suffix for path in place.parent.iterdir()} == {".json", ".png", ".pdf"}
     before = Path(f"{place}.json").read_bytes()
-    command = analysis(run, "line_model_w")["command"]
+    command = analysis(run, "line_model_w_points-3")["command"]
     assert command == f"fedsash {' '.join(given)} --split test --samples all --seed 0"
     assert main(command.split()[1:]) == 0 and Path(f"{place}.json").read_bytes() == before
 
@@ -130,4 +130,5 @@ def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_findings_on_another_split_have_files_of_their_own(run: Path) -> None:
     for split in ("test", "train"):
         assert fedsash("ensemble", run, "--rounds", 5, "--samples", 9, "--orders", 1, "--split", split) == 0
-    assert analysis(run, "ensemble_5")["split"] == "test" and analysis(run, "ensemble_5_train")["split"] == "train"
+    found = [analysis(run, f"ensemble_5_orders-1{split}_samples-9")["split"] for split in ("", "_split-train")]
+    assert found == ["test", "train"]

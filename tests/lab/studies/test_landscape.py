@@ -48,7 +48,7 @@ def test_a_row_of_a_planes_numbers_is_the_line_through_its_first_two_models(open
 
 def test_the_centre_of_a_surface_is_its_model_and_runs_share_the_directions(run: Path, opened: OpenRun) -> None:
     assert fedsash("landscape", run, opened.folder, "--models", "w", "--points", 3) == 0
-    a, b = (analysis(folder, "surface_w") for folder in (run, opened.folder))
+    a, b = (analysis(folder, "surface_w_points-3") for folder in (run, opened.folder))
     assert (a["loss"][1][1], a["error"][1][1]) == pytest.approx(recorded(run, "w", 6), rel=1e-6)
     assert a["loss"] == b["loss"] and a["model"] == "w"
     other = LandscapeStudy(("w",), points=3, seed=1).write([opened], "x")

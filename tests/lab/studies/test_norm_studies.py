@@ -12,7 +12,6 @@ from torch import Tensor
 from fedsash import Checkpoint, run
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.decomposition import DecompositionStudy, _over_clients
-from fedsash.lab.studies.ensemble import EnsembleStudy
 from fedsash.lab.studies.landscape.sections import line, plane
 from fedsash.lab.studies.landscape.survey import Landscape
 from fedsash.lab.studies.opened import open_run
@@ -65,11 +64,6 @@ def test_who_holds_none_of_the_samples_is_in_no_mean() -> None:
 def test_a_constant_up_to_rounding_has_no_correlation() -> None:
     noisy = torch.full((5,), 0.8, dtype=torch.float64) + 1e-16 * torch.arange(5).double()
     assert _correlation(noisy, torch.randn(5, dtype=torch.float64)) is None
-
-
-def test_the_ensemble_s_files_are_called_by_their_rounds() -> None:
-    assert [*EnsembleStudy(rounds=(2, 3)).about()] == ["2", "3"] and not [*EnsembleStudy().about()]
-    assert [*EnsembleStudy(rounds=tuple(range(1, 99))).about()] == ["1-98", "98-rounds"]
 
 
 BOUND = """

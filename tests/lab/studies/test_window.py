@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import fedsash as fs
+from fedsash import Broadcast, SettingError
 from fedsash.averages import Window
 from fedsash.averages.trajectory import Past
 from fedsash.federation import Federation
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.opened import OpenRun
+from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.lab.studies.window import WindowStudy, client_weights, distances, participation, round_weights
 from fedsash.methods import FedAvg, FedCM, FedProx, Method
 from fedsash.sampling import Uniform
@@ -181,3 +186,14 @@ def test_the_window_command_writes_what_the_study_finds(opened: OpenRun) -> None
     written = analysis(opened.folder, "window_w_3")
     assert written.pop("command").startswith("fedsash window") and written.pop("checksum")
     assert written == {key: value for key, value in found.items() if key != "command"}
+
+
+def test_a_window_of_clients_means_is_no_sum_of_the_rounds_updates(tmp_path: Path) -> None:
+    """With the server's plain step the means are the models."""
+    settings: dict[str, Any] = {"averages": {"w": Window(3)}, "broadcast": Broadcast("w", order="before")}
+    plain, adam = federation(**settings), federation(server=FedAdam(), **settings)
+    for name, made in {"plain": plain, "adam": adam}.items():
+        fs.run(made, 4, out=tmp_path / name, progress=False)
+    assert len(WindowStudy("w").make([open_run(tmp_path / "plain", federation=plain)])["weights"]) == 4
+    with pytest.raises(SettingError, match=r"WindowStudy\.average = 'w': must be a window of global models"):
+        WindowStudy("w").make([open_run(tmp_path / "adam", federation=adam)])

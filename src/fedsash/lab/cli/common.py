@@ -171,7 +171,9 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a sweep: which of its runs to train, and how many at the same time, and where."""
     line = "only the runs with this label on the axis; repeat it for more labels"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs at the same time (default: one per core)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at the same time (default: one per core; 1 on a GPU)"
+    )
     line = "train on all machines of a Ray cluster: its address, auto if one runs here, or local to start one here"
     parser.add_argument("--cluster", metavar="ADDRESS", help=line)
     add_progress(parser)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +47,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs=count, type=Path, metavar="run", help=RUNS[study.takes])
     for field in fields(study):
         _option(parser, field, hints[field.name])
-    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from models, rounds and split)")
+    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from all that is set)")
     add_own_code(parser)
     add_federation(parser)
     add_json(parser)
@@ -123,7 +122,7 @@ def _found(study: Study, runs: Sequence[OpenRun], given: argparse.Namespace) -> 
     """The findings of a study by the path of their files, without its extension."""
     finished, parts, folder = {}, study.parts(), runs[0].folder
     for part in parts:
-        name = _name(part, given.name, len(parts) > 1)
+        name = _name(part, len(runs), given.name, len(parts) > 1)
         place = folder / "analyses" / name
         try:
             with _bar(f"{folder.name}: {name}") as tick:
@@ -209,12 +208,11 @@ def _text(value: Any, field: Field[Any]) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _name(study: Study, wanted: str | None, several: bool) -> str:
-    """A name for files, such as `plane_client_3-5_model`, or `surface_model_train` on another split than the usual."""
-    from ..studies.study import names_of
+def _name(study: Study, runs: int, wanted: str | None, several: bool) -> str:
+    """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
+    from ..studies.study import words
 
     if wanted and not several:
         return wanted
-    other = [getattr(study, f.name) for f in fields(study) if f.name == "split" and getattr(study, f.name) != f.default]
-    words = [re.sub(r"[^\w-]", "-", word) for word in names_of(study.about())]
-    return "_".join([wanted or study.kind, *words, *other])
+    together = [f"{runs}-runs"] if runs > 1 else []
+    return "_".join([wanted or study.kind, *together, *words(study)])

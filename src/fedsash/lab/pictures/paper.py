@@ -58,7 +58,9 @@ BELOW, WORD = 0.17, 0.066
 LETTER, HANDLE = 0.075, 0.6
 """Inches per letter of a legend, and for the rest of an entry."""
 NAMED = 8
-"""The most names in a legend. With more, readers could not distinguish them."""
+"""The most lines in a legend. Of more, readers could not tell which is which: their names stand at their ends."""
+BARS = 24
+"""The most bars side by side in a legend: more would leave no room for the picture."""
 
 
 def draw(picture: Picture, path: Path | str) -> None:
@@ -128,11 +130,13 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
         axes.spines[:].set_visible(False)
     if panel.square:
         axes.set_aspect("equal", adjustable="box")
+    names = axes.get_legend_handles_labels()[1]
+    lines = [layer for layer in panel.layers if isinstance(layer, Line) and layer.name and len(layer.x)]
     if not panel.layers:
         axes.text(0.5, 0.5, "nothing is known", ha="center", color="0.5", transform=axes.transAxes)
-    elif panel.ends:
-        _ends(axes, [layer for layer in panel.layers if isinstance(layer, Line) and len(layer.x)])
-    elif 1 < len(names := axes.get_legend_handles_labels()[1]) <= NAMED:
+    elif lines and (panel.ends or len(names) > NAMED):
+        _ends(axes, lines)
+    elif 1 < len(names) <= (BARS if any(isinstance(of, Bars) and not of.stacked for of in panel.layers) else NAMED):
         axes.legend(**_legend(panel, names, beside))
     return axes
 

@@ -46,18 +46,23 @@ def look(place: int) -> Style:
 
 
 def of_bars(count: int) -> list[str]:
-    """Colours for bars side by side, which differ by nothing else."""
+    """Colours for bars side by side and lines, which differ by nothing else."""
     return list(COLOURS[:count]) if count <= len(COLOURS) else many(count)
 
 
 def paired(names: Sequence[str]) -> dict[str, Style]:
-    """A style for each name: for "A + ..." the style of the name "A", dashed, and for all others a look of its own."""
+    """A style for each name: for "A + ..." the colour of the name "A" with other dashes, and for all others a colour of
+    their own, solid."""
     bases = {name: name.partition(" + ")[0] for name in names}
     own = [name for name in names if bases[name] == name or bases[name] not in names]
-    return {
-        name: look(own.index(name)) if name in own else replace(look(own.index(bases[name])), dash="dash")
-        for name in names
+    styles = {
+        name: Style(colour, symbol=SYMBOLS[place % len(SYMBOLS)])
+        for place, (name, colour) in enumerate(zip(own, of_bars(len(own)), strict=True))
     }
+    for base in own:
+        others = [name for name in names if bases[name] == base and name != base]
+        styles |= {name: replace(styles[base], dash=DASHES[1 + i % 4]) for i, name in enumerate(others)}
+    return styles
 
 
 def many(count: int) -> list[str]:

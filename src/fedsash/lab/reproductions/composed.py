@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...basics.errors import RunError
-from ..pictures import Axis, Bars, Line, Panel, Picture, look
+from ..pictures import Axis, Bars, Line, Panel, Picture, Points, look
 from ..pictures.picture import Layer
 from ..studies import pictures
 from .statements import Place, Series
@@ -102,6 +102,8 @@ def _placed(part: _Part | None, i: int, several: bool) -> Panel:
 def _overlaid(i: int, parts: Sequence[_Part]) -> Panel:
     """The lines or bars of all parts in one panel, called by their parts."""
     layers = [(part.label, layer) for part in parts for layer in part.panels[i].layers]
+    if len(parts) > 1 and any(isinstance(layer, Points) for _, layer in layers):
+        raise RunError(f"the points of several runs can't be told apart in one {parts[0].panels[i].name!r}: no overlay")
     bars = [(label, layer) for label, layer in layers if isinstance(layer, Bars)]
     lines = [(label, layer) for label, layer in layers if isinstance(layer, Line)]
     others = [layer for layer in parts[0].panels[i].layers if not isinstance(layer, Bars | Line)]

@@ -19,7 +19,6 @@ from ..files import table as read_table
 from ..files import write_table
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.curves import curves
-from ..pictures.paper import NAMED
 from ..pictures.paper import draw as draw_picture
 from ..pictures.smoothing import smooth
 from ..pictures.styles import paired
@@ -85,11 +84,12 @@ def _curves(figure: Figure, results: Results) -> Made:
         found = [results.curve(run, whole.model, figure.by) for run in runs]
         rounds = sorted(set.intersection(*map(set, found)))
         means = [sum(curve[round] for curve in found) / len(found) for round in rounds]
-        means = smooth(means) if figure.smooth else means
         # A line called "model" would be drawn in the quiet style of the global model.
         name = "the model" if label == "model" else label
-        models[name] = dict(zip(rounds, means, strict=True))
-        values: dict[Place, float] = {float(round): criterion.scale * mean for round, mean in models[name].items()}
+        models[name] = dict(zip(rounds, smooth(means) if figure.smooth else means, strict=True))
+        values: dict[Place, float] = {
+            float(round): criterion.scale * mean for round, mean in zip(rounds, means, strict=True)
+        }
         lines[name] = Series(values, runs[0].experiment.evaluation.last)
     lines = _alike(lines) if figure.by == "trips" else lines
     drawn = curves(Curves(criterion, "test", models), figure.title or figure.name, along=AGAINST[figure.by])
@@ -147,7 +147,7 @@ def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measuremen
             layers.append(Line(name, x, y, look(i), errors=errors if any(errors) else None))
     across = Axis(figure.label, -0.5, len(labels) - 0.5, dict(enumerate(labels)))
     upward = Axis(f"{unit}{STATISTICS[figure.where.statistic]}")
-    panel = Panel(figure.name, across, upward, layers, 7, 4.5, ends=len(layers) > NAMED)
+    panel = Panel(figure.name, across, upward, layers, 7, 4.5)
     return Picture(figure.title or figure.name, [panel])
 
 

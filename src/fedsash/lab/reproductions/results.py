@@ -112,14 +112,16 @@ class Results:
         return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
     def best(self, pick: Pick, axis: str = "") -> Measurement:
-        """The number of a pick with the label of an `axis` that is best at it; the number itself without an axis.
+        """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an
+        axis.
 
         Rounds and trips to a target are better if there are fewer; a target that was not reached is worst. `why` is
         that of all labels.
         """
         if not axis:
             return self.measured(pick)
-        found = {label: self.measured(pick | Pick({axis: (label,)})) for label in self.sweep.axes[axis]}
+        labels = pick.where.get(axis, self.sweep.axes[axis])
+        found = {label: self.measured(pick | Pick({axis: (label,)})) for label in labels}
         found = {label: each for label, each in found.items() if each.asked} or found
         known = {label: each.value for label, each in found.items() if each.value is not None}
         why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))

@@ -37,10 +37,11 @@ class Series:
     last: int = 1
 
     def at(self, place: Place) -> float:
-        """The value at a label; at a number, on the straight line between the two nearest. NaN outside, and beside a
-        gap."""
-        if isinstance(place, str) or place in self.values:
-            return self.values.get(place, math.nan)
+        """The value at a label, which may be a number; at a number among others, on the straight line between the two
+        nearest. NaN outside, and beside a gap."""
+        labelled = any(isinstance(each, str) for each in self.values)
+        if isinstance(place, str) or labelled or place in self.values:
+            return self.values.get(place, self.values.get(str(place), math.nan))
         x, y = zip(*sorted(self._within().items()), strict=True)
         return float(np.interp(place, x, y, math.nan, math.nan))
 

@@ -64,7 +64,7 @@ class Table:
     `cells` are the numbers in one cell, and `form` is how the paper prints them, such as `"{} ({})"`. `published` has
     the cells of each row in the order of the columns. A speed-up is the number of rounds of the runs that `against`
     selects, divided by the number of rounds of the cell's own runs. `best_over` is an axis, a grid of settings: each
-    number is then that of the label which is best at it.
+    number is then that of the label which is best at it, of those that its pick selects.
     """
 
     name: str
@@ -128,7 +128,8 @@ class Table:
         count = Pick(statistic=SPEED_UPS[pick.statistic])
         own, base = (results.best(each | count, self.best_over) for each in (pick, pick | self.against))
         ratio = base.value / own.value if own.value and base.value else None
-        return Measurement(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
+        why, asked = own.why or base.why, own.asked and base.asked
+        return Measurement(ratio, runs=own.runs, why=why, asked=asked, chosen=own.chosen)
 
     def filled(self, results: Results) -> dict[str, Any]:
         """The table with the measured numbers, in the paper's layout.

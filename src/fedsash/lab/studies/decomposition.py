@@ -23,7 +23,7 @@ from .opened import OpenRun, spaced
 from .outputs import outputs
 from .several_runs import by_round, check_alike, shared_rounds, trained_alike
 from .similarity import Spread, pairwise_cka, spread
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
+from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -197,9 +197,6 @@ class DecompositionStudy(Study):
 
     rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
     samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
-
-    def about(self) -> Sequence[str]:
-        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check_alike(runs)

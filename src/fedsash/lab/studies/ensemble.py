@@ -19,7 +19,7 @@ from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .several_runs import by_round, check_classes, shared_rounds
 from .similarity import spread
-from .study import ROUNDS, Found, OnProgress, Rows, Study, named, number, option, share, split_in_words, unseen
+from .study import ROUNDS, Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -57,9 +57,6 @@ class EnsembleStudy(Study):
     def __post_init__(self) -> None:
         check_count("EnsembleStudy.orders", self.orders)
         check_count("EnsembleStudy.seed", self.seed, least=0)
-
-    def about(self) -> Sequence[str]:
-        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs

@@ -195,9 +195,6 @@ class FlatnessStudy(Study):
         for rho in self.rho:
             check(isfinite(rho) and rho > 0, "FlatnessStudy.rho", rho, "must be a positive number")
 
-    def about(self) -> Sequence[str]:
-        return self.models
-
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         seen = run.samples(self.split, self.samples)

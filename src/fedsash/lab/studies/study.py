@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -71,10 +71,6 @@ class Study(ABC):
         """One study for each finding. There are several if the command asks for several findings."""
         return (self,)
 
-    def about(self) -> Sequence[str]:
-        """The part of its files' name that says what it examines, for example models."""
-        return ()
-
     def answer(self, runs: Sequence[OpenRun]) -> Answer | None:
         """An answer that is only printed. None if the study makes findings, which are also drawn."""
         return None
@@ -121,7 +117,29 @@ def place(folder: Path, name: str, ending: str) -> Path:
     return folder / "analyses" / f"{name}.{ending}"
 
 
-def named(rounds: Sequence[int]) -> list[str]:
+def words(study: Study) -> list[str]:
+    """What of a study is set otherwise than usual, as words of its files' name.
+
+    Models, rounds and averages are named alone, and all other settings as NAME-VALUE.
+    """
+    found = []
+    for each in fields(study):
+        value = getattr(study, each.name)
+        if value == each.default:
+            continue
+        if each.name == "models":
+            found += names_of(value)
+        elif each.name == "rounds":
+            found += _rounds(value)
+        elif each.name in ("average", "round"):
+            found.append(str(value))
+        else:
+            said = value if isinstance(value, tuple) else () if value is True else (value,)
+            found.append("-".join(map(str, (each.name, *said))))
+    return [re.sub(r"[^\w-]", "-", word) for word in found]
+
+
+def _rounds(rounds: Sequence[int]) -> list[str]:
     """Rounds in a file's name; of many, the first, the last and their number."""
     if len(rounds) <= 5:
         return [str(round) for round in rounds]

@@ -17,7 +17,7 @@ from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
 from .several_runs import by_round, check_alike, shared_rounds, trained_alike
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
+from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
 
 NUMBERS = {
     "squared_error": "squared\nerror",
@@ -96,9 +96,6 @@ class VarianceStudy(Study):
     def __post_init__(self) -> None:
         check_count("VarianceStudy.orders", self.orders)
         check_count("VarianceStudy.seed", self.seed, least=0)
-
-    def about(self) -> Sequence[str]:
-        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")

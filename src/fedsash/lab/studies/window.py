@@ -94,7 +94,8 @@ class WindowStudy(Study):
     """The weights in the window `average` after the saved `round` (None: the newest), and its models' distances.
 
     `weights` are the weights of the rounds' updates. `clients` are the weights of all updates of each client.
-    `distances` are the distances of the window's models from their mean.
+    `distances` are the distances of the window's models from their mean. Raises `SettingError` for a window of clients'
+    means (see `Broadcast.order`), of which the weights do not hold.
     """
 
     kinds: ClassVar = ("window",)
@@ -106,9 +107,6 @@ class WindowStudy(Study):
     average: str = field(metadata=option("the window's name in the experiment file", metavar="NAME"))
     round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
 
-    def about(self) -> Sequence[str]:
-        return (self.average, *([] if self.round is None else [str(self.round)]))
-
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         run.check_rounds()
@@ -116,7 +114,10 @@ class WindowStudy(Study):
         past = run.state(newest).past
         if self.average not in past:
             raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
-        window = past[self.average]
+        window, broadcast = past[self.average], run.federation.broadcast
+        right = "must be a window of global models: this one is of clients' means, before the server's step"
+        means = broadcast.of_means(run.federation.server) if broadcast else ()
+        check(self.average not in means, "WindowStudy.average", self.average, right)
         if not window:
             raise RunError(f"{run.folder}: {self.average} holds no model after round {newest}")
         c = round_weights(window)

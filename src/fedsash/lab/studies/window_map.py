@@ -77,7 +77,7 @@ class MapStudy(Study):
     @staticmethod
     def rows(found: Found) -> Rows:
         criterion = Criterion(**found["metric"])
-        yield ["ends after\nround", "windows", "best\nwindow", f"its\n{criterion.name}", "the model"]
+        yield ["ends after\nround", "windows", f"best on\n{found['split']}", f"its\n{criterion.name}", "the model"]
         for end, sizes, values, model in zip(*(found[key] for key in ("ends", "sizes", "value", "model")), strict=True):
             size = criterion.best(dict(zip(sizes, values, strict=True)))
             best = None if size is None else values[sizes.index(size)]
@@ -105,7 +105,8 @@ class MapStudy(Study):
             marked: list[Layer] = [values, Points([""], [last], [size])]
             panels.insert(0, Panel("every window", end, height, marked, width=6, height=4.4))
         caption = (
-            f"Every window, by its number of models W and the round after which it ends; the curve is for W = {size}."
+            "Every window, by its number of models W and the round after which it ends; the curve is for "
+            f"W = {size}, the best at the last end on these very samples."
         )
         return Picture(found["title"], panels, columns=len(panels), caption=caption)
 

@@ -56,11 +56,9 @@ def by_model(
     models = dict.fromkeys(model for of_run in of_runs.values() for model in of_run)
     for model in sorted(models, key=lambda model: (model == "model", _error(model, runs))):
         having = [run for run in runs if model in of_runs[run.name]]
-        yield (
-            model,
-            having,
-            [replace(of_runs[run.name][model], name=run.name, style=look(place)) for place, run in enumerate(having)],
-        )
+        styles = {run.name: look(place) for place, run in enumerate(runs)}  # the same in the panels of all models
+        of_model = [replace(of_runs[run.name][model], name=run.name, style=styles[run.name]) for run in having]
+        yield model, having, of_model
 
 
 def _error(model: str, runs: Sequence[CollectedRun]) -> float:

@@ -67,9 +67,6 @@ Ctrl-C loses nothing: the same command continues.
     def parts(self) -> Sequence[Study]:
         return [replace(self, models=(model,), surface=False) for model in self.models] if self.surface else [self]
 
-    def about(self) -> Sequence[str]:
-        return self.models
-
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         return self._made(runs, None, progress)
 

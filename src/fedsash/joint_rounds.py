@@ -148,6 +148,7 @@ def kind(driver: object) -> str:
             [trainer.data.train.x, trainer.data.train.y, trainer.data.transform],
             [driver.goal.loss, type(method), fixed, driver.buffers, driver.personal],
             [local.optimiser, local.keep_moments, local.clip],
+            trainer.batches.width if trainer.crosses else None,  # batches are padded to the largest of all runs
             driver.described(),
         ]
     )

@@ -178,16 +178,25 @@ class ClientWork:
             seed=t.seed,
             normalises=t.aggregation.normalises,
             tuner=tuner,
+            crosses=stacked and self._crosses,
         )
 
     def check_stackable(self) -> None:
         """Raise `RuntimeError` if stacked clients would learn something else than each alone.
 
-        Their batches are padded with samples of weight 0, unless all are of one size.
+        Their batches are padded with samples of weight 0, unless all batches of all clients are full.
         """
-        sizes, equal = self.data.sizes, self.training.local.equal
-        if not (equal and sizes.min() == sizes.max()) and self._crosses:
+        if self._crosses and not self._full:
             raise RuntimeError("a sample's loss depends on the others of its batch")
+
+    @property
+    def _full(self) -> bool:
+        """Whether all batches are full: clients have as many samples, in as many steps, and a pass leaves none over."""
+        local, sizes = self.training.local, self.data.sizes
+        most = int(sizes.max())
+        over = 0 if local.batch == "full" else most % min(int(local.batch), most)
+        dropped = local.drop_last and not self.training.method.full_gradients  # which are of all samples
+        return local.equal and sizes.min() == most and (over == 0 or dropped)
 
     @cached_property
     def _crosses(self) -> bool:

@@ -57,7 +57,8 @@ class Trainer:
 
     `steps` takes the local steps of a request, `steps_alone` those of a personal part that first trains alone. With
     `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains the copies that
-    clients fine-tune; None leaves them as they are.
+    clients fine-tune; None leaves them as they are. `crosses` says that a sample's loss depends on the others of its
+    batch, so that no batch may be padded.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class Trainer:
         seed: int,
         normalises: bool = False,
         tuner: Trainer | None = None,
+        crosses: bool = False,
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self.tuner, self.scorer, self.sharing = tuner, scorer, sharing
+        self.tuner, self.scorer, self.sharing, self.crosses = tuner, scorer, sharing, crosses
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.errors import DataError, SettingError, check
+from .class_names import of_data_set, same_names
 from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of
 from .members import Members
@@ -126,13 +127,19 @@ def indices(clients: Any) -> Sequence[Any]:
     return found
 
 
-def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Columns, Any]:
-    """The samples of one data set; or of several, one for each client, and each client's indices, in a dict by name."""
+def of_datasets(
+    datasets: Any, label: str = "", users: str = "", test: Any = None
+) -> tuple[Columns, Any, Columns | None]:
+    """The samples of one data set; or of several, one for each client, and each client's indices, in a dict by name.
+    Last come those of the data set `test`, if there is one."""
+    tested = None if test is None else of_dataset(test, label, users)
     if not isinstance(datasets, list | tuple | Mapping):
-        return of_dataset(datasets, label, users), None
+        same_names([("the data set", of_data_set(datasets)), ("the one for testing", of_data_set(test))])
+        return of_dataset(datasets, label, users), None, tested
     split = isinstance(datasets, Mapping) and "train" in datasets
     check(not split, "datasets", list(datasets), "are splits: give the data set train, and another one as test=")
     several = list(datasets.values()) if isinstance(datasets, Mapping) else list(datasets)
+    named_by = list(datasets) if isinstance(datasets, Mapping) else list(range(len(several)))
     check(len(several) > 0, "datasets", several, "must hold a data set for each client")
     bare = next((one for one in several if isinstance(one, tuple | Tensor | np.ndarray)), None)
     right = "must be a data set, or a list of data sets, one for each client"
@@ -141,12 +148,15 @@ def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Column
     forms = [[_keys(one[0]), *map(_form, part.values())] for one, part in zip(several, parts, strict=True)]
     odd = next((i for i, form in enumerate(forms) if form != forms[0]), None)
     if odd is not None:
-        client = list(datasets)[odd] if isinstance(datasets, Mapping) else odd
-        raise DataError(f"client {client!r} has items of another form than the first: {forms[odd]} and {forms[0]}")
+        raise DataError(
+            f"client {named_by[odd]!r} has items of another form than the first: {forms[odd]} and {forms[0]}"
+        )
     ends = np.cumsum([len(part["y"]) for part in parts])
     own = np.split(np.arange(ends[-1]), ends[:-1])
     named = dict(zip(datasets, own, strict=True)) if isinstance(datasets, Mapping) else own
-    return {name: _joined([part[name] for part in parts]) for name in parts[0]}, named
+    wheres = [f"the data set of client {name!r}" for name in named_by]
+    same_names(zip([*wheres, "the one for testing"], map(of_data_set, [*several, test]), strict=True))
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}, named, tested
 
 
 def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:

@@ -213,13 +213,13 @@ class FederatedData(Shown):
         and not anew in each round: for that give the federated data a `transform`. `test` is a data set, too.
         `settings` are those of `from_arrays`.
 
-        Raises `DataError`, naming the item, for text and for items of different shapes.
+        Raises `DataError`, naming the item, for text and for items of different shapes, and for data sets that call
+        their classes differently.
         """
         name = users if isinstance(users, str) else ""
-        found, held = arrays.of_datasets(datasets, label, name)
+        found, held, tested = arrays.of_datasets(datasets, label, name, test)
         users = found.pop("users", None) if name else users
         check(held is None or clients is None, "clients", clients, "there is one data set for each client already")
-        tested = None if test is None else arrays.of_dataset(test, label, name)
         settings |= {"users": users, "test": tested and (tested["x"], tested["y"])}
         return cls.from_arrays(**found, clients=clients if held is None else held, **settings)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..basics.errors import DataError, check, library, shortened, some
 from ..basics.paths import plain_file, similar
 from .arrays import signed, user_numbers
+from .class_names import same_names
 from .formats import parquet, saved
 from .formats.memory import check_room, content, damages
 from .formats.splits import asked, is_of, tested
@@ -30,8 +31,9 @@ TIMES = 12
 ColumnNames = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
-PARTS = "fedsash.parts"
-"""In a frame's `attrs`: each file or table that its rows are from, in their order, and how many these are."""
+PARTS, NAMES = "fedsash.parts", "fedsash.names"
+"""In a frame's `attrs`: each file or table that its rows are from, in their order, and how many these are; the names of
+the classes by column."""
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
 NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
@@ -45,8 +47,7 @@ def read(
     """The rows for training and those for testing, if there are any, with the columns `names`, and the `rest` or not.
 
     `path` is a file, or a folder with `train.csv` and `test.csv` and so on, of any of the `ENDINGS`, or what
-    `save_to_disk` of `datasets` wrote. Of a `.txt` file all lines are one row with the column `text`. `attrs["names"]`
-    of a frame are the names of class labels, by column, if the files have them.
+    `save_to_disk` of `datasets` wrote. Of a `.txt` file all lines are one row with the column `text`.
 
     Raises `SettingError`, for the setting `place`, or `DataError`, which names the file.
     """
@@ -86,7 +87,7 @@ def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pa
     table = parquet.rows([file], there if rest else list(names), unpacked)
     with damages(file):
         frame = table.to_pandas()
-        frame.attrs["names"] = parquet.label_names(table, {name: name for name in table.column_names})
+        frame.attrs[NAMES] = parquet.class_names(table)
     return frame
 
 
@@ -224,7 +225,8 @@ def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: ColumnNames, 
             right = f"and {wheres[has.index(True)]} has it: give both the same columns"
             raise DataError(f"{wheres[has.index(False)]} has no column {name!r}, {right}")
     rows = pandas.concat(frames, ignore_index=True)
-    rows.attrs = given[0][1].attrs | {PARTS: [one for part in parts for one in part]}
+    named = ((where, frame.attrs.get(NAMES, {})) for where, (_, frame) in zip(wheres, given, strict=True))
+    rows.attrs = {PARTS: [one for part in parts for one in part], NAMES: same_names(named)}
     return rows
 
 
@@ -298,7 +300,7 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
     if values.dtype.kind not in "biuf":
         found, numbers = np.unique(values.astype(str), return_inverse=True)
         return torch.from_numpy(numbers), len(found), tuple(map(str, found))
-    y, names = torch.from_numpy(column(rows, name)), tuple(rows.attrs.get("names", {}).get(name, ()))
+    y, names = torch.from_numpy(column(rows, name)), tuple(rows.attrs.get(NAMES, {}).get(name, ()))
     return (y, 0, ()) if y.is_floating_point() else (y, len(names) or 1 + int(y.max()), names)
 
 

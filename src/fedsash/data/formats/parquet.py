@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import SettingError, check, library, one_line, some
 from ...basics.paths import plain_file
+from ..class_names import same_names
 from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA
 from .splits import Files, ImageSplit, ImageSplits, is_of, spellings
@@ -91,9 +92,8 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     chosen = _choose(columns, present(files), folder)
     image = chosen.pop("image")
     tables = {split: rows(its, list(chosen.values()), unpacked) for split, its in files.items()}
-    first = next(iter(files))
-    with damages(files[first][0]):
-        names = label_names(tables[first], chosen)
+    named = same_names((str(files[split][0]), class_names(table)) for split, table in tables.items())
+    names = {key: named[column] for key, column in chosen.items() if column in named}
     parts = {}
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
@@ -125,13 +125,18 @@ def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -
 
 
 def rows(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
-    """The columns `names` of these files, which together hold one split."""
+    """The columns `names` of these files, which together hold one split.
+
+    Raises `DataError` if a file can't be read, or if two call their classes differently.
+    """
     import pyarrow as pa
 
-    tables = []
+    tables, named = [], []
     for file in files:
         with damages(file):
             tables.append(_read(file, names, unpacked))
+            named.append((str(file), class_names(tables[-1])))
+    same_names(named)
     with damages(files[-1]):
         return pa.concat_tables(tables)
 
@@ -171,12 +176,12 @@ def _chunks(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
     return [piece.total_uncompressed_size for piece in pieces if piece.path_in_schema.split(".")[0] in names]
 
 
-def label_names(table: pa.Table, chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of class labels in the metadata that `datasets` writes."""
+def class_names(table: pa.Table) -> dict[str, list[str]]:
+    """The names of the classes by column, from the metadata that `datasets` writes."""
     metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     features = dict(metadata.get("info", {}).get("features", {}))
-    known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
-    return {key: [str(name) for name in names] for key, names in known.items() if names}
+    known = {column: features.get(column, {}).get("names") for column in table.column_names}
+    return {column: [str(name) for name in names] for column, names in known.items() if names}
 
 
 def _values(column: pa.ChunkedArray, where: str) -> Any:

@@ -9,7 +9,7 @@ from ..basics.errors import DataError, some
 
 
 def of_data_set(dataset: Any) -> dict[str, list[str]]:
-    """The names of the classes by column, as data sets of Hugging Face have them; those of torchvision have one list."""
+    """The names of the classes by column, as Hugging Face's data sets have them; those of torchvision have one list."""
     features, classes = getattr(dataset, "features", None), getattr(dataset, "classes", None)
     kinds = features if isinstance(features, Mapping) else {}
     known = {name: getattr(kind, "names", None) for name, kind in kinds.items()}

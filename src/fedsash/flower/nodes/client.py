@@ -58,7 +58,8 @@ def client_app(
 
     `data` are the samples of the node's clients, or a function of Flower's `Context` that loads them. Their `numbers`
     are the clients' numbers in the federation. Without them, the node's `partition-id` is the number of its client: the
-    only one in the data, or the one of this number.
+    only one in the data, or the one of this number. Data of all clients are split as in a simulation before the node
+    takes its own: what one client holds out, no other one trains on.
 
     What is trained comes with each request. The node builds registered names only, and code of one's own as far as
     `own_code` allows it: all (True) or these places; without it, the places that the node's configuration lists as
@@ -86,10 +87,10 @@ def client_app(
         if context.node_id not in nodes:
             own = data if isinstance(data, FederatedData) else data(context)
             place = folder or context.node_config.get("state") or FOLDER
-            shard = of_node(own, context.node_config.get("partition-id"))
+            mine = Mine(own, context.node_config.get("partition-id"))
             allowed = own_code or str(context.node_config.get("own-code", "")).split()
             where = pick_device(device or str(context.node_config.get("device", "cpu")))
-            nodes[context.node_id] = Node(shard, model, engine, where, allowed, Versions(Path(place)))
+            nodes[context.node_id] = Node(mine, model, engine, where, allowed, Versions(Path(place)))
         return nodes[context.node_id]
 
     def answered(message: Any, context: Any) -> Any:
@@ -107,23 +108,38 @@ def client_app(
     return app
 
 
-def of_node(data: FederatedData, partition: Any) -> FederatedData:
-    """The data of a node's clients with their numbers; `partition` is the node's `partition-id`, or None."""
-    if data.numbers is not None:
-        return data
-    right = "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
-    check(isinstance(partition, int) and partition >= 0, "partition-id", partition, right)
-    if len(data.clients) == 1:
-        return replace(data, numbers=np.array([partition], dtype=np.int64))
-    check(partition < len(data.clients), "partition-id", partition, f"the data have {len(data.clients)} clients")
-    return data.shard([partition])
+@dataclass(frozen=True, eq=False)
+class Mine:
+    """The data of a node's clients: all of the `data` if these have numbers, otherwise those of one client.
+
+    `partition` is the node's `partition-id`, or None. Raises `SettingError` if it is needed and can't be right.
+    """
+
+    data: FederatedData
+    partition: Any
+
+    def __post_init__(self) -> None:
+        if self.data.numbers is None:
+            given, clients = self.partition, len(self.data.clients)
+            right = (
+                "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
+            )
+            check(isinstance(given, int) and given >= 0, "partition-id", given, right)
+            check(clients == 1 or given < clients, "partition-id", given, f"the data have {clients} clients")
+
+    def split(self, evaluation: Evaluation, seed: int) -> FederatedData:
+        """The node's clients with their numbers, after samples are set aside as in a simulation."""
+        if self.data.numbers is None and len(self.data.clients) > 1:  # a client alone would get the whole test set
+            return set_aside(self.data, evaluation, seed).shard([self.partition])
+        alone = self.data if self.data.numbers is not None else replace(self.data, numbers=np.array([self.partition]))
+        return set_aside(alone, evaluation, seed)
 
 
 @dataclass(eq=False)
 class Node:
     """A node: the data of its clients, and the trainers that it has made of settings."""
 
-    data: FederatedData
+    mine: Mine
     model: nn.Module | None
     engine: LocalEngine
     device: torch.device
@@ -147,7 +163,7 @@ class Node:
         from flwr.app import ConfigRecord, RecordDict
 
         evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
-        data = set_aside(self.data, evaluation, int(asked["seed"]))
+        data = self.mine.split(evaluation, int(asked["seed"]))
         each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
         clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients), "versions": versions()})})
@@ -177,7 +193,7 @@ class Node:
             module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         problem = training.problem
-        data = set_aside(self.data, found.evaluation, training.seed)  # by its own labels, as for the roll call
+        data = self.mine.split(found.evaluation, training.seed)  # by its own labels, as for the roll call
         data = suited(module, alike(data, problem))[0]
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)

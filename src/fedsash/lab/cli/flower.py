@@ -156,7 +156,8 @@ def _node(given: argparse.Namespace) -> int:
     supernode, more = program("flower-supernode"), _words(given.supernode)
     if given.state is not None:
         check_folder(given.state)
-    data = data_of(given.data, given.number, given.own_code)
+    whole = data_of(given.data, given.number, given.own_code)
+    data = whole if len(whole.clients) == 1 else whole.shard([given.number])
     if data.test is not None and not data.client_test:  # with a partition they are the simulation's
         line = "test samples are used with evaluation.client_test only"
         terminal.say(f"of the client's samples {data.sizes.sum():,} are for training; its {len(data.test):,} {line}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from ...basics.errors import FedsashError, check, one_line
 from ...basics.lock import held
 from ...basics.resolve import Allowed
 from ...data.federated import FederatedData
-from ...data.members import Members
 from ...data.source import Source
 from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
@@ -30,8 +28,6 @@ from ..runs import Callback, Driver, Result, resume, run
 from ..runs.folder import RunFolder
 from ..runs.interrupts import StoppedError
 from .news import Teller
-
-log = logging.getLogger("fedsash")
 
 PYPROJECT: Mapping[str, Any] = {
     "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment", "license": ""},
@@ -183,13 +179,11 @@ def node_app() -> Any:
 
 
 def data_of(file: Path, number: int, own_code: Allowed = False) -> FederatedData:
-    """The data of client `number` in a file with `[data]`, and `[transform]` and `[partition]` if there are any.
+    """The data for a node of client `number`, from a file with `[data]`, and perhaps `[transform]` and `[partition]`.
 
-    The file may name code of one's own as far as `own_code` allows it.
-
-    Without a partition all training samples are this client's. With one, the file is that of a simulation, and the
-    client has its share of it. Each node holds samples out by itself: where clients share some, a line warns of it.
-    Raises `ConfigError`.
+    The file may name code of one's own as far as `own_code` allows it. Without a partition all training samples are
+    this client's. With one, the file is that of a simulation, and the data are those of all its clients. Raises
+    `ConfigError`.
     """
     check(number >= 0, "--number", number, "must be the number of this node's client, from 0")
     experiment = load(file, own_code=own_code)
@@ -200,10 +194,7 @@ def data_of(file: Path, number: int, own_code: Allowed = False) -> FederatedData
         raise ConfigError(
             f"partition: makes {len(data.clients)} clients, and this node is number {number}", file=str(file)
         )
-    shared = Members.of(data.clients).flat
-    if len(np.unique(shared)) < len(shared):
-        log.warning("the partition gives clients common samples: what one node holds out another one may train on")
-    return data.shard([number])
+    return data
 
 
 def everything_of_one(source: Source) -> FederatedData:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from torch import Tensor
 pytest.importorskip("flwr")
 
 from fedsash.basics.arrays import Vectors
-from fedsash.exchange import Missing, Request
+from fedsash.exchange import Missing, Reply, Request
 from fedsash.flower.nodes import wire
 from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.state import State
 from support.faults import run_of
 from support.flower import assert_same, grid, here, there
-from support.worlds import SIZES
+from support.worlds import SIZES, data
 
 BAD = 2
 ROUNDS = 4
@@ -99,6 +100,44 @@ def test_a_nodes_own_version_that_is_not_finite_is_missing_by_name(tmp_path: Pat
     assert f"client {ids[0]} has a state of round 1 that is not finite" in answer.why
 
 
+def test_a_client_without_its_state_is_missing_alone_and_its_neighbours_on_the_node_answer(tmp_path: Path) -> None:
+    """One node has all clients, and the state of one of them is gone, or damaged."""
+    nodes = grid(tmp_path, samples=replace(data(), numbers=np.arange(len(SIZES))))
+    nodes.configs = {1: {}}
+    with there(nodes, here(method=Scaffold())) as world:
+        state = world.start()
+        for _ in range(ROUNDS):
+            state, _ = world.round(state)
+        ids = np.flatnonzero(state.last.numpy())
+        gone, damaged = ids[:2].tolist()
+        shutil.rmtree(next(tmp_path.glob(f"*/{gone}")))
+        for file in tmp_path.glob(f"*/{damaged}/*"):
+            file.write_bytes(b"damaged")
+        answers = list(world.executor.work(world.ask(state, ids=ids)))
+    missing = {
+        int(ids[place]): answer.why for answer in answers if isinstance(answer, Missing) for place in answer.places
+    }
+    assert missing.keys() == {gone, damaged}
+    assert all(f"client {client} has no state of round" in why for client, why in missing.items())
+    replied = [int(ids[place]) for answer in answers if isinstance(answer, Reply) for place in answer.places]
+    assert replied == [client for client in ids.tolist() if client not in missing]
+
+
+@pytest.mark.parametrize(
+    "said", [{"without": [-1], "why": ["x"]}, {"without": [0], "why": []}, {"without": [9], "why": [""]}]
+)
+def test_a_node_that_names_other_places_than_its_clients_have_is_missing(said: dict[str, Any], tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["train"]:
+            reply.content[wire.SAID].update(said)
+        return reply
+
+    with there(grid(tmp_path, mods=[mod]), here()) as world:
+        _, report = world.round(world.start())
+    assert report.missing.keys() == {*report.clients.tolist()}
+
+
 def assert_run_without_it(state: State) -> None:
     """The state is that of the simulation in which the bad client never trains."""
     expected = dict(run_of(here(method=Scaffold()), lambda t, client: client != BAD, ROUNDS).tensors())
@@ -140,5 +179,5 @@ def test_versions_that_never_count_do_not_fill_the_disk(
             lineage=((0, "run"),),
         )
         versions.write(request, {"c": torch.zeros(1, 2)})
-        versions.read(request, {"c": torch.zeros(2)})
+        assert not versions.read(request, {"c": torch.zeros(2)})[1]
     assert len([*tmp_path.rglob("*.safetensors")]) <= files

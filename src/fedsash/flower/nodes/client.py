@@ -155,8 +155,9 @@ class Node:
             return self.named(json.loads(content[wire.ASKED]["numbers"]))
         request, settings = wire.request_of(content, self.device)
         work = self.work(settings, request.sent.dtype)
-        replies = self.replies(work, request)
-        return wire.replied(replies, work.fingerprint, [work.sizes[client] for client in request.ids.tolist()])
+        replies, without = self.replies(work, request)
+        sizes = [work.sizes[client] for client in request.ids.tolist()]
+        return wire.replied(replies, work.fingerprint, sizes, without)
 
     def named(self, asked: Mapping[str, Any]) -> Any:
         """The answer to a roll call: the numbers of the node's clients, their numbers of samples, and its versions."""
@@ -168,21 +169,21 @@ class Node:
         clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients), "versions": versions()})})
 
-    def replies(self, work: Work, request: Request) -> list[Reply]:
-        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it.
+    def replies(self, work: Work, request: Request) -> tuple[list[Reply], dict[int, str]]:
+        """The replies of the node's clients to a request, and why some can't answer, by their places in it.
 
-        Then the server can't see a state that is not finite. So the client's upload becomes NaN, which it refuses.
+        The clients' new state stays here if the server does not keep it. Then the server can't see a state that is not
+        finite. So the client's upload becomes NaN, which it refuses.
         """
-        keeps = request.client_state is None
+        keeps, without = request.client_state is None, dict[int, str]()
         if keeps:
-            start = work.training.first_state(request.sent)
-            request = replace(request, client_state=self.versions.read(request, start))
+            request, without = self.versions.read(request, work.training.first_state(request.sent))
         replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
         made = joined([reply.client_state for reply in replies])
         if keeps and made:
             self.versions.write(request, made)
             replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
-        return replies
+        return replies, without
 
     def _work(self, settings: str, dtype: torch.dtype) -> Work:
         """What answers requests with these settings, for models of this type."""

@@ -158,10 +158,16 @@ class OnGrid(Executor):
             known = self.roll_call.roster.counts["sizes"][request.ids[places]].tolist()
             if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
                 raise wire.WireError(f"failed: it has {said['sizes']} samples instead of {known}")
-            yield from list(self._replies(request, places, message.content))
+            without = dict(zip(said.get("without", ()), said.get("why", ()), strict=True))
+            answering = np.array([i for i in range(len(places)) if i not in without], dtype=np.int64)
+            if len(answering) + len(without) > len(places):
+                raise wire.WireError(f"failed: it has no clients at the places {list(without)}")
+            replies = list(self._replies(request, places[answering], message.content)) if len(answering) else []
+            yield from (Missing(places[[i]], _of_a_node(f"failed: {why}")) for i, why in without.items())
+            yield from replies
         except Exception as error:  # of any class: records may hold anything
             why = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
-            yield Missing(places, shortened(" ".join(why.split()), 300))  # it may hold whatever a node says
+            yield Missing(places, _of_a_node(why))
 
     def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
         asked, training = request.only(places), self._training
@@ -183,6 +189,11 @@ class OnGrid(Executor):
                 norms=largest_norms(upload, kept, 1),
                 effort=effort,
             )
+
+
+def _of_a_node(text: str) -> str:
+    """What a node says, which may hold whatever it likes, in one short line."""
+    return shortened(" ".join(text.split()), 300)
 
 
 def _forms_of_uploads(training: Training, request: Request, clients: int) -> wire.Forms:

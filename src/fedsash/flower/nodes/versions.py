@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,13 +34,20 @@ class Versions:
 
     folder: Path
 
-    def read(self, request: Request, start: Vectors) -> Vectors:
-        """The state `[C, ...]` of the clients of a request, from the versions that it names; 0 stands for the `start`.
+    def read(self, request: Request, start: Vectors) -> tuple[Request, dict[int, str]]:
+        """The request to its clients whose state is here, with their state `[C, ...]`, and why others have none.
 
-        Raises `NoVersion` if one is not here, or is not finite.
+        The states are of the versions that the request names; 0 stands for the `start`. The others are named by their
+        places in the request.
         """
-        clients = zip(request.ids.tolist(), request.last.tolist(), strict=True)
-        return stacked([self._one(request, client, version, start) for client, version in clients])
+        rows, without = dict[int, Vectors](), dict[int, str]()
+        for place, (client, version) in enumerate(zip(request.ids.tolist(), request.last.tolist(), strict=True)):
+            try:
+                rows[place] = self._one(request, client, version, start)
+            except NoVersion as error:
+                without[place] = str(error)
+        some = request.only(np.array(list(rows), dtype=np.int64))
+        return replace(some, client_state=stacked(list(rows.values()))), without
 
     def write(self, request: Request, client_state: Vectors) -> None:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""

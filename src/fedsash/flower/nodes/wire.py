@@ -127,11 +127,15 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
     return request, str(said["settings"])
 
 
-def replied(replies: list[Reply], fingerprint: str, sizes: list[int]) -> Any:
-    """The replies of a node's clients, in the order of its request, and their numbers of samples as a `RecordDict`."""
+def replied(replies: list[Reply], fingerprint: str, sizes: list[int], without: Mapping[int, str]) -> Any:
+    """The replies of a node's clients as a `RecordDict`, in the order of its request, without those at some places.
+
+    It says why they do not answer, and how many samples all clients have.
+    """
     from flwr.app import ConfigRecord, RecordDict
 
-    said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes})
+    why = {"without": list(without), "why": list(without.values())} if without else {}
+    said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes, **why})
     uploads, own = (joined(of) for of in ([r.upload for r in replies], [r.client_state for r in replies]))
     return RecordDict({SAID: said, UPLOAD: packed(uploads), CLIENTS: packed(own)})
 

@@ -173,6 +173,19 @@ def test_a_node_that_left_is_missing_at_once_and_found_again_under_its_new_id(tm
     assert not report.missing and state.last.tolist()[3] == 3
 
 
+def test_a_roll_call_among_rounds_is_not_over_before_the_server_looks_again(tmp_path: Path) -> None:
+    """In Flower an answer expires with its question, and the server looks when the next round begins."""
+    nodes, lives = grid(tmp_path), []
+    nodes.fault = lambda message: (
+        lives.append(message.metadata.ttl) or "" if message.metadata.message_type == wire.ROLL_CALL else ""
+    )
+    with there(nodes, here(sampling=Uniform(6)), deadline=300.0, roll_call=20.0) as world:
+        assert {*lives} == {20.0}
+        nodes.configs[5] = nodes.configs.pop(100 - 7 * 3)
+        world.round(world.start())
+    assert lives[-1] > 300.0
+
+
 def test_a_node_that_left_before_it_said_who_it_is_is_asked_again_when_it_is_back(tmp_path: Path) -> None:
     """Flower answers for it with an error; a node with a key comes back under the same id."""
     nodes = grid(tmp_path)

@@ -142,9 +142,8 @@ class OnGrid(Executor):
                 yield Missing(places, "away: its node has left"), places
                 continue
             content = wire.asked(request.only(places), model, server, self._settings)
-            ttl = 2 * self.waiting.deadline + 60  # it must not expire before it is late
             kind, group = wire.ACTIONS[request.job], str(request.round + 1)
-            messages.append(Message(content, node, kind, ttl=ttl, group_id=group))
+            messages.append(Message(content, node, kind, ttl=self.waiting.lifetime, group_id=group))
             there.append(places)
         for message, places in zip(pushed(self.grid, messages), there, strict=True):
             yield message or Missing(places, "lost: the message could not be sent"), places

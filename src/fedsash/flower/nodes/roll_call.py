@@ -52,6 +52,11 @@ class Waiting:
         check_count("Waiting.minimum", self.minimum)
         check_count("Waiting.most", self.most)
 
+    @property
+    def lifetime(self) -> float:
+        """How long a message of a round is kept by Flower: it must not expire before its answer is late."""
+        return max(2 * self.deadline + 60, self.roll_call)
+
 
 @dataclass(eq=False)
 class Roster:
@@ -222,7 +227,9 @@ class RollCall:
         if not nodes:
             return {}
         content = RecordDict({wire.ASKED: ConfigRecord({"numbers": json.dumps(self.asked)})})
-        messages = [Message(content, node, wire.ROLL_CALL, ttl=self.waiting.roll_call) for node in nodes]
+        # once rounds have begun, answers are looked for between two of them, and expire with their question
+        ttl = self.waiting.lifetime if self.roster.complete else self.waiting.roll_call
+        messages = [Message(content, node, wire.ROLL_CALL, ttl=ttl) for node in nodes]
         sent = zip(pushed(self.grid, messages), nodes, strict=True)
         return {message: node for message, node in sent if message}
 

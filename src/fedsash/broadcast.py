@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -100,15 +100,19 @@ class Broadcast:
         """The choice before the first evaluation."""
         return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
-    def fits(self, averages: Iterable[str], held_out: bool, private: bool) -> None:
+    def fits(self, averages: Mapping[str, Average], held_out: bool, private: bool) -> None:
         """Raise `ValueError` if it names an unknown average, or needs held-out samples that it can't or may not use.
 
-        In a `private` run the clients' scores, which no noise protects, must not decide.
+        In a `private` run the clients' scores, which no noise protects, must not decide. Nor must those of an average
+        with statistics of its own: clients receive the model's.
         """
         known = list(averages)
         for name in self.averages:
             there = ", ".join(known) or "none, add one to averages"
             check(name in known, "Broadcast.average", name, f"must be an average; there is {there}")
+            right = "an adaptive broadcast compares what clients receive, and they receive the model's statistics"
+            compared = self.adaptive and averages[name].buffers == "re-estimate"
+            check(not compared, f"averages.{name}.buffers", "re-estimate", right)
         if self.adaptive and not held_out:
             field = "start" if self.start == "auto" else "average"
             right = "needs held-out samples: set evaluation.held_out, for example to 0.1"

@@ -114,7 +114,7 @@ class Federation(Reached, Shown):
             check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)
-        self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)
+        self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.sharing)
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
@@ -284,8 +284,8 @@ class Federation(Reached, Shown):
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name, and those of each average; without the run's length."""
-        names = "seed method local aggregation buffers personal server broadcast sampling evaluation.held_out"
-        named = {n: attrgetter(n)(self) for n in (*names.split(), "engine.pieces", "engine.precision")}
+        names = "seed method local aggregation buffers personal server broadcast sampling layout.order"
+        named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
         named |= self._broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint(self.training())

@@ -52,7 +52,10 @@ def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str)
         {"data": data((9,)), "sampling": Uniform(1)},
         "Private.delta = None: must be given for a federation of one client: the default, N^-1.1, is 1",
     ),
-    ({"buffers": "average"}, "Federation.buffers = 'average': must not be 'average': Private does not clip statistics"),
+    (
+        {"model": batch_norm_model(), "buffers": "average", "data": data((20, 20)), "sampling": Uniform(2)},
+        "Federation.buffers = 'average': must not be 'average': Private does not clip statistics",
+    ),
     (
         {"aggregation": Private(1.0, 0.8, Adaptive())},
         "Adaptive.noise = 0.2: must be above 0.4, half of Private.noise; None is a twentieth of a round's clients",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, EVERY, noisy, walk
 from support.choices import chequered
 from support.observing import final, go_on, start
 from support.worlds import after, learned
@@ -107,3 +108,20 @@ def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_ane
     settings = {"broadcast": Broadcast(("one", "two"), 3), "averages": averages}
     result = start(noisy(**settings), 7, tmp_path / "fork", fork=Fork(tmp_path / "source", 4))
     assert result.state.choice is not None and result.state.choice.average in averages
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"averages": AVERAGES | {"wima": Window(9)}}, {"evaluation": replace(EVERY, metric="loss")}],
+    ids=["another average", "another metric"],
+)
+def test_a_fork_that_compares_something_else_than_its_source_did_decides_anew(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """An average that begins anew was never compared, and another metric has never decided."""
+    source = start(noisy(broadcast=ALONE), 8, tmp_path / "source")
+    assert source.state.choice.start is not None
+    same = start(noisy(broadcast=ALONE), 9, tmp_path / "same", fork=Fork(tmp_path / "source", 8))
+    assert same.state.choice.start == source.state.choice.start
+    other = start(noisy(broadcast=ALONE, **settings), 9, tmp_path / "other", fork=Fork(tmp_path / "source", 8))
+    assert other.state.choice.start is None and other.state.choice.better <= 1

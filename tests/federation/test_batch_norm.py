@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import ModelError, SettingError
+from fedsash import Broadcast, ModelError, Private, SettingError
 from fedsash.averages import EMA, Average, Window
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import LocalTraining
-from fedsash.methods import FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
+from fedsash.methods import FedAvg, FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
-from support.worlds import ENGINES, EVERY_ENGINE, after, data
+from support.worlds import ENGINES, EVERY_ENGINE, after, data, federation
 
 STATISTICS = slice(-17, None)
 
@@ -242,3 +242,23 @@ def test_compiled_steps_have_the_same_statistics(buffers: str, method: Any) -> N
     settings: dict[str, Any] = {"buffers": buffers} | ({} if method is None else {"method": method})
     compiled = after(with_norm(engine=LocalEngine("vectorised", 1, 4, True, "contiguous", 1), **settings), 2)
     assert close(compiled, after(with_norm(**settings), 2), 1e-12)
+
+
+def test_an_adaptive_broadcast_does_not_compare_statistics_that_clients_do_not_receive() -> None:
+    averages, evaluation = {"it": Window(2, buffers="re-estimate")}, Evaluation(held_out=0.3)
+    settings: dict[str, Any] = {"averages": averages, "evaluation": evaluation, "data": data((20, 20, 20))}
+    settings |= {"sampling": Uniform(2)}
+    with pytest.raises(SettingError, match=r"averages\.it\.buffers = 're-estimate': an adaptive broadcast"):
+        with_norm(broadcast=Broadcast("it", "auto"), **settings)
+    with_norm(broadcast=Broadcast("it", 2), **settings)
+
+
+def test_a_part_of_nothing_but_statistics_is_named() -> None:
+    model = batch_norm_model(affine=False)
+    with_norm(model=model, averages={"it": Window(2, part="1")})
+    with pytest.raises(SettingError, match="part = '1': has nothing but running statistics"):
+        with_norm(model=model, averages={"it": Window(2, part="1", buffers="latest")})
+
+
+def test_a_model_without_statistics_may_be_private_whatever_becomes_of_them() -> None:
+    federation(method=FedAvg(weighting="uniform"), aggregation=Private(1.0, 0.0), buffers="average")

@@ -108,6 +108,16 @@ def test_anchors_of_classes_that_a_client_does_not_have_come_back_bitwise() -> N
     assert [c for c in range(3) if changed[c]] == [owned]
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_steps_that_are_fewer_than_a_pass_count_as_one(steps: int) -> None:
+    """A client of 7 samples has four batches of 2 in a pass. Its anchors move at the last step that it takes."""
+    settings: dict[str, Any] = {"method": FedFA(momentum=0.5), "data": data((7,)), "sampling": FixedClients(((0,),))}
+    local = LocalTraining(lr=0.0, batch=2, steps=steps)
+    f = federation(**settings, local=local)
+    moved = after(f, 1).server_state["anchors"] - f.start().server_state["anchors"]
+    assert bool((moved != 0).any())
+
+
 def test_momentum_one_keeps_all_anchors() -> None:
     close(
         after(federation(method=FedFA(momentum=1.0)), 3).server_state["anchors"], torch.eye(3, 8, dtype=torch.float64)

@@ -47,7 +47,9 @@ def test_with_fedbuff_statistics_are_the_mean_of_the_uploads_whatever_moves_the_
 
 @pytest.mark.parametrize("buffers", ["local", "local_norm"])
 def test_statistics_that_stay_with_clients_need_rounds(buffers: Any) -> None:
-    with pytest.raises(ValueError, match="keeps state or sums for a round: use the scheduler synchronous"):
+    with pytest.raises(
+        ValueError, match=f"buffers = '{buffers}': needs synchronous rounds, in which clients keep state"
+    ):
         Asynchronous(with_norm(sampling=Uniform(2), buffers=buffers), NETWORK, FedBuff(2))
 
 

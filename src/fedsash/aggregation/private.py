@@ -12,7 +12,7 @@ import torch
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check, check_positive, check_share, check_strength
 from ..basics.randomness import Purpose, generator
-from ..basics.sharing import Buffers
+from ..basics.sharing import Sharing
 from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
@@ -82,11 +82,11 @@ class Private(Aggregation):
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
         check(self.delta is None or 0 < self.delta < 1, "Private.delta", self.delta, "must be above 0 and below 1")
 
-    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
+    def fits(self, method: Method, sampling: Sampling, clients: int, sharing: Sharing) -> None:
         right = (
             "must not be 'average': Private does not clip statistics, which show a client's data; let them be 'local'"
         )
-        check(buffers != "average", "Federation.buffers", buffers, right)
+        check(not sharing.means, "Federation.buffers", sharing.buffers, right)
         right = "must be 'uniform': the update of every client counts the same in a Private sum"
         check(method.weighting == "uniform", "method.weighting", method.weighting, right)
         right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"

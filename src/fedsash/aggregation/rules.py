@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check, check_share
-from ..basics.sharing import Buffers
+from ..basics.sharing import Sharing
 from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
@@ -51,8 +51,8 @@ class Aggregation:
         """Whether the update needs all single uploads of the round, which takes memory for all of them."""
         return False
 
-    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
-        """Raise `SettingError` if it does not go with the method, the sampling of so many clients, or the buffers."""
+    def fits(self, method: Method, sampling: Sampling, clients: int, sharing: Sharing) -> None:
+        """Raise `SettingError` if it does not go with the method, the sampling of so many clients, or the sharing."""
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
         """What it remembers from round to round, as it is before the first one."""

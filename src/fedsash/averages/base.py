@@ -50,7 +50,7 @@ class Average(ABC):
     - `part`: the slice of the model that is averaged
     - `buffers`: which running statistics of BatchNorm it has: `"average"`, the same mean of the models' statistics;
       `"latest"`, those of the current model; `"re-estimate"`, new ones of some data, where it is evaluated or applied
-      (as `torch.optim.swa_utils.update_bn`)
+      (as `torch.optim.swa_utils.update_bn`). A broadcast sends it with the statistics of the current model
 
     Some averages must see past models again. `retention` says how many at most, and `needs` says which ones now.
     `Observers` keep these models, once for all averages of the same slice. The average receives them as `past`, a

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,9 +40,11 @@ class Observer:
 
         Raises `SettingError` if they have no such part, or if nothing of it is left.
         """
-        ranges = layout.ranges(average.part, statistics=average.buffers == "average", but=stays)
-        right = "stays with the clients: name a part that they share"
-        check(bool(ranges) or not stays, "part", average.part, right)
+        taken = partial(layout.ranges, average.part, statistics=average.buffers == "average")
+        right = "has nothing but running statistics, which this average does not take: buffers = 'average' takes them"
+        check(bool(taken()), "part", average.part, right)
+        ranges = taken(but=stays)
+        check(bool(ranges), "part", average.part, "stays with the clients: name a part that they share")
         return cls(average, ranges)
 
     def init(self, w: Tensor) -> Vectors:

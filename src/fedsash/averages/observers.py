@@ -60,6 +60,10 @@ class Observers:
         # The models come first: if they have no room, nothing else has been filled with numbers.
         return {name: observer.init(w) for name, observer in self._observers.items()}, past
 
+    def begun(self, name: str, w: Tensor) -> Vectors:
+        """The state of an average before the first model that it observes, where `w` `[D]` is the model before it."""
+        return self._observers[name].init(w)
+
     def observe(self, states: AverageStates, w: Tensor | Pieces, round: int) -> None:
         """Show the model `w` `[D]` of `round` (1 = the first) to all averages except those in `apart`, in place.
 

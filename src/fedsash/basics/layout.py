@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import reduce
 from itertools import accumulate, chain
 from typing import NamedTuple
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +71,11 @@ class Layout:
         self.places = tuple(zip((0, *ends), ends, strict=False))
         self.size = sum(self.lengths)
         self._masks: dict[tuple[str, torch.device], Tensor] = {}
+
+    @property
+    def order(self) -> str:
+        """The checksum of the tensors' names and shapes, in their order."""
+        return f"{len(self.names)} tensors, {crc32(repr((self.names, self.shapes)).encode()):08x}"
 
     def between(self, start: int, stop: int) -> Layout:
         """The layout of the entries from `start` up to `stop` alone, which must not cut a tensor in two."""

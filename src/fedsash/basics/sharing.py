@@ -118,6 +118,11 @@ class Sharing:
         return slice(self.common_size, stop)
 
     @property
+    def means(self) -> bool:
+        """Whether the model has means of the clients' statistics."""
+        return bool(self.own.stop < self.layout.size)
+
+    @property
     def own_size(self) -> int:
         """How many entries stay with each client."""
         return int(self.own.stop - self.own.start)

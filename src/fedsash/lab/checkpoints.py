@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,16 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     return path
 
 
-def load(path: Path, state: State) -> State:
+Begin = Callable[[State, Collection[str]], None]
+"""Lets averages of these names begin at the model of a state."""
+
+
+def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> State:
     """Fill `state`, the start of the same experiment, with the state saved at `path`.
 
     Clients that have not taken part keep their client state of the start. The averages may differ, because a fork may
-    have other averages than its source. Averages that only `state` has stay empty. Averages that only the saved state
-    has are ignored, with the past models that only they need.
+    have other averages than its source. Averages that only `state` has `begin` at the saved model. Averages that only
+    the saved state has are ignored, with the past models that only they need.
 
     Raises `StateError` if another tensor does not fit the experiment, and `UnreadableError` if a file is missing or
     damaged. In both cases `state` is unchanged.
@@ -64,6 +68,7 @@ def load(path: Path, state: State) -> State:
     for name, tensor in state.tensors():
         if name in found:
             tensor.copy_(found[name])
+    begin(state, state.averages.keys() - common)
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
     for file, client in state.files().items():
         state.restore(client, partial(saved.tensors, path / file))
@@ -81,17 +86,20 @@ def load(path: Path, state: State) -> State:
 
 
 def load_newest(
-    folder: Path, start: State, check: Callable[[Path], None] = lambda path: None
+    folder: Path,
+    start: State,
+    check: Callable[[Path], None] = lambda path: None,
+    begin: Begin = lambda state, names: None,
 ) -> tuple[State, list[str]]:
     """The newest readable state of a run, or the start if none was saved, and lines about it (see `saved.newest`).
 
-    `check` may refuse the state at a path before it is loaded. Raises `StateError` if all saved states are unreadable,
-    or if the newest readable one is of another experiment.
+    `check` may refuse the state at a path before it is loaded; `begin` is as in `load`. Raises `StateError` if all
+    saved states are unreadable, or if the newest readable one is of another experiment.
     """
 
     def loaded(path: Path) -> State:
         check(path)
-        return load(path, start)
+        return load(path, start, begin)
 
     state, notes = saved.newest(folder, loaded)
     return state or start, notes

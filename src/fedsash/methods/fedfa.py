@@ -84,7 +84,7 @@ class FedFA(Method):
             "sums": torch.zeros_like(anchors),
             "met": torch.zeros_like(anchors[..., :1]),
             "step": torch.zeros_like(local.steps),
-            "per_epoch": local.per_epoch.clone(),
+            "per_epoch": torch.minimum(local.per_epoch, local.steps).clamp(min=1),
             "m": moments,
             "v": moments.clone(),
         }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..aggregation import Privacy, WeightedMean
-from ..averages import Average
+from ..averages import Average, Observers
 from ..basics.arrays import Ints, Vectors
 from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences
@@ -104,6 +104,10 @@ class Asynchronous:
     @property
     def averages(self) -> Mapping[str, Average]:
         return self.federation.averages
+
+    @property
+    def observers(self) -> Observers:
+        return self.federation.observers
 
     @property
     def clients(self) -> Clients:
@@ -279,6 +283,8 @@ def check_asynchronous(federation: Federation) -> None:
     check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     part = federation.personal.part
     check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
+    own, buffers = federation.sharing.own_size, federation.buffers
+    check(not own, "buffers", buffers, "needs synchronous rounds, in which clients keep state: take 'average'")
     right = "sums up uploads where the clients are, and here each one is needed: take another engine"
     check(not federation.engine.sums, "engine", type(federation.engine).__name__, right)
     changed = method.overridden & {"send", "probe", "upload", "server_update"}

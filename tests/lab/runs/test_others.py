@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fedsash import (
     EMA,
@@ -16,6 +17,7 @@ from fedsash import (
     Average,
     Broadcast,
     Evaluation,
+    FedAdagrad,
     FedAdam,
     Federation,
     Fork,
@@ -58,6 +60,52 @@ def test_an_average_with_other_settings_is_refused_by_a_resume_and_begins_anew_i
     fresh = start(world(new=after), 6, tmp_path / "n", fork=Fork(tmp_path / "a", 4))
     assert torch.equal(found.vectors()["e"], fresh.vectors()["new"])
     assert [row for row in found.history if row["model"] == "e" and row["round"] <= 4] == []
+
+
+@pytest.mark.parametrize("again", ["a resume", "a fork"])
+def test_an_average_that_joins_later_begins_at_the_model_there_and_not_at_the_first_one(
+    again: str, tmp_path: Path
+) -> None:
+    before = start(world(), 4, tmp_path / "a")
+    w = before.state.w.clone()
+    joined = world(e=EMA(0.75, "initial"), w=Window(3))
+    if again == "a resume":
+        found = go_on(joined, 5, tmp_path / "a")
+    else:
+        found = start(joined, 5, tmp_path / "f", fork=Fork(tmp_path / "a", 4))
+    torch.testing.assert_close(found.vectors()["e"], 0.75 * w + 0.25 * found.state.w, rtol=0, atol=1e-14)
+    assert torch.equal(found.vectors()["w"], found.state.w)
+
+
+def test_a_fork_whose_server_goes_on_from_what_another_one_remembered_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both call it m and v, and Adagrad's v is a sum where Adam's is a mean."""
+    start(federation(server=FedAdagrad()), 3, tmp_path / "a")
+    for server, said in ((FedAdam(), True), (FedAdagrad(lr=0.5), False)):
+        caplog.clear()
+        start(federation(server=server), 4, tmp_path / type(server).__name__, fork=Fork(tmp_path / "a", 3))
+        line = "FedAdam goes on from what FedAdagrad has remembered (m, v), which may mean something else"
+        assert (line in caplog.messages) == said
+
+
+def test_a_fork_keeps_the_order_of_the_models_tensors(tmp_path: Path) -> None:
+    class Pair(nn.Module):
+        """Two layers of equal shapes, in the order of their names."""
+
+        def __init__(self, *names: str) -> None:
+            super().__init__()
+            for name in names:
+                self.add_module(name, nn.Linear(4, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.get_submodule("a")(x) + 2 * self.get_submodule("b")(x)
+            return out
+
+    start(federation(model=Pair("a", "b").double()), 2, tmp_path / "a")
+    start(federation(model=Pair("a", "b").double()), 3, tmp_path / "same", fork=Fork(tmp_path / "a", 2))
+    with pytest.raises(RunError, match=r"a fork must keep what its state depends on: layout\.order is"):
+        start(federation(model=Pair("b", "a").double()), 3, tmp_path / "b", fork=Fork(tmp_path / "a", 2))
 
 
 def test_a_window_of_global_models_does_not_go_on_as_one_of_clients_means(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from ...aggregation import Privacy
-from ...averages import Average
+from ...averages import Average, Observers
 from ...broadcast import Broadcast
 from ...evaluation import Evaluation, Goal, Metrics
 from ...exchange import Chronicle, RoundReport
@@ -39,6 +39,9 @@ class Driver(Protocol):
 
     @property
     def averages(self) -> Mapping[str, Average]: ...
+
+    @property
+    def observers(self) -> Observers: ...
 
     @property
     def clients(self) -> Clients: ...

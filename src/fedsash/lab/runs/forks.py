@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -69,11 +69,25 @@ def other_samples(here: Mapping[str, str], there: Mapping[str, str]) -> list[str
     return differences({name: here[name] for name in ("data", "partition", "clients") if name in here}, there)
 
 
+def taken_over(here: Mapping[str, str], there: Mapping[str, str], state: State) -> Iterator[str]:
+    """A line if a fork's server or method goes on from what one of another class has remembered under equal names.
+
+    `state` is the first one of the fork.
+    """
+    for part, memory in (("server", state.optimiser), ("method", state.server_state)):
+        ours, theirs = (of[part].partition("(")[0].rpartition(".")[2] for of in (here, there))
+        if memory and ours != theirs:
+            its = ", ".join(memory)
+            yield f"{ours} goes on from what {theirs} has remembered ({its}), which may mean something else"
+
+
 def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
-    """Raise `RunError` unless a fork keeps how a model is shared, and what its past on a network is replayed by.
+    """Raise `RunError` unless a fork keeps the model's tensors, how they are shared, and what its past on a network is
+    replayed by.
 
     `here` and `there` are the fingerprints of the fork and of the run that it goes on from.
     """
-    kept = {name: here[name] for name in here if name in ("personal", "buffers") or name.startswith("past.")}
+    same = ("layout.order", "personal", "buffers")
+    kept = {name: here[name] for name in here if name in same or name.startswith("past.")}
     if other := differences(kept, there):
         raise RunError(f"a fork must keep what its state depends on: {'; '.join(other)}")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from uuid import uuid4
 from ...basics.errors import RunError, check, one_line, some
 from ...basics.fingerprint import differences
 from ...basics.saved import cut, place, prune, saved_rounds
+from ...broadcast import Choice
 from ...evaluation import SPLITS
 from ...state import State, best_by
 from .. import checkpoints, files
@@ -21,7 +23,8 @@ from ..records import Mark, Records, mark
 from ..summaries import goal_of
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, check_kept, other_samples, renamed, sources
+from .forks import ANEW, Fork, check_kept, other_samples, renamed, sources, taken_over
+from .running_sums import NAME as SUMS
 from .running_sums import Bookkeeper
 from .settings import Checkpoint
 
@@ -65,7 +68,8 @@ class Ledger:
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
         self.folder.clear()
-        state, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same)
+        begin = partial(self._begin, {})
+        state, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same, begin)
         for note in notes:
             log.warning(note)
         right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
@@ -158,6 +162,12 @@ class Ledger:
         changed = [f"client {i} has {now} samples instead of {before}" for i, (before, now) in pairs if before != now]
         return [some(changed), *differences({n: own for n, own in here.items() if n != "clients"}, there)]
 
+    def _begin(self, ours: Mapping[str, str], state: State, names: Iterable[str]) -> None:
+        """Let averages begin at the model of a saved state that lacks them; `ours` are their names if others differ."""
+        own = {name: ours.get(name, name) for name in names}
+        for name in own.keys() - {SUMS}:
+            state.averages[name] = self.federation.observers.begun(own[name], state.w)
+
     def _new(self) -> State:
         """The state before the first round."""
         folder = None if self.folder is None else self.folder.path
@@ -183,12 +193,15 @@ class Ledger:
         own = fork.round, state.lineage[0][1]
         kept = (r for r in saved_rounds(source / "state") if r in self.checkpoint.keep and r < fork.round)
         for round in (*kept, fork.round):
-            loaded = checkpoints.load(place(source / "state", round), renamed(self._new(), names))
-            state = self._forked(renamed(loaded, ours), own)
+            path, begin = place(source / "state", round), partial(self._begin, ours)
+            state = self._forked(renamed(checkpoints.load(path, renamed(self._new(), names), begin), ours), own)
+            state.choice = self._choice(state, names, its)
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self.hold(state)
             self.save(state)
         self.sums.take(source, state)
+        for line in taken_over(self.federation.fingerprint, its, state):
+            log.warning(line)
         if other:
             log.warning(
                 "clients have other samples than before the fork (%s): models may be tested on some of those on "
@@ -196,6 +209,15 @@ class Ledger:
                 "; ".join(other),
             )
         return state
+
+    def _choice(self, state: State, names: Mapping[str, str], its: Mapping[str, str]) -> Choice | None:
+        """What an adaptive broadcast has decided in a fork: nothing yet if it compares other averages, or by another
+        metric, than the source did, whose fingerprint is `its`."""
+        broadcast, metric = self.federation.broadcast, "evaluation.metric"
+        if state.choice is None or broadcast is None:
+            return None
+        anew = any(names[name].endswith(ANEW) for name in broadcast.averages)
+        return broadcast.first() if anew or self.federation.fingerprint[metric] != its.get(metric) else state.choice
 
     def _check_fork(self, source: Path, round: int) -> None:
         """Raise an error unless this run can begin at this round of the run in the folder `source`."""

@@ -89,6 +89,15 @@ def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) 
     if not any(average.observes(round) for average in known for round in range(1, last + 1)):
         sent = " or ".join(broadcast.averages)
         yield f"broadcast: {sent} observes no round up to {last}, so clients receive the model"
+    begins = broadcast.start if isinstance(broadcast.start, int) else 1
+    for name, average in ((name, averages[name]) for name in broadcast.averages if name in averages):
+        seen = [round for round in range(begins, last + 1) if average.observes(round)]
+        first = seen[0] if seen else last + 1
+        if unseen := last + 1 - first - len(seen):
+            yield (
+                f"broadcast: {name} leaves out {unseen} of the rounds {first} to {last}: what clients learn in them is "
+                "lost, since the next clients receive the same average"
+            )
 
 
 def doubtful(driver: Driver) -> Iterator[str]:

@@ -36,7 +36,8 @@ class Broadcast:
       from the model as the update, and clients receive the model. With the plain server step they receive the same as
       with "after"; but what is recorded as the model is then that average, and the other averages observe it;
     - `"code"`, as in IMA's published code with FedAdam and FedYogi: like `"before"`, but the step that makes the model
-      after `start` rounds uses empty moments. Later steps continue with the moments from before that step.
+      after `start` rounds uses empty moments. Later steps continue with the moments from before that step. With a
+      `start` below the window's size, the code waits until the window is full, and here the shorter one is sent.
 
     (With `"before"` and `"code"`, the clients' mean stays in the average even if the server's step is not finite and
     the round is skipped.)

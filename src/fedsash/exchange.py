@@ -264,7 +264,8 @@ class Executor(ABC):
 class RoundReport:
     """The report of a round.
 
-    - `round`: its number, from 1; `clients` `[s]`: the numbers of the clients that were asked;
+    - `round`: its number, from 1; `clients` `[s]`: the numbers of the clients that were asked; of an asynchronous step
+      those of the uploads that were used or refused, one client maybe several times;
     - `samples`: how many samples they have trained on;
     - `refused`: the clients whose upload was refused; `missing`: the clients that did not answer, and why;
     - `skipped`: why the model did not move; empty if it did.

@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord
 from fedsash.basics.errors import RunError, SettingError
 from fedsash.basics.saved import versions
 from fedsash.exchange import Request
+from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.flower import Waiting, client_app
 from fedsash.flower.nodes import wire
@@ -308,3 +309,9 @@ def test_a_node_with_another_version_is_told(tmp_path: Path, caplog: pytest.LogC
         world_of(grid(tmp_path, mods=[old]))
     (line,) = caplog.messages
     assert f"has fedsash 0.0.1 and torch 2.0, and the server has {versions()}: its numbers may be others" in line
+
+
+def test_a_precision_that_nodes_would_not_have_is_refused(tmp_path: Path) -> None:
+    world = here()
+    with pytest.raises(SettingError, match=r"engine\.precision = 'bfloat16': must be full: each node has an engine"):
+        there(grid(tmp_path), replace(world, engine=LocalEngine(precision="bfloat16")))

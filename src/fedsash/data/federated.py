@@ -265,7 +265,7 @@ class FederatedData(Shown):
         """The same data, where a `fraction` of each client's samples is held out, drawn by `seed`.
 
         Of a client's n samples, floor(fraction * n) are moved to its `held`; at least one stays for training. No client
-        trains on a held-out sample. If several clients hold the same sample, the first of them has it in `held`.
+        trains on a held-out sample: of clients that share one, the first has it in `held`, and the others lose it.
         Raises `SettingError` if samples are held out already.
         """
         if fraction == 0:

@@ -34,7 +34,8 @@ class FedFA(Method):
     The mean feature of a class in an epoch is the sum of its means in the batches, divided by the number of all
     batches, as in the published code. So a class that is missing in some batches is pulled towards 0. A class of which
     a client has no sample keeps the received anchor. The anchors start as rows of the identity matrix, or as random
-    directions if there are more classes than features.
+    directions if there are more classes than features. Of `local.steps`, fewer than a pass count as an epoch, and those
+    after the last whole pass move no anchor; the paper has whole epochs.
 
     `momentum = 0.9` is the paper's value, 0.5 the code's default. `anchors_from = r` means: the anchor loss acts from
     the model after r finished rounds on. `calibrate_from` means the same for the calibration. IMA's code has

@@ -23,8 +23,8 @@ class FedSAM(Method):
 
         e = rho * g(w) / ||g(w)||,    w <- w - eta * g(w + e)
 
-    Both gradients are of the same batch with the same dropout. The norm is over the whole model. Weight decay is not
-    part of e and acts at w. `rho = 0` is FedAvg.
+    Both gradients are of the same batch with the same dropout. The norm is over all that clients share. Weight decay
+    is not part of e and acts at w. `rho = 0` is FedAvg.
     """
 
     rho: float = 0.1

@@ -32,7 +32,10 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class OnlyLoss(Task):
-    """What is learned is said by a loss alone, so there are no other metrics. Labels may be of any kind."""
+    """What is learned is said by a loss alone, so there are no other metrics.
+
+    Labels are classes, counted from 0, if they are integers; all others, such as -1 and 1, are floating-point numbers.
+    """
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError("the federation has its own loss")

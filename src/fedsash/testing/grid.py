@@ -14,9 +14,9 @@ Fault = Literal["", "lost", "late", "failed"]
 class InProcessGrid:
     """A grid whose nodes are in this process: `configs` has the configuration of each node by its id.
 
-    A message is answered when it is pushed. `fault(message)` says what befalls it. `pull_messages` returns the answers,
-    and late ones when they are asked for a second time. Messages and answers are copies of their bytes, as on the wire.
-    A node's `Context.state` stays as long as the grid.
+    A message is answered when it is pushed. `fault(message)` says what befalls it; a late answer is never heard, though
+    its node has trained. Messages and answers are copies of their bytes, as on the wire. A node's `Context.state` stays
+    as long as the grid.
     """
 
     def __init__(

@@ -23,6 +23,9 @@ from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
 from .settings import NamedModel, encoded, fingerprint
 
+PRECISION = "must be full: each node has an engine of its own, which client_app is given"
+"""How the precision of a federation over nodes must be, since it would change nothing there."""
+
 
 @dataclass(frozen=True, eq=False)
 @typed
@@ -72,6 +75,7 @@ class FlowerClients:
     def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         right = "must be the federation's, {}: give it to FlowerClients, too, since nodes set their samples aside by it"
         check_set_aside("FlowerClients", self, evaluation, seed, right)
+        check(engine.precision == "full", "engine.precision", engine.precision, PRECISION)
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         nodes = len(set(self.roll_call.roster.nodes.values()))

@@ -19,6 +19,7 @@ from ...data.federated import FederatedData
 from ...data.source import Source
 from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
+from ...flower.nodes.on_grid import PRECISION
 from ...network import Asynchronous, Scheduler, Synchronous
 from ...sampling import Uniform
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
@@ -54,10 +55,13 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`. Raises `SettingError` for a limit without an asynchronous scheduler, for a simulated
-    deadline, and for a minimum that no round can reach, and `ConfigError` if a round asks more clients than there are.
+    `limit` is that of `RealTime`. Raises `SettingError` for a precision that nodes would not have, for a limit without an
+    asynchronous scheduler, for a simulated deadline, and for a minimum that no round can reach, and `ConfigError` if a
+    round asks more clients than there are.
     """
     scheduler, asked = _scheduler(experiment), count
+    precision = experiment.engine.precision
+    check(precision == "full", "engine.precision", precision, PRECISION)
     if isinstance(scheduler, Synchronous):
         check(limit is None, "--limit", limit, "needs an asynchronous scheduler: leave it out")
         right = "is for simulated rounds; real ones wait as long as --deadline says: leave it out"

@@ -55,9 +55,9 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`. Raises `SettingError` for a precision that nodes would not have, for a limit without an
-    asynchronous scheduler, for a simulated deadline, and for a minimum that no round can reach, and `ConfigError` if a
-    round asks more clients than there are.
+    `limit` is that of `RealTime`. Raises `SettingError` for a precision that nodes would not have, for a limit without
+    an asynchronous scheduler, for a simulated deadline, and for a minimum that no round can reach, and `ConfigError` if
+    a round asks more clients than there are.
     """
     scheduler, asked = _scheduler(experiment), count
     precision = experiment.engine.precision

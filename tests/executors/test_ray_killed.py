@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,21 @@ def test_actors_that_are_all_killed_at_once_are_replaced() -> None:
             kill(pid)
         state, _ = world.round(state)
         assert identical(state, undisturbed(2))
+
+
+@pytest.mark.slow
+def test_one_piece_does_not_try_all_actors_that_died_while_they_had_nothing_to_do() -> None:
+    """As with a machine that goes between two rounds, of which the second has fewer pieces than there are actors."""
+    with federation(method=Scaffold(), sampling=Uniform(1), engine=on_ray(4)) as world:
+        state = world.start()
+        world.prepare()
+        while len(pids(world)) < 4:
+            time.sleep(0.1)
+            world.executor._pool._next({}, "the start")
+        for pid in pids(world):
+            kill(pid)
+        state, _ = world.round(state)
+    assert identical(state, after(federation(method=Scaffold(), sampling=Uniform(1), engine=HERE), 1))
 
 
 @pytest.mark.slow

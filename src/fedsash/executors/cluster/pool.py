@@ -144,6 +144,19 @@ class Pool:
         self._count_loss(number, why)
         log.warning("%s; a new one takes its place", why)
         self._start()
+        self._replace_idle()
+
+    def _replace_idle(self) -> None:
+        """Replace free actors that have died with nothing to do, as with their machine, before a piece tries them."""
+        asked, self._free = [(actor, actor.process.remote()) for actor in self._free], []
+        for actor, process in asked:
+            try:
+                ray.get(process)
+            except DEAD:
+                ray.kill(actor)
+                self._start()
+            else:
+                self._free.append(actor)
 
     def _count_loss(self, number: int | None, why: str) -> None:
         """Count what a call has lost: an actor, or what the actor needs."""

@@ -164,7 +164,7 @@ def test_the_best_is_one_of_the_labels_that_a_number_selects_and_a_speed_up_says
 
 
 def test_a_figure_is_smoothed_and_the_statements_on_it_are_not(tmp_path: Path) -> None:
-    values = [0.1, 0.9, 0.2, 0.8, 0.3, 0.7]
+    values = [0.1, 0.9] + [0.1, 0.3] * 10
     peak = {"says": "s", "place": "p", "lines": ["A"], "number": "peak", "between": [2, 2]}
     curve = {"kind": "curves", "lines": {"A": {"method": "A", "seed": "0"}}, "smooth": True, "statements": [peak]}
     given = reproduction(figures=[curve])

@@ -8,6 +8,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -15,16 +16,21 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from . import posix
 from .arrays import Vectors
 from .checksum import json_checksum
 from .errors import RunError
 from .paths import inside
-from .vector_files import VectorFile
+from .vector_files import VectorFile, background
 
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 
 STATE, UNFINISHED = re.compile(r"\d{8,}"), re.compile(r"\.\d{8,}(\.old)?\.tmp")
 """The names of states, and of those that a killed process was writing or removing."""
+
+_syncing: dict[Path, Future[None]] = {}
+"""What brings the newest state of a folder to the disk."""
+posix.after_fork_in_child(_syncing.clear)  # the thread is in the first process
 
 T = TypeVar("T")
 
@@ -56,9 +62,12 @@ def save(
     whatever else the state has, for JSON; its `format` is compared when it is read.
 
     If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
-    `read` detects this by the checksums in `state.json`. Raises `OSError`, for example if the disk is full, and leaves
-    everything as it was.
+    `read` detects this by the checksums in `state.json`. The one before it is on the disk then: a state is brought
+    there in the background, and the next `save` waits for that before it removes older ones. Raises `OSError`, for
+    example if the disk is full, and leaves everything as it was.
     """
+    if (syncing := _syncing.pop(folder, None)) is not None:
+        syncing.result()
     before = place(folder, max(saved_rounds(folder), default=0))
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
@@ -74,6 +83,7 @@ def save(
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
+    _syncing[folder] = background().submit(_to_disk, final)
     prune(folder, keep)
     return final
 
@@ -200,6 +210,18 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part
     files[TENSORS] = _write_tensors(whole, writing / TENSORS)
     found = {"versions": versions(), **facts, "files": files}
     (writing / MANIFEST).write_text(json.dumps(found | {"checksum": json_checksum(found)}, indent=1))
+
+
+def _to_disk(state: Path) -> None:
+    """Bring a state's files, and the names in its folder and of it, to the disk. It may be removed meanwhile."""
+    with suppress(FileNotFoundError):
+        for path in (*state.iterdir(), state, state.parent):
+            if not (path.is_dir() and os.name == "nt"):  # Windows opens no folder
+                opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+                try:
+                    os.fsync(opened)
+                finally:
+                    os.close(opened)
 
 
 def _write_part(part: Part, path: Path) -> int:

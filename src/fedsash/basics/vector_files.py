@@ -60,7 +60,7 @@ class VectorFile:
                 os.close(handle)
                 raise
         made = cls(handle, d, dtype)
-        made._settled = _background(os.getpid()).submit(made._bring_to_disk, folder)
+        made._settled = background().submit(made._bring_to_disk, folder)
         return made
 
     @classmethod
@@ -96,7 +96,7 @@ class VectorFile:
     def ahead(self) -> None:
         """Let the system read it in the background."""
         if hasattr(os, "posix_fadvise"):  # not on macOS
-            _background(os.getpid()).submit(self._read_ahead)
+            background().submit(self._read_ahead)
 
     def _bring_to_disk(self, folder: Path) -> int:
         with _named(folder):
@@ -149,9 +149,13 @@ def _without_thread() -> None:
 posix.after_fork_in_child(_without_thread)
 
 
+def background() -> ThreadPoolExecutor:
+    """The thread that brings files to the disk in this process; a forked process has not inherited it."""
+    return _thread(os.getpid())
+
+
 @lru_cache(maxsize=1)
-def _background(process: int) -> ThreadPoolExecutor:
-    """The thread that brings files to the disk in a process; a forked process has not inherited it."""
+def _thread(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "fedsash-disk")
 
 

@@ -59,12 +59,13 @@ class Noted(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
         self.trained.append(next(model.parameters()).detach().clone())
 
 
-def trainer(folder: Path, model: nn.Module | None = None, **more: Any) -> Any:
+def trainer(folder: Path, model: nn.Module | None = None, optimizers: Any = (None, None), **more: Any) -> Any:
     chosen = {"save_strategy": "epoch", "eval_strategy": "epoch", "num_train_epochs": 2, "learning_rate": 0.05} | more
     quiet = {"report_to": [], "disable_tqdm": True, "logging_strategy": "no", "use_cpu": True}
     sizes = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 24}
     args = transformers.TrainingArguments(str(folder), **quiet, **sizes, **chosen)
-    made = transformers.Trainer(model or Net(), args, train_dataset=samples(), eval_dataset=samples())
+    data: dict[str, Any] = {"train_dataset": samples(), "eval_dataset": samples()}
+    made = transformers.Trainer(model or Net(), args, optimizers=optimizers, **data)
     made.add_callback(noted := Noted())
     made.trained = noted.trained
     return made
@@ -272,3 +273,45 @@ def test_an_adapter_of_a_compiled_model_is_saved_with_its_averages(tmp_path: Pat
     value = averages.tracker.value() if averages.tracker else {}
     assert len(saved) == len(value) > 0
     assert all(torch.equal(a, b) for a, b in zip(saved.values(), (value[n] for n in sorted(value)), strict=True))
+
+
+class ScheduleFree(torch.optim.SGD):
+    """Has one model for training, and half of it for evaluations, as schedule-free optimisers have two models."""
+
+    training = True
+
+    def _to(self, training: bool) -> None:
+        if self.training != training:
+            self.training = training
+            with torch.no_grad():
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.mul_(2.0 if training else 0.5)
+
+    def train(self) -> None:
+        self._to(True)
+
+    def eval(self) -> None:
+        self._to(False)
+
+
+def test_a_schedule_free_optimiser_moves_its_own_model_and_not_the_average(tmp_path: Path) -> None:
+    ends = []
+    for kept in (False, True):
+        model = Net()
+        optimizer = ScheduleFree(model.parameters(), lr=0.05)
+        made = trainer(tmp_path / str(kept), model, optimizers=(optimizer, None))
+        averages = Averages(made, Window(4)) if kept else None
+        made.train()
+        ends.append(model.weight())
+        if averages is not None:
+            made.evaluate()
+            assert torch.equal(model.evaluated[-1], averages.tracker.value()["layers.0.weight"])
+    assert torch.equal(*ends)
+
+
+def test_a_step_that_the_optimiser_skips_gives_no_model(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    averages = Averages(made, Window(100))
+    averages._skipped = lambda: made.state.global_step % 2 == 0
+    made.train()
+    assert averages.tracker.count() == (made.state.global_step + 1) // 2

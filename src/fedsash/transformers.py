@@ -38,9 +38,11 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
     `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
     averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
+    A step that the optimiser has skipped, since 16-bit gradients were too large, gives no model to average.
 
-    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), `SettingError` for a wrong argument, and `RunError`
-    if the trainer has averages already, or when a training is resumed from a damaged checkpoint.
+    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), or has SyncBatchNorm beside `batches` in several
+    processes, `SettingError` for a wrong argument, and `RunError` if the trainer has averages already, or when a
+    training is resumed from a damaged checkpoint.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
         folder: Any = trainer._get_output_dir
         self._output: Callable[[], str] = lambda: str(folder(getattr(trainer, "_trial", None)))
+        self._skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
         self._wrap(trainer)
         trainer.add_callback(self)
 
@@ -80,6 +83,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
 
         @wraps(evaluation_loop)
         def averaged(*rest: Any, **more: Any) -> Any:
+            # A schedule-free optimiser moves the model for an evaluation: its own values, and not those of the average.
+            if callable(settle := getattr(trainer.optimizer, "eval", None)):
+                settle()
             self._lend(trainer.model)
             try:
                 return evaluation_loop(*rest, **more)
@@ -93,6 +99,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     ) -> None:
         right = 'needs a training set with a length, else nobody knows which step is an epoch\'s last; use "step"'
         check(self.after == "step" or has_length(given["train_dataloader"]), "Averages.after", self.after, right)
+        alone = self.batches is not None and args.world_size > 1
+        if alone and any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
+            raise ModelError("Averages: one process alone saves, and SyncBatchNorm waits for all: leave out batches")
         self.tracker = None
         folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
         if folder:
@@ -100,7 +109,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         self._begin(model)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.after == "step" or float(state.epoch).is_integer():
+        if not self._skipped() if self.after == "step" else float(state.epoch).is_integer():
             self._begun().update()
 
     def on_save(

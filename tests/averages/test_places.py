@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedsash.averages import Observer, Observers, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
+from fedsash.averages.places import Memory
 from fedsash.basics.storage import Storage
 from support.limits import short_files
 from support.trajectories import Alone, follow, same_bits, trajectory
@@ -245,3 +246,21 @@ def test_windows_of_two_types_keep_models_apart() -> None:
     observers = Observers({name: Observer(Window(2, kept_as=name), [(0, 7)]) for name in ("model", "bfloat16")})  # type: ignore[arg-type]
     _, past = observers.init(trajectory(0)[0])
     assert {each.trajectory.name for each in past.values()} == {"all", "all+bfloat16"}
+
+
+def test_rows_in_memory_that_go_to_the_disk_where_memory_is_short_take_their_room_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sparse file would kill the process when the disk is full, and not raise an error."""
+    w = torch.ones(1000)
+    sums = Memory(1, w, "auto")
+    sums.put(1, Pieces.of(w))
+    monkeypatch.setattr("fedsash.basics.storage.free", lambda device: 1)
+
+    def full(handle: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="bytes can't be kept on the disk"):
+        sums.put(2, Pieces.of(w))
+    assert sums.rounds == {1}

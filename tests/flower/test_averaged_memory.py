@@ -56,6 +56,24 @@ def test_the_programs_config_holds_where_the_training_has_not_changed_it(tmp_pat
     assert dict(config)["momentum"] == 0.5 and dict(config)["lr"] == 0.2
 
 
+class Late(FedAvg):  # type: ignore[misc]
+    """It makes its momentum in its first round, of which one value is not a number."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        model, metrics = super().aggregate_train(server_round, replies)
+        step = vector(model) * (np.nan if server_round == 1 else 1)
+        self.velocity = 0.5 * getattr(self, "velocity", np.zeros(5)) + step
+        return arrays(self.velocity), metrics
+
+
+def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone() -> None:
+    strategy = Late()
+    Averaged(strategy, Window(3)).start(Nodes().grid, START, 1)
+    assert not hasattr(strategy, "velocity")
+    Averaged(strategy, Window(3)).start(Nodes().grid, START, 3)
+    assert np.isfinite(strategy.velocity).all()
+
+
 class Best(FedAvg):  # type: ignore[misc]
     """It remembers the first of its rounds, and has weights that its program sets."""
 

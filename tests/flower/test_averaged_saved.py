@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -298,3 +299,14 @@ def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_th
 def test_a_first_model_with_an_infinite_array_is_refused_with_its_name() -> None:
     with pytest.raises(ModelError, match=r"not finite in the arrays \['b.weight'\]: keep a mask out"):
         Progress({"w": Window(2)}, arrays(np.array([0.0, 0, 0, 0, -np.inf])), None)
+
+
+def test_models_on_the_disk_that_are_taken_up_are_the_saved_files_themselves(tmp_path: Path) -> None:
+    """A copy of each would need the room of the window twice."""
+    settings: dict[str, Any] = {"averages": {"w": Window(3, storage="disk")}, "serve": "w"}
+    trained("FedAvg", tmp_path, rounds=3, **settings)
+    averaged, _ = trained("FedAvg", tmp_path, rounds=3, **settings)
+    parts = averaged._progress._averages.models()
+    held = {name: os.fstat(part._handle).st_ino for name, part in parts.items()}
+    assert len(held) == 3
+    assert held == {name: (place(tmp_path, 3) / name).stat().st_ino for name in parts}

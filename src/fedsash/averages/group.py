@@ -128,20 +128,21 @@ class Group:
             found |= {f"{PAST}/{past.trajectory.name}/{round}": w for round, w in past.items()}
         return found | (self.sums.tensors() if self.sums is not None else {})
 
-    def load(self, saved: Callable[[str], Tensor]) -> None:
-        """Fill its state; `saved(name)` gives the tensor that `tensors` has under this name."""
+    def load(self, saved: Callable[[str], Tensor], model: Callable[[str], Tensor | Path] | None = None) -> None:
+        """Fill its state; `saved(name)` gives the tensor that `tensors` has under this name, and `model(name)` a past
+        model, or a saved state's file of it (None: as `saved`)."""
         for name, state in self.averages.items():
             for key, tensor in state.items():
                 state[key] = saved(f"{name}/{key}").to(tensor.device, tensor.dtype, copy=True).view(tensor.shape)
         for name, past in self.past.items():
             needed, place = self._averages[name].needs(self.averages[name]), f"{PAST}/{past.trajectory.name}"
-            past.fill(needed, partial(_row, saved, place))
+            past.fill(needed, partial(_row, model or saved, place))
         if self.sums is not None:
             self.sums.load(saved)
 
 
-def _row(saved: Callable[[str], Tensor], place: str, round: int) -> Tensor:
-    return saved(f"{place}/{round}")
+def _row(model: Callable[[str], Tensor | Path], place: str, round: int) -> Tensor | Path:
+    return model(f"{place}/{round}")
 
 
 def grouped(

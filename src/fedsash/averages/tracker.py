@@ -248,6 +248,8 @@ class Tracker(Shown):
     def _news(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether something trains that is not averaged yet."""
         learning = {name for name, tensor in tensors.items() if tensor.requires_grad}
+        if not learning:  # as while BatchNorm's statistics alone are calibrated
+            return False
         if self.module.training:
             learning |= {_mean(name) for name, norm in self._norms.items() if norm.training}
         means = ((tensors.get(_mean(name)), norm.running_mean) for name, norm in self._norms.items())

@@ -53,6 +53,7 @@ class Layout:
         last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
         parameters = _trainable(module, last)
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
+        _check_own(statistics)
         tensors = [*parameters, *statistics]
         self.dtype = _common_type([tensor for _, tensor in tensors], mixed)
         self._of([(name, tensor.shape) for name, tensor in tensors])
@@ -268,6 +269,14 @@ def _common_type(tensors: Iterable[Tensor], mixed: bool) -> torch.dtype:
     if len(kinds) > 1 and not mixed:
         raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
     return reduce(torch.promote_types, kinds)
+
+
+def _check_own(statistics: Sequence[tuple[str, Tensor]]) -> None:
+    """Raise `ModelError` if two layers share running statistics: each would count the other's batches."""
+    first: dict[int, str] = {}
+    for name, tensor in statistics:
+        if (other := first.setdefault(id(tensor), name)) != name:
+            raise ModelError(f"{other} and {name} are one tensor: give each BatchNorm statistics of its own")
 
 
 def _aliases(module: nn.Module, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, str]:

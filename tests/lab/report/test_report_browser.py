@@ -126,7 +126,7 @@ def test_the_sliders_show_a_window_and_its_curve_by_the_end(tab: Any) -> None:
     assert drawn(curve)[0] == [[4, 8, 12], [40, 50, 60]] and drawn(overview)[1] == [[8], [4]]
     assert curve.evaluate("(e) => e.querySelector('.plot').layout.shapes[0].x0") == 8
     slide(tab, "size", 2)
-    assert told.inner_text() == "No window of 12 models ends after round 8."
+    assert told.inner_text() == "There is no value for a window of 12 models that ends after round 8."
     assert tab.locator("[name=size]").get_attribute("aria-valuetext") == "12"
     overview.evaluate("(e) => e.querySelector('.plot').emit('plotly_click', { points: [{ x: 12, y: 4 }] })")
     assert "4 models after round 12: accuracy 60.00 %" in told.inner_text()

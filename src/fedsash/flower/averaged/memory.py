@@ -55,6 +55,15 @@ def restore(strategy: Strategy, memory: Memory) -> None:
             setattr(owner, name, own)
 
 
+def undo(strategy: Strategy, memory: Memory) -> None:
+    """Set a strategy back to what `remembered` gave without what is spent; attributes made since then are removed."""
+    restore(strategy, memory)
+    inside = dict(chain(strategy))
+    for place in remembered(strategy, spent=False).keys() - memory.keys():
+        at, dot, name = place.rpartition(".")
+        delattr(inside[f"{at}{dot}"], name)
+
+
 def changed(memory: Memory, before: Memory) -> Memory:
     """The values that differ from those of `before`. The rest are settings, which a program gives."""
     return {name: value for name, value in memory.items() if name not in before or not _same(value, before[name])}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
 
 from ...averages import Average
-from ...averages.group import PAST, Group, grouped
+from ...averages.group import PAST, grouped
 from ...basics.arrays import Vectors
 from ...basics.errors import brief, check
-from ...basics.saved import tensors as tensors_of
 from ...basics.vector_files import VectorFile
 from .arrays import Tensors
 
@@ -66,15 +66,15 @@ class ModelAverages:
     def load(self, state: Vectors, folder: Path) -> None:
         """Fill in what `state` gave, and what `models` gave from the files in `folder`."""
         for i, group in enumerate(self._groups):
-            _load(group, i, state, folder)
+            group.load(partial(_saved, state, i), partial(_model, folder, i))
 
 
-def _load(group: Group, i: int, state: Vectors, folder: Path) -> None:
-    def saved(name: str) -> Tensor:
-        own = f"{i}/{name}"
-        return state[own] if own in state else tensors_of(folder / _file(i, name))["w"]
+def _saved(state: Vectors, i: int, name: str) -> Tensor:
+    return state[f"{i}/{name}"]
 
-    group.load(saved)
+
+def _model(folder: Path, i: int, name: str) -> Path:
+    return folder / _file(i, name)
 
 
 def _file(i: int, name: str) -> str:

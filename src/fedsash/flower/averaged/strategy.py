@@ -20,7 +20,7 @@ from ...basics.fingerprint import text
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
-from .memory import Memory, chain, changed, remembered, restore, unknown, unsaved
+from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
 from .progress import Progress
 
 log = logging.getLogger("flwr")
@@ -155,7 +155,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         if not wrong:
             return progress.value(self.serve), metrics
         log.warning("round %d: %s; the round is left out", round, wrong)
-        restore(self.strategy, memory)
+        undo(self.strategy, memory)
         return None, metrics
 
     def configure_evaluate(

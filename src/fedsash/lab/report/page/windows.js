@@ -41,7 +41,7 @@ class Explorer {
 
   told(size, end, value, model) {
     const models = size === 1 ? "1 model" : `${size} models`;
-    if (value === null) return `No window of ${models} ends after round ${end}.`;
+    if (value === null) return `There is no value for a window of ${models} that ends after round ${end}.`;
     const own = model === null ? "the model itself was not evaluated there" : `the model itself ${this.number(model)}`;
     return `The mean of the last ${models} after round ${end}: ${this.metric} ${this.number(value)}; ${own}.`;
   }

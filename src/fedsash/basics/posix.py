@@ -6,6 +6,8 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 UNKNOWN_MEMORY = 4 << 30
 """The bytes that count as available where the system does not tell them: few enough for any machine."""
@@ -41,11 +43,20 @@ def allow_open_files(needed: int, why: str) -> None:
 
 def peak_memory() -> int | None:
     """The largest resident memory of this process so far, in bytes; None if the system does not tell it."""
+    with suppress(OSError, StopIteration):  # of Linux, which can forget it, and has that of nobody else
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024
     try:
         import resource
     except ImportError:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def half_of_memory() -> int:

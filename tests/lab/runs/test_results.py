@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedsash import Evaluation, Federation, Result, UnknownModelError, Window, run
+from fedsash.basics.posix import forget_peak_memory, peak_memory
 from support.observing import AVERAGES, interrupting, observed
 from support.worlds import data, federation, mlp
 
@@ -127,3 +130,13 @@ def test_a_run_without_a_test_set_says_so() -> None:
     with pytest.raises(UnknownModelError, match="no evaluation: there is no test set"):
         found["model"]
     assert isinstance(found.model("model"), nn.Module)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
+def test_the_memory_of_a_run_is_not_that_of_what_the_process_did_before(tmp_path: Path) -> None:
+    forget_peak_memory()
+    large = bytearray(b"1" * 400_000_000)
+    before = peak_memory()
+    del large
+    result = run(federation(), 1, out=tmp_path, progress=False)
+    assert before is not None and result.summary["peak_memory_bytes"] < before - 200_000_000

@@ -127,3 +127,51 @@ def test_runs_that_are_the_same_experiment_are_named(tmp_path: Path, capsys: pyt
     }
     assert main(["sweep", str(write({"base": SMALL, "axes": axes}, tmp_path / "s.toml")), "--plan"]) == 0
     assert "high,0.3 is the same experiment as low,0.3\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_later_axis_that_chooses_another_thing_does_not_take_an_earlier_ones_setting_away(
+    zipped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run "lr=0.3,name=adam" would have Adam's usual rate."""
+    axes = {"server.lr": [1.0, 0.3], "server.name": ["sgd", "adam"]}
+    more = {"zip": [["server.lr", "server.name"]]} if zipped else {}
+    file = write({"base": SMALL, "axes": axes} | more, tmp_path / "s.toml")
+    line = "axes.server.lr: lost, because server.name chooses another thing after it: put axes.server.lr behind"
+    assert line in refused(capsys, "sweep", file, "--plan")
+    behind = write({"base": SMALL, "axes": dict(reversed(axes.items()))} | more, tmp_path / "t.toml")
+    assert main(["sweep", str(behind), "--out", str(tmp_path / "t"), "--plan"]) == 0
+
+
+def test_an_override_does_not_take_an_axis_setting_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write({"base": SMALL, "axes": {"server.lr": [1.0, 0.3]}}, tmp_path / "s.toml")
+    said = refused(capsys, "sweep", file, "--only", "lr=0.3", "--set", "server.name=adam")
+    assert "--set server.name: the axis server.lr sets it" in said
+
+
+def test_runs_of_another_precision_are_other_runs_and_those_of_another_engine_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write({"base": SMALL, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
+    assert main(["sweep", str(file), "--out", str(out), "--only", "seed=0"]) == 0
+    for only in ((), ("--only", "seed=1")):
+        message = refused(capsys, "sweep", file, "--out", out, *only, "--set", "engine.precision=bfloat16", "--plan")
+        assert "seed=0 holds a run of another experiment: engine.precision is" in message
+    assert main(["sweep", str(file), "--out", str(out), "--set", "engine.workers=2", "--plan"]) == 0
+
+
+def test_runs_that_were_trained_before_the_file_was_edited_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    for rates in ([0.1], [0.5]):
+        file = write({"base": SMALL, "axes": {"local.lr": rates}}, tmp_path / "s.toml")
+        assert (
+            main(
+                ["sweep", str(file), "--out", str(out), "--plan"]
+                if rates == [0.5]
+                else ["sweep", str(file), "--out", str(out)]
+            )
+            == 0
+        )
+    assert "also holds runs that this file does not have, lr=0.1; compare shows them, too" in capsys.readouterr().err

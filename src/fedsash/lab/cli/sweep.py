@@ -32,7 +32,7 @@ def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import all_or, check_same, execute, load, plan
     from ..sweeps.execute import check_place
     from ..sweeps.foreman import done, trained
-    from ..sweeps.notes import beyond_ends, same
+    from ..sweeps.notes import beyond_ends, others, same
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
@@ -46,7 +46,8 @@ def _sweep(given: argparse.Namespace) -> int:
     so_far = trained(planned.legs, given.out, finished)
     left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
     terminal.say(f"{planned}{left}")
-    for line in (*same(sweep), *beyond_ends(sweep)):
+    strangers = () if given.only else others(sweep, given.out)
+    for line in (*strangers, *same(sweep), *beyond_ends(sweep)):
         terminal.complain(line)
     if given.plan:
         _show_legs(planned, finished)

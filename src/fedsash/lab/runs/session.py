@@ -29,7 +29,7 @@ from .opening import opening
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
-from .summary import summary
+from .summary import forget_peaks, summary
 from .warned import beyond, doubtful, rate_notes, uncounted, unprotected
 
 log = logging.getLogger("fedsash")
@@ -117,6 +117,7 @@ class Session:
         If an exception ends the training, the last complete state is saved, and a note of the exception says how to
         resume.
         """
+        forget_peaks()
         with ExitStack() as stack:
             stack.enter_context(self.federation)
             stop = stack.enter_context(self.stopping(self.progress.say))

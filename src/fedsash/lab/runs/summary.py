@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...basics.machine import versions
-from ...basics.posix import peak_memory
+from ...basics.posix import forget_peak_memory, peak_memory
 from ...exchange import Chronicle
 from ...state import State
 from ..summaries import stuck, summarise
@@ -41,8 +41,16 @@ def summary(
     )
 
 
+def forget_peaks() -> None:
+    """Let the memory of a session be that since its beginning: a process may train one run after another."""
+    forget_peak_memory()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
 def _peak_memory(federation: Driver) -> int | None:
-    """The largest memory so far of this process, of the federation's others and on a GPU, in bytes; None if unknown."""
+    """The largest memory of this process in this session, of the federation's others and on a GPU, in bytes; None if
+    unknown."""
     own = peak_memory()
     on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return None if own is None else own + on_gpu + federation.memory()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TextIO
 
 import torch
 
@@ -94,6 +95,18 @@ class Tell(Callback):
         tell(leg=self._leg, round=run.round)
 
 
+class Messages:
+    """Where this process's messages to the sweep go: its standard output, until that is for everything else."""
+
+    stream: ClassVar[TextIO | None] = None
+
+    @classmethod
+    def keep_apart(cls) -> None:
+        """From now on whatever else is printed here, as by code of one's own, goes where errors go: into the log."""
+        cls.stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+
 def tell(**message: Any) -> None:
     """Tell the sweep."""
-    print(json.dumps(message), flush=True)
+    print(json.dumps(message), file=Messages.stream, flush=True)

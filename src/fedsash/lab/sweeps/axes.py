@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,8 @@ def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
     for override in overrides:
         key = override.partition("=")[0].strip()
         for name, axis in axes.items():
-            if any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in axis.sets):
+            table_of = key.removesuffix("name") if key.endswith(".name") else f"{key}."  # another thing: another table
+            if any(f"{own}.".startswith(table_of) or f"{key}.".startswith(f"{own}.") for own in axis.sets):
                 right = f"the axis {name} sets it: leave it out, or change the axis in the file; --only chooses labels"
                 raise ConfigError(f"--set {shortened(key)}: {right}")
 
@@ -275,8 +275,26 @@ def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
 
 
 def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTable:
-    """The base with the label's value or settings of each axis, in order."""
-    return reduce(lambda table, axis: axes[axis].applied(table, labels[axis]), labels, base)
+    """The base with the label's value or settings of each axis, in order.
+
+    Raises `ConfigError` if a later axis chooses another thing by its name, and so takes away what an earlier one set.
+    """
+    table = base
+    for axis in labels:
+        before, table = table, axes[axis].applied(table, labels[axis])
+        for name in list(labels)[: list(labels).index(axis)]:
+            key = axes[name].key
+            if key is not None and _at(before, key) is not None and _at(table, key) is None:
+                right = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
+                raise ConfigError(f"axes.{name}: {right}")
+    return table
+
+
+def _at(table: Any, key: str) -> Any:
+    """The value of a dotted key in a table, None if there is none."""
+    for part in key.split("."):
+        table = table.get(part) if isinstance(table, Mapping) else None
+    return table
 
 
 def _folder_of(axes: Axes, labels: Mapping[str, str]) -> str:

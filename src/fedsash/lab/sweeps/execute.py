@@ -73,11 +73,12 @@ def check_place(out: Path, legs: Iterable[Leg]) -> None:
 def check_same(experiment: Experiment, folder: Path, strictly: bool = True) -> None:
     """Raise `ConfigError`, which names what differs, if the folder holds another experiment.
 
-    The engine may differ, and, unless it is taken `strictly`, what changes no numbers.
+    The engine may differ but for its precision, and, unless it is taken `strictly`, what changes no numbers.
     """
     if not (folder / "config.toml").exists():
         return
-    there = replace(load_run(folder), engine=experiment.engine)
+    there = load_run(folder)
+    there = replace(there, engine=replace(experiment.engine, precision=there.engine.precision))
     here, other = (
         {key: shown(value) for key, value in flat(own.table()) if strictly or changes_numbers(key)}
         for own in (experiment, there)

@@ -50,7 +50,7 @@ class Foreman:
         self.executed, self.bar, self.machines, self.slots = SweepReport(out), bar, machines, [*machines.slots]
         self.done = done(plan.legs, out)
         self.waiting = [_Work.on(stack) for stack in stacks(plan.legs, len(self.slots))]
-        self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
+        self.reached = {leg.folder: leg.last if leg.folder in self.done else _saved(leg, out) for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
         self.running: dict[Process, _Work] = {}
         self.idle: list[Process] = []

@@ -1,8 +1,9 @@
 """A process that trains legs of a sweep.
 
 It reads a line of JSON from standard input for each leg, or for several that are trained jointly. It writes a line of
-JSON to standard output after every round and at the end of a leg. If nobody reads its output, it stops at once and
-saves its last state: no process survives a killed sweep, and none holds runs that go on elsewhere.
+JSON to standard output after every round and at the end of a leg; whatever else is printed goes to the log. If nobody
+reads its output, it stops at once and saves its last state: no process survives a killed sweep, and none holds runs
+that go on elsewhere.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from ..runs import Result
 from ..runs.interrupts import ECHO
 from ..runs.timing import TimeStudy
 from . import together
-from .assigned import Assigned, Tell, tell
+from .assigned import Assigned, Messages, Tell, tell
 
 T = TypeVar("T")
 
 
 def main() -> None:
     """Train one stack of `legs` after another on the `cores`. `stack` are the names of all legs that it has had."""
+    Messages.keep_apart()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # they come from the sweep, whatever it does with its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
@@ -104,7 +106,8 @@ def _stop_unheard() -> None:
     if not hasattr(select, "poll"):  # Windows
         return
     poll = select.poll()
-    poll.register(sys.stdout, 0)  # that nobody reads is an error, which is always told
+    assert Messages.stream is not None
+    poll.register(Messages.stream, 0)  # that nobody reads is an error, which is always told
     poll.poll()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(2 * ECHO)

@@ -52,10 +52,11 @@ class Here(Machines):
 
     def _most(self, legs: Sequence[Leg]) -> int:
         """One process for each core, or one for a GPU."""
-        import torch
+        from ...executors import pick_device
 
         devices = {leg.experiment.device for leg in legs}
-        gpu = any(device.startswith("cuda") for device in devices) or ("auto" in devices and torch.cuda.is_available())
+        gpu = any(device.startswith(("cuda", "mps")) for device in devices)
+        gpu |= "auto" in devices and pick_device("auto").type != "cpu"
         return 1 if gpu else len(self._cores)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from ...basics.errors import some
 from ..runs.warned import beyond, rate_notes
+from . import index
 from .axes import PlannedRun, Sweep, short
 
 
@@ -28,6 +31,15 @@ def same(sweep: Sweep) -> Iterator[str]:
         before = first.setdefault(json.dumps(run.experiment.table(), sort_keys=True, default=str), run)
         if before is not run:
             yield f"{run.name} is the same experiment as {before.name}"
+
+
+def others(sweep: Sweep, out: Path) -> Iterator[str]:
+    """A line if the folder holds runs over the same axes that the sweep lacks, as from before its file was edited."""
+    there = index.read(out) if (out / index.NAME).exists() else {"axes": {}, "runs": {}}
+    names = [name for name in there["runs"] if name not in {run.name for run in sweep.runs}]
+    if names and [*there["axes"]] == [*sweep.axes]:
+        right = "compare shows them, too: take another --out, or remove them"
+        yield f"{out} also holds runs that this file does not have, {some(names, 3)}; {right}"
 
 
 def _which(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:

@@ -172,7 +172,8 @@ def _shared(runs: list[_Planned], first: int, last: int, parent: Leg | None) -> 
     own = runs[0].experiment
     broadcast = own.broadcast if runs[0].effects[last - 1].broadcast else None
     experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep), track=Track())
-    place = _text([experiment.table(), first, last, parent and parent.folder])
+    engine = {"precision": own.engine.precision, "pieces": own.engine.pieces}  # the rest of it changes no numbers
+    place = _text([experiment.table() | {"engine": engine}, first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"
     return Leg(folder, experiment, first, last, tuple(c.name for c in runs), names, parent)
 

@@ -95,6 +95,8 @@ class Process:
             reason = self._why(self._program.code())
         except (WorkerError, OSError) as error:  # its log may be missing
             reason = one_line(error)
+        except Exception as error:  # whatever it is, the sweep must not wait for ever
+            reason = f"its messages can't be read: {type(error).__name__} {one_line(error)}"
         self._heard.put(Message(self, ended=True, reason=reason, crash=True))
 
     def _lines(self) -> Iterator[bytes]:

@@ -174,12 +174,6 @@ def on_two_devices() -> nn.Module:
     return nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, device="meta"))
 
 
-def sharing_statistics() -> nn.Module:
-    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.BatchNorm1d(2))
-    module[2].running_mean = module[1].running_mean
-    return module
-
-
 def with_parameter(values: torch.Tensor) -> nn.Module:
     return nn.ParameterList([nn.Parameter(values)])
 
@@ -188,10 +182,6 @@ def with_parameter(values: torch.Tensor) -> nn.Module:
     ("make", "line"),
     [
         (on_two_devices, r"on several devices \(cpu, meta\): make a tracker for each one's part"),
-        (
-            sharing_statistics,
-            "1.running_mean and 2.running_mean are one tensor: give each BatchNorm statistics of its own",
-        ),
         (lambda: nn.LazyLinear(3), "weight has no shape before the first input: pass a batch through"),
         (lambda: with_parameter(torch.eye(3).to_sparse()), "^0 is sparse or expanded: give it values of its own"),
         (lambda: with_parameter(torch.ones(1, 3).expand(4, 3)), "^0 is sparse or expanded: give it values of its own"),
@@ -322,15 +312,3 @@ def test_a_module_whose_values_would_be_rounded_is_refused() -> None:
     assert tracker.round == 1 and tracker.value()["weight"].item() == 1
     with tracker.applied():
         assert module.weight.item() == 1
-
-
-def test_statistics_may_be_calibrated_while_no_parameter_trains() -> None:
-    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    module[1].eval()
-    tracker = Tracker(Window(3), module)
-    tracker.update()
-    module.requires_grad_(False)
-    module[1].train()
-    module(torch.randn(4, 2))
-    tracker.update()
-    assert tracker.count() == 2 and "0.weight" in tracker.value()

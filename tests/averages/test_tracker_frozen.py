@@ -142,3 +142,15 @@ def test_a_layer_that_was_replaced_in_eval_mode_is_not_taken_for_a_frozen_one() 
     model.train()
     tracker.update()
     assert bool(tracker.averaged_state_dict(batches=[torch.randn(8, 4)])["1.running_mean"].abs().min() > 0)
+
+
+def test_statistics_may_be_calibrated_while_no_parameter_trains() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    module[1].eval()
+    tracker = Tracker(Window(3), module)
+    tracker.update()
+    module.requires_grad_(False)
+    module[1].train()
+    module(torch.randn(4, 2))
+    tracker.update()
+    assert tracker.count() == 2 and "0.weight" in tracker.value()

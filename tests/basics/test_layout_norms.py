@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedsash.basics.errors import ModelError
 from fedsash.basics.layout import Layout
 
 
@@ -83,4 +84,12 @@ def test_statistics_of_another_type_are_refused() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     module[1].running_mean = module[1].running_mean.double()
     with pytest.raises(ValueError, match=r"found torch\.float32, torch\.float64"):
+        Layout(module)
+
+
+def test_layers_that_share_statistics_are_refused() -> None:
+    """Each would count the other's batches."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    module[2].running_mean = module[1].running_mean
+    with pytest.raises(ModelError, match=r"1\.running_mean and 2\.running_mean are one tensor"):
         Layout(module)

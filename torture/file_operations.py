@@ -92,7 +92,8 @@ class _Watch:
 
     def synced(self, handle: int) -> None:
         """A file is on the disk: it can't be torn any more."""
-        if self._last is not None and os.readlink(f"/proc/self/fd/{handle}") == self._last[0]:
+        last = self._last  # states are brought to the disk by a thread of their own
+        if last is not None and os.readlink(f"/proc/self/fd/{handle}") == last[0]:
             self._last = None
 
     def _kill(self) -> None:

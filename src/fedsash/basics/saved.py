@@ -214,10 +214,11 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part
 
 def _to_disk(state: Path) -> None:
     """Bring a state's files, and the names in its folder and of it, to the disk. It may be removed meanwhile."""
+    windows = os.name == "nt"  # which syncs no file that is only read, and no folder
     with suppress(FileNotFoundError):
         for path in (*state.iterdir(), state, state.parent):
-            if not (path.is_dir() and os.name == "nt"):  # Windows opens no folder
-                opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+            if not (windows and path.is_dir()):
+                opened = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
                 try:
                     os.fsync(opened)
                 finally:

@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="fedsash[flower] is not installed")
 
 from fedsash import Evaluation, SettingError
 from fedsash.executors.clients import set_aside
-from fedsash.flower.nodes.client import Mine
+from fedsash.flower.nodes.client import Share
 from fedsash.lab.served.apps import data_of
 
 
@@ -29,7 +29,7 @@ def test_nodes_that_are_given_all_clients_split_their_samples_as_the_simulation_
     """The test set is dealt out once, and what one client holds out no other one trains on."""
     file = tmp_path / "e.toml"
     file.write_text(f'data.name = "digits"\npartition = {{ name = "{partition}", clients = 7 }}\n')
-    nodes = [Mine(data_of(file, number), number).split(evaluation, 3) for number in range(7)]
+    nodes = [Share(data_of(file, number), number).split(evaluation, 3) for number in range(7)]
     simulated = set_aside(data_of(file, 0), evaluation, 3)
     assert [rows(own, 0) for own in nodes] == [rows(simulated, number) for number in range(7)]
     assert [own.numbers.tolist() for own in nodes if own.numbers is not None] == [[number] for number in range(7)]
@@ -42,4 +42,4 @@ def test_a_node_of_all_clients_needs_the_number_of_its_own(tmp_path: Path) -> No
     file.write_text('data.name = "digits"\npartition = { name = "iid", clients = 7 }\n')
     for wrong in (None, 7, -1):
         with pytest.raises(SettingError, match=f"^partition-id = {wrong}: "):
-            Mine(data_of(file, 0), wrong)
+            Share(data_of(file, 0), wrong)

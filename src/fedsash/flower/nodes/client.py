@@ -87,10 +87,10 @@ def client_app(
         if context.node_id not in nodes:
             own = data if isinstance(data, FederatedData) else data(context)
             place = folder or context.node_config.get("state") or FOLDER
-            mine = Mine(own, context.node_config.get("partition-id"))
+            share = Share(own, context.node_config.get("partition-id"))
             allowed = own_code or str(context.node_config.get("own-code", "")).split()
             where = pick_device(device or str(context.node_config.get("device", "cpu")))
-            nodes[context.node_id] = Node(mine, model, engine, where, allowed, Versions(Path(place)))
+            nodes[context.node_id] = Node(share, model, engine, where, allowed, Versions(Path(place)))
         return nodes[context.node_id]
 
     def answered(message: Any, context: Any) -> Any:
@@ -109,7 +109,7 @@ def client_app(
 
 
 @dataclass(frozen=True, eq=False)
-class Mine:
+class Share:
     """The data of a node's clients: all of the `data` if these have numbers, otherwise those of one client.
 
     `partition` is the node's `partition-id`, or None. Raises `SettingError` if it is needed and can't be right.
@@ -139,7 +139,7 @@ class Mine:
 class Node:
     """A node: the data of its clients, and the trainers that it has made of settings."""
 
-    mine: Mine
+    share: Share
     model: nn.Module | None
     engine: LocalEngine
     device: torch.device
@@ -164,7 +164,7 @@ class Node:
         from flwr.app import ConfigRecord, RecordDict
 
         evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
-        data = self.mine.split(evaluation, int(asked["seed"]))
+        data = self.share.split(evaluation, int(asked["seed"]))
         each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
         clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients), "versions": versions()})})
@@ -194,7 +194,7 @@ class Node:
             module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         problem = training.problem
-        data = self.mine.split(found.evaluation, training.seed)  # by its own labels, as for the roll call
+        data = self.share.split(found.evaluation, training.seed)  # by its own labels, as for the roll call
         data = suited(module, alike(data, problem))[0]
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)

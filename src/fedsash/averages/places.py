@@ -107,15 +107,8 @@ class Memory:
         return Memory(*self._settings)
 
     def _block(self) -> list[Tensor]:
-        """New rows in reverse order, so that `pop` gives the first one.
-
-        Where memory has become short they are on the disk, whose room is taken at once. Raises `OSError` without it.
-        """
-        capacity, like, storage = self._settings
-        size = capacity * like.numel() * like.element_size()
-        on_disk = size > 0 and chosen(size, storage, like.device) == "disk"
-        made = mapped(capacity, like, Path(tempfile.gettempdir()), reserve=True) if on_disk else rows(*self._settings)
-        return [_alone(row) for row in made.unbind()][::-1]
+        """New rows in reverse order, so that `pop` gives the first one; on the disk if memory has become short."""
+        return [_alone(row) for row in rows(*self._settings, reserve=True).unbind()][::-1]
 
 
 def _alone(row: Tensor) -> Tensor:

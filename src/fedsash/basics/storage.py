@@ -19,13 +19,14 @@ CGROUP, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 """Where the system tells the limits of a group of processes (cgroup v2), and this process's group."""
 
 
-def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
+def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None, reserve: bool = False) -> Tensor:
     """Zeros `[size, *w.shape]` of the type of `w`, for `size` tensors like `w`.
 
     `"device"` is the device of `w`, `"host"` the CPU's memory. `"disk"` is a file in `folder` (or in the system's
     folder for temporary files) that is mapped into memory. It has no name, so it is removed when the process ends.
     `"auto"` takes the device or the host if the rows need less than a quarter of its free memory, otherwise the disk.
-    On the CPU and on disk a row needs memory or disk space only after it is first written.
+    On the CPU and on disk a row needs memory or disk space only after it is first written; with `reserve` the space on
+    the disk is taken at once (see `mapped`).
 
     Raises `OSError` if the disk has too little free space.
     """
@@ -36,7 +37,7 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> 
     if storage == "disk":
         place = folder or Path(tempfile.gettempdir())
         check_room(size, w, place)
-        return mapped(size, w, place)
+        return mapped(size, w, place, reserve)
     if storage == "device" and w.device.type != "cpu":
         return torch.zeros((size, *w.shape), dtype=w.dtype, device=w.device)
     # The system provides NumPy's zeros at their first use; PyTorch writes its zeros at once.

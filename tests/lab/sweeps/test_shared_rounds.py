@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from fedsash.lab import runs
-from fedsash.lab.sweeps import execute, parse
+from fedsash.lab.progress import Progress
+from fedsash.lab.sweeps import execute, parse, plan
+from fedsash.lab.sweeps.foreman import Foreman, trained
+from fedsash.lab.sweeps.machines import Here
 from support.sweeps import BASE, IMA, contents, to_train
 
 
@@ -86,3 +89,25 @@ def test_runs_that_have_one_broadcast_share_its_rounds_too(axes: dict[str, Any],
     for planned in swept.runs:
         runs.run(planned.experiment.federation(), 6, out=tmp_path / planned.name, progress=False)
         assert contents(tmp_path / "sweep" / "runs" / planned.name) == contents(tmp_path / planned.name)
+
+
+def test_another_engine_shares_the_same_rounds_and_another_precision_does_not() -> None:
+    """A sweep that goes on with more workers does not train again what its runs share."""
+
+    def shared(**engine: Any) -> set[str]:
+        base = BASE | {"engine": BASE["engine"] | engine}
+        legs = plan(parse({"base": base, "axes": {"ima": IMA}}, Path()).runs).legs
+        return {leg.folder for leg in legs if leg.shared}
+
+    usual = shared()
+    assert usual and shared(workers=2) == usual
+    assert not shared(precision="bfloat16") & usual
+
+
+def test_the_bar_of_a_sweep_that_goes_on_begins_where_its_runs_are(tmp_path: Path) -> None:
+    axes = {"seed": [0, 1]}
+    execute(parse({"base": BASE | {"rounds": 2}, "axes": axes}, Path()), tmp_path, jobs=1, progress=False)
+    planned = plan(parse({"base": BASE | {"rounds": 6}, "axes": axes}, Path()).runs)
+    bar = Progress(planned.to_train, False)
+    foreman = Foreman(tmp_path, planned, Here(planned.legs, tmp_path, 1), bar)
+    assert sum(foreman.reached.values()) - foreman.before == 4 == trained(planned.legs, tmp_path, foreman.done)

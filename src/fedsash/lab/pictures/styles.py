@@ -61,7 +61,7 @@ def paired(names: Sequence[str]) -> dict[str, Style]:
     }
     for base in own:
         others = [name for name in names if bases[name] == base and name != base]
-        styles |= {name: replace(styles[base], dash=DASHES[1 + i % 4]) for i, name in enumerate(others)}
+        styles |= {name: replace(styles[base], dash=DASHES[1:][i % len(DASHES[1:])]) for i, name in enumerate(others)}
     return styles
 
 

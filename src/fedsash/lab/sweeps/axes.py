@@ -279,22 +279,21 @@ def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTabl
 
     Raises `ConfigError` if a later axis chooses another thing by its name, and so takes away what an earlier one set.
     """
-    table = base
-    for axis in labels:
-        before, table = table, axes[axis].applied(table, labels[axis])
-        for name in list(labels)[: list(labels).index(axis)]:
+    table, earlier = base, list[str]()
+    for axis, label in labels.items():
+        before, table = table, axes[axis].applied(table, label)
+        for name in earlier:
             key = axes[name].key
-            if key is not None and _at(before, key) is not None and _at(table, key) is None:
+            if key is not None and _has(before, key) and not _has(table, key):
                 right = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
                 raise ConfigError(f"axes.{name}: {right}")
+        earlier.append(axis)
     return table
 
 
-def _at(table: Any, key: str) -> Any:
-    """The value of a dotted key in a table, None if there is none."""
-    for part in key.split("."):
-        table = table.get(part) if isinstance(table, Mapping) else None
-    return table
+def _has(table: TomlTable, key: str) -> bool:
+    """Whether a table has a value at a dotted key, or below it."""
+    return any(f"{each}.".startswith(f"{key}.") for each, _ in flat(table))
 
 
 def _folder_of(axes: Axes, labels: Mapping[str, str]) -> str:

@@ -16,13 +16,19 @@ LIBRARIES ?= .venv-libraries
 WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_transformers.py tests/data/test_partitions.py \
 	tests/executors/test_ray*.py tests/lab/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
-.PHONY: run test slow libraries check site dist bench bench-peers bench-gpu torture clean
+ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
+	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py
+
+.PHONY: run test test-gpu slow libraries check site dist bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test-gpu: $(READY)
+	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

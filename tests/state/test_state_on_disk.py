@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -125,9 +126,11 @@ def test_models_of_float32_and_of_a_single_number_lie_on_the_disk_too(tmp_path: 
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system has no /proc")
-def test_worker_processes_hold_no_models_of_a_resumed_run(tmp_path: Path) -> None:
-    """Else what the run has removed would fill the disk as long as they live."""
+def test_worker_processes_hold_no_models_of_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what the run has removed would fill the disk as long as they live. The disk is a slow one."""
     averages = {"w": Window(3, storage="disk")}
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (time.sleep(0.1), fsync(file)))
     save(after(federation(averages=averages), 3), tmp_path)
     with federation(averages=averages, engine=WORKERS) as world:
         state = load(tmp_path / "00000003", world.start(tmp_path))

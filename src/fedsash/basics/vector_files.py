@@ -154,6 +154,11 @@ def background() -> ThreadPoolExecutor:
     return _thread(os.getpid())
 
 
+def rested() -> None:
+    """Wait for that thread: a process that is forked now inherits no file that it has open."""
+    background().submit(lambda: None).result()
+
+
 @lru_cache(maxsize=1)
 def _thread(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "fedsash-disk")

@@ -14,6 +14,7 @@ from ..basics.errors import SettingError, one_line
 from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
+from .replayed import Replayed, replayed
 
 log = logging.getLogger("fedsash")
 
@@ -25,7 +26,8 @@ class CompiledSteps:
     """Runs local steps as machine code for one shape, that of padded blocks, `unrolled` steps at a time.
 
     The steps are first recorded as a flat graph of tensor operations, so methods may use any Python. PyTorch's Inductor
-    then compiles the graph, and keeps the code on disk for later runs.
+    then compiles the graph, and keeps the code on disk for later runs. With CUDA the kernels of this code become one
+    CUDA graph.
     """
 
     def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
@@ -34,18 +36,32 @@ class CompiledSteps:
         self._by_step: list[bool] = []
 
     def __call__(self, inputs: StepInputs) -> None:
-        tensors = tensors_of(inputs)
         if self._run is None:
-            first = inputs.only(slice(0, self._unrolled))
-            self._by_step = [own is not whole for own, whole in zip(tensors_of(first), tensors, strict=True)]
-            self._run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), tensors_of(first))
-        count = len(inputs.rates)
+            self._run = self._made(inputs)
+        if not isinstance(self._run, Replayed):
+            self._take(self._run, tensors_of(inputs), len(inputs.rates))
+            return
+        lent = self._run.lend(tensors_of(inputs), self._by_step)
+        self._take(self._run, lent, len(inputs.rates))
+        for own, moved in zip(inputs.moved(), filled(inputs, iter(lent)).moved(), strict=True):
+            own.copy_(moved)
+
+    def _made(self, inputs: StepInputs) -> Callable[..., Any]:
+        first = inputs.only(slice(0, self._unrolled))
+        parts = tensors_of(first)
+        self._by_step = [own is not whole for own, whole in zip(parts, tensors_of(inputs), strict=True)]
+        run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), parts)
+        samples = tensors_of({"x": inputs.draws.x, "y": inputs.draws.y})
+        return replayed(run, parts, samples) if inputs.w.is_cuda else run
+
+    def _take(self, run: Callable[..., Any], tensors: list[Tensor], count: int) -> None:
+        """Take so many steps with these tensors."""
         if count == self._unrolled:
-            self._run(*tensors)
+            run(*tensors)
             return
         for k in range(0, count, self._unrolled):
             steps = slice(k, k + self._unrolled)
-            self._run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
+            run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:

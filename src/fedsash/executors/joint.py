@@ -148,12 +148,8 @@ _by_step = partial(torch.stack, dim=1)
 
 def _give_back(joint: StepInputs, run: int, own: StepInputs) -> None:
     """Copy what the steps of a run have changed."""
-    own.w.copy_(joint.w[run])
-    if own.statistics is not None:
-        own.statistics.copy_(_tensor(joint.statistics)[run])
-    for there, here in ((joint.moments, own.moments), (joint.round_state, own.round_state)):
-        for name, value in here.items():
-            value.copy_(there[name][run])
+    for there, here in zip(joint.moved(), own.moved(), strict=True):
+        here.copy_(there[run])
 
 
 def _lengthened(rows: Tensor, steps: int, *, stays: bool) -> Tensor:

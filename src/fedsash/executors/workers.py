@@ -10,8 +10,10 @@ from multiprocessing import connection
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..basics.errors import WorkerError
+from ..basics.vector_files import rested
 from ..exchange import Answer, Answers, Executor, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers, Told
@@ -26,8 +28,11 @@ REPLACED = 2
 
 
 def can_fork() -> bool:
-    """Whether this system can fork safely."""
-    return sys.platform == "linux"
+    """Whether forked processes can train here: on Linux without a GPU.
+
+    Where there is a GPU, the first gradient starts threads of PyTorch that a forked process lacks and needs.
+    """
+    return sys.platform == "linux" and not torch.accelerator.is_available()
 
 
 def dealt(costs: Sequence[int], count: int) -> list[list[int]]:
@@ -116,6 +121,7 @@ class Workers(Executor):
 
     def _start_one(self, number: int) -> Worker:
         """Start the worker of this number, in place of the one before."""
+        rested()
         others = [worker.pipe for worker in self._workers.values() if worker.number != number]
         worker = self._workers[number] = Worker(number, self._make, self._buffers, others)
         return worker

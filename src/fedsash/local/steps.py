@@ -67,7 +67,8 @@ class Draws:
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
+    The steps change `w`, the optimiser's `moments`, the running `statistics` of BatchNorm, if any, and the method's
+    `round_state` in place.
     `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
     the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` replace some
     numbers of the method, where several runs are trained jointly. `received` `[C, d]` are the parameters that stay with
@@ -92,6 +93,11 @@ class StepInputs:
         """The inputs of some of the steps."""
         numbers = None if self.numbers is None else self.numbers[steps]
         return replace(self, rates=self.rates[steps], numbers=numbers, draws=self.draws.only(steps))
+
+    def moved(self) -> list[Tensor]:
+        """All tensors that the steps change, in place."""
+        statistics = [] if self.statistics is None else [self.statistics]
+        return [self.w, *statistics, *self.moments.values(), *self.round_state.values()]
 
 
 Steps: TypeAlias = Callable[[StepInputs], None]

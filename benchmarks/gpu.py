@@ -1,4 +1,4 @@
-"""fedsash on a GPU: beside a plain PyTorch loop on the same GPU, and IMA's run on CIFAR-10.
+"""fedsash on a GPU: beside a plain PyTorch loop on the same GPU, and IMA's run on CIFAR-10 with every engine.
 
     python -m benchmarks.gpu [--out FOLDER]
 
@@ -12,7 +12,10 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,14 +81,14 @@ def ours(given: Given, device: str) -> Iterator[int]:
             yield report.samples
 
 
-def cifar(device: str, samples: int = 50_000, rounds: int = 400) -> float:
-    """The seconds of a run like that of examples/cifar10.toml."""
+def ima(device: str, samples: int, **settings: Any) -> fs.Federation:
+    """IMA's federation with CIFAR-10's CNN, as in examples/cifar10.toml."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((samples + samples // 5, 3, 32, 32), dtype=np.float32)
     y = rng.integers(0, 10, len(x))
     train, test = slice(samples), slice(samples, None)
     clients = Shards(100, classes=2)(y[train], 0)
-    federation = fs.Federation(
+    return fs.Federation(
         models.build("cifar_cnn", {}, shape=(3, 32, 32), classes=10, seed=0),
         fs.FederatedData.from_arrays(x[train], y[train], clients, test=(x[test], y[test]), classes=10),
         local=fs.LocalTraining(
@@ -99,10 +102,32 @@ def cifar(device: str, samples: int = 50_000, rounds: int = 400) -> float:
         sampling=fs.Uniform(10),
         evaluation=fs.Evaluation(every=5, last=10),
         device=device,
+        **settings,
     )
+
+
+def cifar(device: str, samples: int = 50_000, rounds: int = 400) -> float:
+    """The seconds of a run like that of examples/cifar10.toml."""
+    federation = ima(device, samples)
     began = time.perf_counter()
     fs.run(federation, rounds, progress=False)
     return time.perf_counter() - began
+
+
+def engines(device: str, samples: int = 50_000, rounds: int = 10) -> Iterator[str]:
+    """A line for each engine: the milliseconds of a round of the same federation, without evaluations."""
+    alone = fs.LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
+    together = replace(alone, kind="vectorised", block=10)
+    ways = {"one client at a time": alone, "stacked": together, "stacked, compiled": replace(together, compile=True)}
+    for (name, engine), precision in product(ways.items(), ("full", "bfloat16")):
+        with ima(device, samples, engine=replace(engine, precision=precision)) as federation:
+            state, _ = federation.round(federation.start())
+            began = time.perf_counter()
+            for _ in range(rounds):
+                state, report = federation.round(state)
+                float(state.w[0])  # waits for the device
+            seconds = (time.perf_counter() - began) / rounds
+        yield f"{name}, {precision}: {seconds * 1e3:.0f} ms a round of {report.samples:,} samples"
 
 
 def main(out: Path) -> None:
@@ -114,6 +139,8 @@ def main(out: Path) -> None:
         given = prepared(name, out / "works" / name)
         by_hand, own = (rate(rounds(given, "cuda"), torch.cuda.synchronize) for rounds in (plain, ours))
         print(f"{name}: plain {by_hand:,.0f} samples/s, fedsash {own:,.0f}: {own / by_hand:.1f} times (goal: {GOAL:g})")
+    for line in engines("cuda"):
+        print(line)
     print(f"CIFAR-10, 400 rounds: {cifar('cuda'):.0f} s (goal: {CIFAR_GOAL:g})")
 
 

@@ -127,3 +127,13 @@ def test_without_a_gpu_the_measurement_says_so_and_ends(tmp_path: Path, capsys: 
 @pytest.mark.slow
 def test_the_run_on_random_images_comes_to_its_end(device: str) -> None:
     assert gpu.cifar(device, samples=1000, rounds=2) > 0
+
+
+@pytest.mark.slow
+def test_every_engine_is_timed_in_both_precisions(device: str) -> None:
+    lines = list(gpu.engines(device, samples=1000, rounds=1))
+    assert [line.split(":")[0] for line in lines][:2] == [
+        "one client at a time, full",
+        "one client at a time, bfloat16",
+    ]
+    assert len(lines) == 6 and all(line.endswith("ms a round of 500 samples") for line in lines)

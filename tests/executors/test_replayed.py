@@ -40,7 +40,7 @@ def test_recorded_steps_of_every_method_are_those_of_the_cpu(name: str, uncompil
 def test_recorded_steps_move_the_moments_of_an_optimiser(steps: int | None, keep: bool, uncompiled: None) -> None:
     settings: dict[str, Any] = {
         "model": mlp(dropout=0.3),
-        "local": LocalTraining(lr=0.1, batch=5, epochs=2, steps=steps, optimiser=Adam(), keep_moments=keep),
+        "local": LocalTraining(lr=0.1, batch=5, steps=steps, optimiser=Adam(), keep_moments=keep),
         "sampling": Uniform(4),
     }
     expected = after(federation(**settings), 3)

@@ -68,12 +68,12 @@ class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
     The steps change `w`, the optimiser's `moments`, the running `statistics` of BatchNorm, if any, and the method's
-    `round_state` in place.
-    `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
-    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` replace some
-    numbers of the method, where several runs are trained jointly. `received` `[C, d]` are the parameters that stay with
-    the clients, as they were before the training; None if nothing stays, or if the method does not ask for them. The
-    other fields are those of `Step`; its `w` are the common parameters, which come first in this one.
+    `round_state` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which
+    are faster. `numbers` are the numbers of the steps, from 1, in the same form; None if the optimiser does not need
+    them. `varied` replace some numbers of the method, where several runs are trained jointly. `received` `[C, d]` are
+    the parameters that stay with the clients, as they were before the training; None if nothing stays, or if the method
+    does not ask for them. The other fields are those of `Step`; its `w` are the common parameters, which come first in
+    this one.
     """
 
     w: Tensor

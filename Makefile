@@ -28,7 +28,7 @@ test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test-gpu: $(READY)
-	CUDA_VISIBLE_DEVICES=0 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)
+	FEDSASH_TEST_GPU=1 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

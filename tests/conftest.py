@@ -16,7 +16,8 @@ from fedsash.basics.paths import cache_folder
 # other tests. Programs that a test starts inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Most tests compare with numbers of the CPU, and train in forked processes. `make test-gpu` shows a GPU to some.
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+if "FEDSASH_TEST_GPU" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 settings.register_profile("fedsash", deadline=None, max_examples=50)  # a machine may be busy
 settings.load_profile("fedsash")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +84,18 @@ def test_spawned_workers_give_the_bytes_of_forked_ones() -> None:
     settings: Any = {"method": Scaffold(), "sampling": EVERYBODY}
     spawned, forked = (after(federation(**settings, engine=engine), 3) for engine in (SPAWNED, ENGINES["workers"]))
     assert identical(spawned, forked)
+
+
+@pytest.mark.slow
+def test_a_script_that_spawned_workers_run_again_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fedsash.testing import after, small_federation; from fedsash.executors import LocalEngine\n"
+        "after(small_federation(engine=LocalEngine('sequential', 2, 1, False, 'contiguous', 1, 'spawn')), 1)\n"
+    )
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 1
+    assert "begin the program by if __name__ == '__main__':" in found.stderr.splitlines()[-1]
 
 
 def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:

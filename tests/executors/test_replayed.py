@@ -67,10 +67,19 @@ def test_what_waits_for_the_gpu_is_not_recorded_with_a_warning(caplog: pytest.Lo
     assert "can't become one CUDA graph" in caplog.text
     doubled(x)
     assert x.tolist() == [2, 2]
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_an_error_of_the_steps_themselves_is_raised() -> None:
+    def wrong(x: Tensor) -> None:
+        raise RuntimeError("sizes do not fit")
+
+    with pytest.raises(RuntimeError, match="sizes do not fit"):
+        replayed(wrong, [torch.ones(2, device="cuda")], [])
 
 
 def test_processes_are_not_forked_where_a_gpu_is() -> None:
-    with pytest.raises(SettingError, match=r"LocalEngine\.start = 'fork': where a GPU is, forked processes can't"):
+    with pytest.raises(SettingError, match=r"LocalEngine\.start = 'fork': forked processes can't train where"):
         after(federation(engine=replace(WORKERS, start="fork")), 1)
     spawned, alone = (after(federation(engine=engine), 1).w for engine in (WORKERS, SEQUENTIAL))
     assert close(spawned, alone, 1e-10)

@@ -52,6 +52,27 @@ class Nearer(FedSAM):
     """A method of a user's own, which changes nothing more than the one it extends."""
 
 
+@dataclass(frozen=True)
+class Counting(FedAvg):
+    """It counts the steps of each client, from one zero for all of them."""
+
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"taken": torch.zeros(1, 1).to(local.w).expand(len(local.w), -1)}
+
+    def after_step(self, step: Step) -> None:
+        step.round_state["taken"] += (step.weights.sum(1, keepdim=True) > 0).to(step.w)
+
+    def upload(self, local: LocalRun) -> Upload:
+        assert torch.equal(local.round_state["taken"], local.steps)
+        return super().upload(local)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_can_change_a_round_state_that_began_as_one_row_for_all(engine: str) -> None:
+    counted, plain = (after(federation(engine=ENGINES[engine], method=method), 2) for method in (Counting(), FedAvg()))
+    assert torch.equal(counted.w, plain.w)
+
+
 def test_a_class_knows_the_hooks_that_it_overrides() -> None:
     assert Method.overridden == FedAvg.overridden == frozenset()
     assert Silent.overridden == {"probe"} and "probe" in Mime.overridden

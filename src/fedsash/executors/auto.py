@@ -217,7 +217,9 @@ def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterato
         counts = [engine.workers]
     idle = len(counts) == 1 or per_round < FULL * len(cores())
     for count in counts:
-        threads = sorted({1, torch.get_num_threads()}) if work.on_cpu and count == 1 and idle else [1]
+        threads = sorted({1, torch.get_num_threads()}) if count == 1 and idle else [1]
+        if not work.on_cpu:  # which decodes images, and does the server's part
+            threads = [torch.get_num_threads()]
         yield from ((count, number) for number in (threads if engine.threads == "auto" else [engine.threads]))
 
 

@@ -51,8 +51,9 @@ class CompiledSteps:
         parts = tensors_of(first)
         self._by_step = [own is not whole for own, whole in zip(parts, tensors_of(inputs), strict=True)]
         run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), parts)
-        samples = tensors_of({"x": inputs.draws.x, "y": inputs.draws.y})
-        return replayed(run, parts, samples) if inputs.w.is_cuda else run
+        if not all(part.is_cuda for part in parts):  # a number on the CPU would stay as it was recorded
+            return run
+        return replayed(run, parts, shared=tensors_of({"x": inputs.draws.x, "y": inputs.draws.y}))
 
     def _take(self, run: Callable[..., Any], tensors: list[Tensor], count: int) -> None:
         """Take so many steps with these tensors."""

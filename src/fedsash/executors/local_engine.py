@@ -47,7 +47,7 @@ class LocalEngine(Engine):
     - `memory_format`: that of images;
     - `start`: how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data.
       `"spawn"` (any system) starts a new Python and sends it all that it needs, which must be picklable. `"auto"` is
-      `"fork"` where it is safe: on Linux where no GPU is seen.
+      `"fork"` where it is safe: on Linux, where PyTorch sees no GPU.
 
     Any other setting that is `"auto"` is chosen by a short measurement.
     """
@@ -125,7 +125,7 @@ class LocalEngine(Engine):
         start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
             work.training.check_picklable()
-        gpu = "where a GPU is, forked processes can't train: choose 'spawn', or hide it by CUDA_VISIBLE_DEVICES=''"
+        gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
         check(start != "fork" or not torch.accelerator.is_available(), "LocalEngine.start", start, gpu)
         count, clients = min(self.workers, PER_CORE * len(cores())), len(work.numbers)
         block = min(self.block, clients)

@@ -17,12 +17,15 @@ WARM = 3
 """How often a function is called before it is recorded, as PyTorch asks for."""
 
 
+class NotRecorded(Exception):
+    """The function can't be recorded, for example because it waits for the GPU."""
+
+
 class Replayed:
-    """Replays `run(*tensors)`, recorded for tensors of these shapes.
+    """Replays `run(*tensors)`, recorded for tensors of these shapes on one GPU.
 
     A replay reads and writes the memory that was recorded: copies of the tensors, which hold what was given last. Those
-    of `shared` are not copied, since they always have the same values. Raises `RuntimeError` if the function can't be
-    recorded, for example because it waits for the GPU.
+    of `shared` are not copied, since they always have the same values. Raises `NotRecorded`, and whatever `run` raises.
     """
 
     def __init__(self, run: Callable[..., Any], tensors: Sequence[Tensor], shared: Sequence[Tensor]) -> None:
@@ -33,17 +36,24 @@ class Replayed:
         with torch.cuda.device(self._device):
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
+            with torch.cuda.stream(aside):  # a recording that fails does not give the stream back by itself
                 for _ in range(WARM):
                     run(*self._own)
+                self._record(run, aside)
             torch.cuda.current_stream().wait_stream(aside)
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may use the GPU
+
+    def _record(self, run: Callable[..., Any], stream: torch.cuda.Stream) -> None:
+        try:
+            # Other threads may use the GPU meanwhile. PyTorch's own stream for recordings belongs to the first GPU.
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 run(*self._own)
+        except RuntimeError as error:
+            raise NotRecorded(one_line(error.__context__ or error)) from error
 
     def __call__(self, *tensors: Tensor) -> None:
         for own, given in zip(self._own, tensors, strict=True):
             if own is not given:
-                own.copy_(given)
+                _put(own, given)
         with torch.cuda.device(self._device):
             self._graph.replay()
 
@@ -53,14 +63,20 @@ class Replayed:
         for own, given, left, stays in zip(self._own, tensors, but, self._shared, strict=True):
             lent.append(given if left else own)
             if not (left or stays):
-                own.copy_(given)
+                _put(own, given)
         return lent
+
+
+def _put(own: Tensor, given: Tensor) -> None:
+    """Copy without the broadcasting that `copy_` would do."""
+    assert own.shape == given.shape, f"recorded for {list(own.shape)}, given {list(given.shape)}"
+    own.copy_(given)
 
 
 def replayed(run: Callable[..., Any], tensors: Sequence[Tensor], shared: Sequence[Tensor]) -> Callable[..., Any]:
     """The function as a CUDA graph. If it can't be recorded, it is returned unchanged, with a warning in the log."""
     try:
         return Replayed(run, tensors, shared)
-    except RuntimeError as error:
-        log.warning("local steps can't become one CUDA graph (%s): they are launched one by one", one_line(error))
+    except NotRecorded as error:
+        log.warning("local steps can't become one CUDA graph (%s): they are launched one by one", error)
         return run

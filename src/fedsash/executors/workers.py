@@ -121,7 +121,8 @@ class Workers(Executor):
 
     def _start_one(self, number: int) -> Worker:
         """Start the worker of this number, in place of the one before."""
-        rested()
+        if self._buffers.start == "fork":
+            rested()
         others = [worker.pipe for worker in self._workers.values() if worker.number != number]
         worker = self._workers[number] = Worker(number, self._make, self._buffers, others)
         return worker
@@ -168,7 +169,9 @@ class Workers(Executor):
         what = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
         self._deaths[dead.number] += 1
         if self._deaths[dead.number] > REPLACED:
-            raise WorkerError(f"{what}, as did the {REPLACED} before it; use fewer workers if memory is short")
+            begun = "begin the program by if __name__ == '__main__':, which spawned workers need, or "
+            hint = f"{begun if self._buffers.start == 'spawn' else ''}use fewer workers if memory is short"
+            raise WorkerError(f"{what}, as did the {REPLACED} before it; {hint}")
         log.warning("%s; its clients are asked again", what)
         fresh = self._start_one(dead.number)
         for first, ids in dead.left:  # the dead worker may have written to its clients' rows

@@ -27,7 +27,8 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
     - Stacked clients give the same numbers as one client at a time, within `tolerance` (float64).
     - A run that is saved after half of the rounds and resumed ends bitwise with the state of a run without a stop.
 
-    Raises `AssertionError` that names the identity. Workers are forked, so the settings need not be picklable.
+    Raises `AssertionError` that names the identity. Workers are forked, so the settings need not be picklable;
+    where PyTorch sees a GPU they are spawned, and the settings must be.
     """
     check_named(settings, tolerance, settings)
 

@@ -153,9 +153,8 @@ class Trainer:
             taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
         if inputs.received is not None:
             run.full_grad = partial(self._full_gradient, request, own.clone())  # the steps move it
-        run.round_state = {
-            name: rows.contiguous() for name, rows in self.method.round_state(run).items()
-        }  # steps move it
+        rows = self.method.round_state(run).items()
+        run.round_state = {name: value.contiguous() for name, value in rows}  # the steps move them
         inputs = replace(inputs, round_state=run.round_state)
         return Begun(request=request, count=count, run=run, inputs=inputs, taken=taken)
 

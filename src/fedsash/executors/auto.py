@@ -211,15 +211,17 @@ def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[
 
 def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[tuple[int, int]]:
     """Every number of processes, with every number of threads in each, that agrees with the engine's settings."""
-    can_start, most = work.on_cpu and (workers.can_fork() or engine.start == "spawn"), min(len(cores()), per_round)
-    counts = [1, most] if can_start and most > 1 else [1]
+    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
+    busy = min(len(cores()), per_round)
+    counts = [1, busy] if can_start and busy > 1 else [1]
     if engine.workers != "auto":
         counts = [engine.workers]
     idle = len(counts) == 1 or per_round < FULL * len(cores())
     for count in counts:
-        threads = sorted({1, torch.get_num_threads()}) if count == 1 and idle else [1]
-        if not work.on_cpu:  # which decodes images, and does the server's part
-            threads = [torch.get_num_threads()]
+        most = torch.get_num_threads()
+        threads = sorted({1, most}) if count == 1 and idle else [1]
+        if not work.on_cpu:  # then threads decode images and do the server's part, and there is nothing to choose
+            threads = [most]
         yield from ((count, number) for number in (threads if engine.threads == "auto" else [engine.threads]))
 
 

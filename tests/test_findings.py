@@ -100,7 +100,14 @@ def test_the_published_draw_deals_each_sample_once_and_everybody_enough() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, count",
-    [("zoo", 2 * 3 * 2 * 4 * 50), ("feedback", 5 * 2 * 6 * 4), ("scaffold", 2 * 4 * 4), ("normalisation", 3 * 3)],
+    [
+        ("zoo", 2 * 3 * 2 * 4 * 50),
+        ("feedback", 5 * 2 * 6 * 4),
+        ("scaffold", 2 * 4 * 4),
+        ("normalisation", 3 * 3),
+        ("participation", 3 * 2),
+        ("one_class", 4 * 4 * 2),
+    ],
 )
 def test_the_sweeps_load(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # where a network of the project's examples is found

@@ -29,31 +29,31 @@ def add(commands: Commands) -> None:
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    from ..sweeps import all_or, check_same, execute, load, plan
-    from ..sweeps.execute import check_place
+    from ..sweeps import all_or, check_same, execute, load
+    from ..sweeps.execute import check_place, planned
     from ..sweeps.foreman import done, trained
     from ..sweeps.notes import beyond_ends, others, same
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
-    planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
+    legs = planned(sweep, given.out)
     if given.plan:  # the training itself checks it, too
-        check_place(given.out, planned.legs)
+        check_place(given.out, legs.legs)
     if given.only and (given.out / "runs").exists():  # the other parts of the sweep must be of the same file
         for run in all_or(sweep, lambda: load(given.sweep, (), given.set, given.own_code)).runs:
             check_same(run.experiment, given.out / "runs" / run.name, strictly=False)
-    finished = done(planned.legs, given.out)
-    so_far = trained(planned.legs, given.out, finished)
-    left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
-    terminal.say(f"{planned}{left}")
+    finished = done(legs.legs, given.out)
+    so_far = trained(legs.legs, given.out, finished)
+    left = f"; {so_far:,} of them are trained, {legs.to_train - so_far:,} left to train" if so_far else ""
+    terminal.say(f"{legs}{left}")
     strangers = () if given.only else others(sweep, given.out)
     for line in (*strangers, *same(sweep), *beyond_ends(sweep)):
         terminal.complain(line)
     if given.plan:
-        _show_legs(planned, finished)
+        _show_legs(legs, finished)
         keys = "folder", "first", "last", "runs"
-        legs = planned.legs
-        given.answer = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in legs]
+        shown = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in legs.legs]
+        given.answer = shown
         return OK
     executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
     given.answer = {"folder": str(given.out), "runs": [run.name for run in sweep.runs], "failed": executed.failed}
@@ -64,10 +64,10 @@ def _sweep(given: argparse.Namespace) -> int:
     return code
 
 
-def _show_legs(planned: Plan, finished: Collection[str]) -> None:
+def _show_legs(plan: Plan, finished: Collection[str]) -> None:
     """Print every leg with its rounds, below the leg that it continues, and whether it is `finished`."""
     depth: dict[str, int] = {}
-    for leg in planned.legs:
+    for leg in plan.legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
         terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}{'; done' if leg.folder in finished else ''}")
@@ -94,6 +94,7 @@ examples:
   fedsash sweep sweep.toml                           train into runs/sweep; after Ctrl-C or a crash, the same command
                                                      continues there
   fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
+  fedsash sweep sweep.toml --out runs/s --set rounds=400         its runs in runs/s go on, to round 400 in all
   fedsash sweep sweep.toml --out runs/s --cluster auto           on all machines of a Ray cluster
   fedsash compare runs/s                             mean and deviation over seeds, gains
 """

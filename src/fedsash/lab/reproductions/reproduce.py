@@ -47,9 +47,13 @@ class Order:
         return all_or(self.asked, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
 
     def check_runs(self, out: Path) -> None:
-        """Raise `ConfigError` if `out` holds runs at another scale or with other settings."""
+        """Raise `ConfigError` if `out` holds runs at another scale or with other settings.
+
+        Those that are asked for may have had fewer rounds: they go on.
+        """
+        asked = {run.name for run in self.asked.runs}
         for run in with_data(self.whole, self.data)[0].runs:
-            check_same(run.experiment, out / "runs" / run.name)
+            check_same(run.experiment, out / "runs" / run.name, longer=run.name in asked)
 
     def results(self, out: Path, missing: Mapping[str, str]) -> Results:
         """The results in `out` of the runs that are asked for now, and of those of earlier calls."""

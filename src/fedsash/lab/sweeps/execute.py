@@ -17,7 +17,7 @@ from ..progress import Progress
 from ..runs.folder import RunFolder
 from . import index
 from .axes import Sweep
-from .foreman import Foreman, SweepReport, done
+from .foreman import Foreman, SweepReport, done, is_done
 from .machines import Here, Machines
 from .plan import Leg, Plan, plan
 
@@ -31,7 +31,8 @@ def execute(
     same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
     is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
     saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output. Several processes may train
-    other runs into the same folder; one waits for legs that another one trains at the moment.
+    other runs into the same folder; one waits for legs that another one trains at the moment. Runs that have had fewer
+    rounds go on.
 
     With `cluster`, the address of a Ray cluster, or "local" for one that is started here, the runs are trained on all
     of its machines, each on one core. A run whose process or machine dies goes on in another one.
@@ -41,7 +42,7 @@ def execute(
     """
     check_count("jobs", jobs)
     out = Path(out)
-    legs = plan(sweep.runs)
+    legs = planned(sweep, out)
     check_place(out, legs.legs)
     index.write(out, sweep, {})
     left = len(done(legs.legs, out)) < len(legs.legs)
@@ -50,6 +51,20 @@ def execute(
         executed = Foreman(out, legs, machines, bar).work()
     index.write(out, sweep, executed.failed)
     return executed
+
+
+def planned(sweep: Sweep, out: Path) -> Plan:
+    """The legs that train a sweep into `out`.
+
+    A run that `out` holds without the rounds that it would share goes on by itself: it had fewer rounds, and shared
+    others, or the shared ones have been removed.
+    """
+    legs = plan(sweep.runs)
+    own = [leg for leg in legs.legs if not leg.shared and RunFolder(out / leg.folder).begun]
+    begun = {leg.runs[0]: leg.parent for leg in own if leg.parent}
+    lost = {parent for parent in {*begun.values()} if not is_done(parent, out)}
+    apart = [name for name, parent in begun.items() if parent in lost]
+    return plan(sweep.runs, apart) if apart else legs
 
 
 def _machines(legs: Plan, out: Path, jobs: int | None, cluster: str | None) -> Machines:
@@ -67,18 +82,21 @@ def check_place(out: Path, legs: Iterable[Leg]) -> None:
     if RunFolder(out).begun:
         raise RunError(f"{out} holds a run, and no sweep: choose another folder with --out")
     for leg in legs:
-        check_same(leg.experiment, out / leg.folder)
+        check_same(leg.experiment, out / leg.folder, longer=True)
 
 
-def check_same(experiment: Experiment, folder: Path, strictly: bool = True) -> None:
+def check_same(experiment: Experiment, folder: Path, *, strictly: bool = True, longer: bool = False) -> None:
     """Raise `ConfigError`, which names what differs, if the folder holds another experiment.
 
-    The engine may differ but for its precision, and, unless it is taken `strictly`, what changes no numbers.
+    The engine may differ but for its precision, and, unless it is taken `strictly`, what changes no numbers. It may
+    have more rounds than the folder's if it is `longer`.
     """
     if not (folder / "config.toml").exists():
         return
     there = load_run(folder)
     there = replace(there, engine=replace(experiment.engine, precision=there.engine.precision))
+    if longer and there.rounds < experiment.rounds:
+        there = replace(there, rounds=experiment.rounds)
     here, other = (
         {key: shown(value) for key, value in flat(own.table()) if strictly or changes_numbers(key)}
         for own in (experiment, there)

@@ -1,10 +1,11 @@
 """A sweep as one more axis: the rounds of several runs, jointly and one after another, as in docs/design/speed.md.
 
-    python -m benchmarks.sweeps [WORK ...]          # WORK: mlp, convolution
+    python -m benchmarks.sweeps [WORK ...]          # WORK: mlp, images, convolution
 
 One process, one thread, no evaluation. Each way makes a round of all runs in turn; a number is the fastest of some, in
-rounds of one run in a second of the processor's time, summed over the runs. `mlp`: 16 runs of W1 of `benchmarks.peers`
-(an MLP 64-64-10, 100 clients of 18 samples, batch 10, 1 epoch, 10 a round) that differ in seed and rate.
+rounds of one run in a second of the processor's time, summed over the runs. Runs differ in seed and rate. `mlp`: 16
+runs of W1 of `benchmarks.peers` (an MLP 64-64-10, 100 clients of 18 samples, batch 10, 1 epoch, 10 a round). `images`:
+16 runs of an MLP 784-32-10, clients of 500 samples, batch 50; all their models together are too large for the caches.
 `convolution`: 4 runs of LeNet5 on images of 28 x 28, clients of 20 samples.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +43,9 @@ class Work:
     model: str
     shape: tuple[int, ...]
     size: int
+    batch: int
     compiles: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def federations(self, engine: LocalEngine) -> list[fs.Federation]:
         rng = np.random.default_rng(0)
@@ -51,16 +55,17 @@ class Work:
         )
         found = []
         for run in range(self.runs):
-            model = models.build(self.model, {}, shape=self.shape, classes=10, seed=run)
-            local = fs.LocalTraining(lr=0.1 / (1 + run), batch=10)
+            model = models.build(self.model, dict(self.options), shape=self.shape, classes=10, seed=run)
+            local = fs.LocalTraining(lr=0.1 / (1 + run), batch=self.batch)
             found.append(fs.Federation(model, data, local=local, engine=engine, device="cpu", seed=run))
             found[-1].prepare()
         return found
 
 
 WORKS = {
-    "mlp": Work(16, "mlp", (64,), 18, compiles=True),
-    "convolution": Work(4, "lenet5", (1, 28, 28), 20, compiles=False),
+    "mlp": Work(16, "mlp", (64,), 18, 10, compiles=True),
+    "images": Work(16, "mlp", (1, 28, 28), 500, 50, compiles=True, options={"hidden": [32]}),
+    "convolution": Work(4, "lenet5", (1, 28, 28), 20, 10, compiles=False),
 }
 
 
@@ -83,7 +88,7 @@ def jointly(federations: list[fs.Federation], compiled: bool) -> Callable[[], ob
     states = {run: federation.start() for run, federation in enumerate(federations)}
 
     def turn() -> None:
-        for run, made in joint.made(states).items():
+        for run, made in joint.made(dict(states)):
             assert isinstance(made, Made), made
             states[run] = made.state
 

@@ -17,8 +17,8 @@ from fedsash.basics.sharing import Personal
 from fedsash.broadcast import Broadcast
 from fedsash.executors.joint import numbers_of
 from fedsash.federation import Federation
-from fedsash.joint_rounds import JointRounds, kind
-from fedsash.local import OPTIMISERS
+from fedsash.joint_rounds import JointRounds, kind, trainer_of
+from fedsash.local import OPTIMISERS, StepInputs
 from fedsash.local.optimisers import SGD, Adam
 from fedsash.methods import FedACG, FedAvg, FedCM, FedDyn, FedFA, FedProx, FedSAM, LocalRun, Method, Step, Upload
 from fedsash.sampling import Uniform
@@ -100,6 +100,48 @@ KINDS: dict[str, Callable[[int], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_run_is_what_it_is_alone(name: str) -> None:
     check(lambda run: differing(run, **KINDS[name](run)))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4])
+def test_runs_may_take_their_steps_in_parts(at_once: int) -> None:
+    """The last part may be smaller, and the parts take other numbers of steps."""
+
+    def make(run: int) -> Federation:
+        return differing(run, {"epochs": 1 + run % 3}, method=FedProx(0.1 * run))
+
+    for run, state in enumerate(jointly(make, runs=5, at_once=at_once)):
+        assert close(state, after(make(run), 3), 1e-13)
+
+
+def test_a_part_whose_runs_have_ended_takes_no_steps() -> None:
+    def make(run: int) -> Federation:
+        return differing(run)
+
+    worlds = opened(make, 4)
+    joint = JointRounds(worlds, replace(shape_of(worlds), at_once=2), range(4))
+    left = {2: worlds[2].start(), 3: worlds[3].start()}
+    taken: list[int] = []
+    steps = joint._joint._steps
+
+    def counted(inputs: StepInputs) -> None:
+        taken.append(len(inputs.w))
+        steps(inputs)
+
+    joint._joint._steps = counted
+    made = dict(joint.made(left))
+    assert taken == [2]
+    for run in left:
+        assert close(state_of(made[run]), after(make(run), 1), 1e-13)
+
+
+def test_compiled_steps_take_as_many_runs_at_once_as_caches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = opened(differing, 5)
+    trainers, whole = [trainer_of(world) for world in worlds], shape_of(worlds)
+    assert whole.compiled(trainers).at_once == 5
+    a_run = len(SIZES) * worlds[0].layout.size * 8
+    for fit, at_once in ((1, 1), (2, 2), (3, 3), (4, 3)):  # parts are as equal as possible
+        monkeypatch.setattr("fedsash.executors.joint.CACHED_BYTES", fit * a_run)
+        assert whole.compiled(trainers).at_once == at_once
 
 
 @pytest.mark.slow

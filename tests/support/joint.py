@@ -44,10 +44,12 @@ def opened(make: Callable[[int], Federation], runs: int = 3) -> list[Federation]
     return worlds
 
 
-def jointly(make: Callable[[int], Federation], rounds: int = 3, runs: int = 3, compiled: bool = False) -> list[State]:
-    """The states of some runs after so many joint rounds."""
+def jointly(
+    make: Callable[[int], Federation], rounds: int = 3, runs: int = 3, compiled: bool = False, at_once: int = 0
+) -> list[State]:
+    """The states of some runs after so many joint rounds, with the steps of `at_once` runs at once, 0 for all."""
     worlds = opened(make, runs)
-    shape = shape_of(worlds)
+    shape = replace(shape_of(worlds), at_once=at_once)
     if compiled:
         shape = shape.compiled([trainer_of(world) for world in worlds])
     joint, states = JointRounds(worlds, shape, range(runs)), dict(enumerate(world.start() for world in worlds))

@@ -19,13 +19,18 @@ from ..local import Begun, Draws, StepInputs, Trainer
 from ..methods import Method
 from .compiled import CompiledSteps, filled, tensors_of, unrolled
 
+CACHED_BYTES = 2**21
+"""The size in bytes of all models that compiled steps train at a time on a CPU, approximately. With more of them the
+processor's caches no longer hold what a step reads again."""
+
 
 @dataclass(frozen=True)
 class Shape:
     """What the compiled or stacked steps of R runs depend on, beside what all of them share.
 
     `runs` R; `clients` C, to which a request is padded; `samples` B of a batch; `varied`, the method's numbers that
-    differ between the runs; `unrolled`, how many steps are compiled at a time, 0 if none are.
+    differ between the runs; `unrolled`, how many steps are compiled at a time, 0 if none are; `at_once`, how many runs
+    take their steps at once, 0 for all.
     """
 
     runs: int
@@ -33,6 +38,7 @@ class Shape:
     samples: int
     varied: tuple[str, ...] = ()
     unrolled: int = 0
+    at_once: int = 0
 
     @classmethod
     def of(cls, trainers: Sequence[Trainer], clients: int) -> Shape:
@@ -42,8 +48,10 @@ class Shape:
 
     def compiled(self, trainers: Sequence[Trainer]) -> Shape:
         """The same with compiled steps."""
-        counts = {unrolled(trainer) for trainer in trainers}
-        return replace(self, unrolled=counts.pop() if len(counts) == 1 else 1)
+        counts, layout = {unrolled(trainer) for trainer in trainers}, trainers[0].sharing.layout
+        fit = max(CACHED_BYTES // (self.clients * layout.size * layout.dtype.itemsize), 1)
+        parts = -(-self.runs // fit) if trainers[0].data.train.y.device.type == "cpu" else 1
+        return replace(self, unrolled=counts.pop() if len(counts) == 1 else 1, at_once=-(-self.runs // parts))
 
 
 class Joint:
@@ -61,11 +69,19 @@ class Joint:
     def take(self, begun: Mapping[int, Begun]) -> None:
         """Take the steps of some runs, in place. In the places of all others one of them is repeated."""
         own = {self._places[i]: replace(one.inputs, varied=self._numbers[i]) for i, one in begun.items()}
-        some = next(iter(own.values()))
-        joint = joined([own.get(place, some) for place in range(self._shape.runs)], self._shape)
+        some, size = next(iter(own.values())), self._shape.at_once or self._shape.runs
+        for first in range(0, self._shape.runs, size):
+            part = range(first, first + size)
+            if not own.keys().isdisjoint(part):
+                self._take([(own.get(place), own.get(place, some)) for place in part])
+
+    def _take(self, part: Sequence[tuple[StepInputs | None, StepInputs]]) -> None:
+        """Take the steps of some runs at once, each given by its inputs or None, and those that stand for it."""
+        joint = joined([inputs for _, inputs in part], self._shape)
         self._steps(joint)
-        for place, inputs in own.items():
-            _give_back(joint, place, inputs)
+        for run, (own, _) in enumerate(part):
+            if own is not None:
+                _give_back(joint, run, own)
 
 
 def joined(parts: Sequence[StepInputs], shape: Shape) -> StepInputs:

@@ -59,8 +59,7 @@ class Trial:
 
     def _faster(self, at_once: Callable[[], float], rounds: int, compiles: bool) -> Choice:
         shape, seconds = self.shape, self._seconds(at_once)
-        gains = seconds[0] > CLOSE * seconds[1] and repays(seconds[1] * (1 - 1 / COMPILED), rounds)
-        if self.settings["compile"] or (compiles and gains):
+        if self.settings["compile"] or (compiles and repays(min(seconds) * (1 - 1 / COMPILED), rounds)):
             shape = shape.compiled(self.trainers)
             compiled = self._at_once(shape)
             compiled()  # it is compiled now

@@ -11,13 +11,15 @@ from benchmarks import classes, feedback, ten_rounds, zoo
 from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from examples.findings.published_draw import LEAST, Split, cohort
+from examples.findings.summed import SummedScaffold
 from scipy import stats
 
 from fedsash.lab import sweeps
-from fedsash.sampling import Function
-from fedsash.testing import check_partition
+from fedsash.sampling import Function, Uniform
+from fedsash.testing import check_partition, close
 from support.places import ROOT
 from support.studies import fedsash
+from support.worlds import after, federation
 
 PLACE = Place("digits", "0.5")
 
@@ -97,6 +99,11 @@ def test_the_published_draw_deals_each_sample_once_and_everybody_enough() -> Non
     assert len(Function(cohort).clients(0, np.ones(100, dtype=np.int64), 0)) == 10
 
 
+def test_summed_variates_are_n_times_their_mean() -> None:
+    state = after(federation(method=SummedScaffold(), sampling=Uniform(2)), 3)
+    assert close(state.server_state["c"], state.client_state["c"].sum(0), 1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, count",
@@ -107,6 +114,7 @@ def test_the_published_draw_deals_each_sample_once_and_everybody_enough() -> Non
         ("normalisation", 3 * 3),
         ("participation", 3 * 2),
         ("one_class", 4 * 4 * 2),
+        ("summed", 9),
     ],
 )
 def test_the_sweeps_load(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:

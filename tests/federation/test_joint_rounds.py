@@ -104,7 +104,7 @@ def test_every_kind_of_run_is_what_it_is_alone(name: str) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4])
 def test_runs_may_take_their_steps_in_parts(at_once: int) -> None:
-    """The last part may be smaller, and the parts take other numbers of steps."""
+    """The last part may have fewer runs, and the parts take other numbers of steps."""
 
     def make(run: int) -> Federation:
         return differing(run, {"epochs": 1 + run % 3}, method=FedProx(0.1 * run))

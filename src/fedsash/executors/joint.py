@@ -69,19 +69,19 @@ class Joint:
     def take(self, begun: Mapping[int, Begun]) -> None:
         """Take the steps of some runs, in place. In the places of all others one of them is repeated."""
         own = {self._places[i]: replace(one.inputs, varied=self._numbers[i]) for i, one in begun.items()}
-        some, size = next(iter(own.values())), self._shape.at_once or self._shape.runs
+        size = self._shape.at_once or self._shape.runs
         for first in range(0, self._shape.runs, size):
-            part = range(first, first + size)
-            if not own.keys().isdisjoint(part):
-                self._take([(own.get(place), own.get(place, some)) for place in part])
+            part = {run: own[first + run] for run in range(size) if first + run in own}
+            if part:
+                self._take(part, size)
 
-    def _take(self, part: Sequence[tuple[StepInputs | None, StepInputs]]) -> None:
-        """Take the steps of some runs at once, each given by its inputs or None, and those that stand for it."""
-        joint = joined([inputs for _, inputs in part], self._shape)
+    def _take(self, part: Mapping[int, StepInputs], size: int) -> None:
+        """Take the steps of some runs at once, by their places among so many."""
+        some = next(iter(part.values()))
+        joint = joined([part.get(run, some) for run in range(size)], self._shape)
         self._steps(joint)
-        for run, (own, _) in enumerate(part):
-            if own is not None:
-                _give_back(joint, run, own)
+        for run, inputs in part.items():
+            _give_back(joint, run, inputs)
 
 
 def joined(parts: Sequence[StepInputs], shape: Shape) -> StepInputs:

@@ -19,7 +19,6 @@ from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse
-from fedsash.lab.sweeps.execute import planned
 from support.sweeps import BASE, IMA, contents, started, sweep, trains_into, wait_for, write
 
 # What a file means.
@@ -176,32 +175,6 @@ def test_finished_runs_are_not_trained_again_when_fewer_of_them_are_asked_for(tm
     before = sorted(path.name for path in (tmp_path / "shared").iterdir())
     execute(sweep(axes, only=("averages.ima.size=1", "averages.ima.size=2")), tmp_path, jobs=1, progress=False)
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == before
-
-
-def test_runs_go_on_to_more_rounds_with_the_bytes_of_longer_ones(tmp_path: Path) -> None:
-    """Also those that shared all their rounds, and would now part later, and those that parted."""
-    base = BASE | {"evaluation": {"every": 1, "last": 2}}
-    late = {"broadcast": {"average": "ima", "start": 5}}
-    axes = {"averages.ima.size": [1, 2], "ima": {"off": {}, "t2": IMA["t2"], "t5": late}}
-    longer, shorter = sweep(axes, base=base), sweep(axes, base=base | {"rounds": 4})
-    assert not execute(shorter, tmp_path / "grown", jobs=1, progress=False).failed
-    before = {path.name for path in (tmp_path / "grown" / "shared").iterdir()}
-    assert not execute(longer, tmp_path / "grown", jobs=1, progress=False).failed
-    assert {path.name for path in (tmp_path / "grown" / "shared").iterdir()} == before, "nothing was trained anew"
-    assert not execute(longer, tmp_path / "whole", jobs=1, progress=False).failed
-    for run in longer.runs:
-        assert contents(tmp_path / "grown/runs" / run.name) == contents(tmp_path / "whole/runs" / run.name)
-    with pytest.raises(ConfigError, match="holds a run of another experiment: rounds is 6 there and 4 here"):
-        execute(shorter, tmp_path / "grown", progress=False)
-
-
-def test_runs_whose_shared_rounds_were_removed_are_done(tmp_path: Path) -> None:
-    found = sweep({"averages.ima.size": [1, 2]})
-    assert not execute(found, tmp_path, jobs=1, progress=False).failed
-    shutil.rmtree(tmp_path / "shared")
-    assert [leg.folder for leg in planned(found, tmp_path).legs] == ["runs/size=1", "runs/size=2"]
-    assert not execute(found, tmp_path, jobs=1, progress=False).failed
-    assert not (tmp_path / "shared").exists()
 
 
 def test_a_folder_of_another_sweep_or_another_experiment_is_refused(trained: Path) -> None:

@@ -40,8 +40,9 @@ def _sweep(given: argparse.Namespace) -> int:
     if given.plan:  # the training itself checks it, too
         check_place(given.out, legs.legs)
     if given.only and (given.out / "runs").exists():  # the other parts of the sweep must be of the same file
+        asked = {run.name for run in sweep.runs}
         for run in all_or(sweep, lambda: load(given.sweep, (), given.set, given.own_code)).runs:
-            check_same(run.experiment, given.out / "runs" / run.name, strictly=False)
+            check_same(run.experiment, given.out / "runs" / run.name, strictly=False, longer=run.name in asked)
     finished = done(legs.legs, given.out)
     so_far = trained(legs.legs, given.out, finished)
     left = f"; {so_far:,} of them are trained, {legs.to_train - so_far:,} left to train" if so_far else ""

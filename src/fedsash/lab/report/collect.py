@@ -69,6 +69,7 @@ class CollectedRun:
     made_of: dict[str, str] = field(default_factory=dict)
     forked: int | None = None
     broadcast_start: int | None = None
+    wanted: int | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -78,10 +79,6 @@ class CollectedRun:
     @property
     def rounds(self) -> int:
         return int(self.summary["rounds"])
-
-    @property
-    def wanted(self) -> int | None:
-        return self.config.get("rounds")
 
     @property
     def repeatable(self) -> bool:
@@ -179,15 +176,15 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
                 found.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(place, name, where | labels, found)
+            _run(place, name, where | labels, found, content["rounds"].get(run))
         except RunError as error:
             found.damaged.append(f"run {name} is left out: {error}")
     found.tables += _results(folder / "tables", prefix or title, found.damaged)
     found.analyses += _results(folder / "analyses", prefix or title, found.damaged)
 
 
-def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
-    """Read the folder of a run, finished or not."""
+def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, asked: int | None = None) -> None:
+    """Read the folder of a run, finished or not; `asked` are the rounds that its sweep asks for."""
     rows, (criterion, evaluation) = Records(folder).load(), goal_of(folder)
     text, config = _config(folder / "config.toml")
     last = max((row["round"] for row in rows), default=0)
@@ -217,6 +214,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
+        wanted=asked or config.get("rounds"),
     )
     found.runs.append(run)
     found.analyses += _results(folder / "analyses", name, found.damaged)

@@ -56,15 +56,18 @@ def execute(
 def planned(sweep: Sweep, out: Path) -> Plan:
     """The legs that train a sweep into `out`.
 
-    A run that `out` holds without the rounds that it would share goes on by itself: it had fewer rounds, and shared
-    others, or the shared ones have been removed.
+    A run that has begun there without the rounds that it would share goes on by itself: if it had fewer rounds, and
+    shared others, or if the shared ones are lost or not trained yet.
     """
-    legs = plan(sweep.runs)
-    own = [leg for leg in legs.legs if not leg.shared and RunFolder(out / leg.folder).begun]
-    begun = {leg.runs[0]: leg.parent for leg in own if leg.parent}
-    lost = {parent for parent in {*begun.values()} if not is_done(parent, out)}
-    apart = [name for name, parent in begun.items() if parent in lost]
-    return plan(sweep.runs, apart) if apart else legs
+    whole = plan(sweep.runs)
+    begun = [leg for leg in whole.legs if not leg.shared and leg.parent and RunFolder(out / leg.folder).begun]
+    parents = {leg.parent for leg in begun if leg.parent}
+    lost = {parent for parent in parents if not is_done(parent, out)}
+    apart = {leg for leg in begun if leg.parent in lost}
+    names = {leg.runs[0] for leg in apart}
+    legs = [replace(leg, first=0, parent=None) if leg in apart else leg for leg in whole.legs]
+    left = [replace(leg, runs=tuple(name for name in leg.runs if name not in names or not leg.shared)) for leg in legs]
+    return replace(whole, legs=[leg for leg in left if leg.runs])
 
 
 def _machines(legs: Plan, out: Path, jobs: int | None, cluster: str | None) -> Machines:
@@ -89,13 +92,13 @@ def check_same(experiment: Experiment, folder: Path, *, strictly: bool = True, l
     """Raise `ConfigError`, which names what differs, if the folder holds another experiment.
 
     The engine may differ but for its precision, and, unless it is taken `strictly`, what changes no numbers. It may
-    have more rounds than the folder's if it is `longer`.
+    have more rounds than the folder's if it is `longer`, unless callbacks have seen the end of those.
     """
     if not (folder / "config.toml").exists():
         return
     there = load_run(folder)
     there = replace(there, engine=replace(experiment.engine, precision=there.engine.precision))
-    if longer and there.rounds < experiment.rounds:
+    if longer and there.rounds < experiment.rounds and not there.callbacks:
         there = replace(there, rounds=experiment.rounds)
     here, other = (
         {key: shown(value) for key, value in flat(own.table()) if strictly or changes_numbers(key)}

@@ -1,4 +1,4 @@
-"""`sweep.json`: the runs in a sweep's folder, their labels on its axes, and the runs that failed."""
+"""`sweep.json`: the runs in a sweep's folder, their labels on its axes, their rounds, and the runs that failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..config import ConfigError
 from .axes import Sweep
 
 NAME = "sweep.json"
-WORDS = {list: "lists", dict: "tables", str: "texts"}
+WORDS = {list: "lists", dict: "tables", str: "texts", int: "whole numbers"}
 log = logging.getLogger("fedsash")
 
 
@@ -32,15 +32,16 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
         axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
         runs = {run.name: run.labels for run in sweep.runs}
         others = {name: reason for name, reason in before["failed"].items() if name not in runs}
-        known = {"runs": before["runs"] | runs, "failed": {**others, **failed}}
+        rounds = before.get("rounds", {}) | {run.name: run.experiment.rounds for run in sweep.runs}
+        known = {"runs": before["runs"] | runs, "rounds": rounds, "failed": {**others, **failed}}
         files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
 
 
 def read(out: Path) -> dict[str, Any]:
     """What `write` wrote. Raises `RunError` if the file is damaged."""
     file = out / NAME
-    found = files.table(file)
-    for key, kind in (("axes", list), ("runs", dict), ("failed", str)):
+    found = {"rounds": {}} | files.table(file)  # it has no rounds if fedsash 0.1 wrote it
+    for key, kind in (("axes", list), ("runs", dict), ("rounds", int), ("failed", str)):
         of_one = found.get(key)
         if not isinstance(of_one, dict) or not all(isinstance(value, kind) for value in of_one.values()):
             raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")

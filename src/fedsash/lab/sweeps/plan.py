@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -79,12 +79,12 @@ class Plan:
         return f"{self.runs} runs, {self.asked:,} rounds asked, {self.to_train:,} to train"
 
 
-def plan(runs: Sequence[PlannedRun], apart: Collection[str] = ()) -> Plan:
-    """The legs that train these runs. A round that several runs share is trained once, but by those set `apart`."""
+def plan(runs: Sequence[PlannedRun]) -> Plan:
+    """The legs that train these runs. A round that several runs share is trained once."""
     families: dict[str, list[_Planned]] = {}
     for run in runs:
         one = _Planned(run)
-        families.setdefault(one.name if one.name in apart else one.family, []).append(one)
+        families.setdefault(one.family, []).append(one)
     legs = [leg for family in families.values() for leg in _legs(family, 0, None)]
     return Plan(legs, len(runs), sum(run.experiment.rounds for run in runs))
 

@@ -1,6 +1,6 @@
 """Which legs of a sweep may be trained jointly, in one process: those whose runs differ in what is not computed with.
 
-The stacks depend on the sweep and the number of processes alone. So a sweep that is started again has the same ones.
+The stacks depend on the plan and the number of processes alone. So a sweep that is started again has the same ones.
 """
 
 from __future__ import annotations

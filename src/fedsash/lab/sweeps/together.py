@@ -69,7 +69,8 @@ class Seat:
 
 def train(legs: Sequence[Assigned], stack: Sequence[str], out: Path) -> None:
     """Train the legs of a `stack` that are left, and tell their ends. `out` is the sweep's folder."""
-    record = out / "stacks" / f"{sha256(json.dumps(stack).encode()).hexdigest()[:12]}.json"
+    key = json.dumps([legs[0].until, *stack])  # what pays depends on the number of rounds
+    record = out / "stacks" / f"{sha256(key.encode()).hexdigest()[:12]}.json"
     known = _known(record)
     joins = {name for group in known if group.shape is not None for name in group.legs}
     for leg in legs:

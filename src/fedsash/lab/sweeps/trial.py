@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
-from ...basics.errors import one_line
+from ...basics.errors import SettingError, one_line
 from ...executors.auto import CLOSE, COMPILED, repays, step_seconds
 from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
@@ -60,10 +61,11 @@ class Trial:
     def _faster(self, at_once: Callable[[], float], rounds: int, compiles: bool) -> Choice:
         shape, seconds = self.shape, self._seconds(at_once)
         if self.settings["compile"] or (compiles and repays(min(seconds) * (1 - 1 / COMPILED), rounds)):
-            shape = shape.compiled(self.trainers)
-            compiled = self._at_once(shape)
-            compiled()  # it is compiled now
-            seconds = self._seconds(compiled)
+            with suppress(RuntimeError, SettingError):  # PyTorch's compiler can't do everything
+                compiled = shape.compiled(self.trainers)
+                call = self._at_once(compiled)
+                call()  # it is compiled now
+                shape, seconds = compiled, self._seconds(call)
         return faster(shape, *seconds)
 
     def _seconds(self, at_once: Callable[[], float]) -> list[float]:

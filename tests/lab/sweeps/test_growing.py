@@ -61,6 +61,7 @@ def test_callbacks_have_seen_the_end_of_runs_with_fewer_rounds(tmp_path: Path) -
         execute(sweep({"seed": [0]}, base=stop | {"rounds": 8}), tmp_path, jobs=1, progress=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_grows_has_finished_runs_when_they_have_the_rounds_that_it_asks_for(tmp_path: Path) -> None:
     file = write({"base": BASE, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml")
     command, out = ["sweep", str(file), "--no-progress", "--jobs", "1"], tmp_path / "out"

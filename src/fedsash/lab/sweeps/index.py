@@ -24,7 +24,7 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """
     with held(out, wait=log.warning):
-        new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
+        new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
         before = read(out) if (out / NAME).exists() else new
         if list(before["axes"]) != list(sweep.axes):
             there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
@@ -32,7 +32,7 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
         axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
         runs = {run.name: run.labels for run in sweep.runs}
         others = {name: reason for name, reason in before["failed"].items() if name not in runs}
-        rounds = before.get("rounds", {}) | {run.name: run.experiment.rounds for run in sweep.runs}
+        rounds = before["rounds"] | {run.name: run.experiment.rounds for run in sweep.runs}
         known = {"runs": before["runs"] | runs, "rounds": rounds, "failed": {**others, **failed}}
         files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
 

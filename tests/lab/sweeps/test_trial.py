@@ -61,6 +61,19 @@ def test_steps_with_other_numbers_are_not_joined(error: float, monkeypatch: pyte
     assert choice.shape is None and "joint steps give other numbers" in choice.why
 
 
+def test_joint_steps_that_can_not_be_compiled_stay_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def broken(*given: Any) -> None:
+        tried.append(given)
+        raise RuntimeError("a defect of the compiler")
+
+    monkeypatch.setattr("fedsash.executors.compiled.compiled", broken)
+    data = differing(0).data
+    choice = trial_of(opened(lambda run: differing(run, data=data), 5)).choose(10**9, compiles=True)
+    assert tried and choice.shape is not None and choice.shape.unrolled == 0
+
+
 def test_numbers_that_vmap_can_not_follow_make_the_joint_steps_fail() -> None:
     choice = trial_of(opened(lambda run: differing(run, method=EWC(float(run))))).choose(10, compiles=False)
     assert choice.shape is None and choice.failed

@@ -49,8 +49,9 @@ def test_a_run_that_is_interrupted_is_not_told_as_finished(signals: int, tmp_pat
     if signals == 1:
         server_app()(grid, context)
     else:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as error:
             server_app()(grid, context)
+        assert error.value.__notes__ == ["go on with: the fedsash flower serve that began it"]
     assert listener.news()[-1] == {"code": 2, "line": STOPPED}
     server_app()(grid, context)
     told = listener.news()

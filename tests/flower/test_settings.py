@@ -46,6 +46,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "evaluation": {"evaluation": Evaluation(clients=True, client_test=True, fine_tuning=FineTuning(2), batch=7)},
     "personal": {"personal": "classifier"},
     "metrics": {"metrics": {"f1": F1()}},
+    "a metric called class": {"metrics": {"class": F1()}},
     "library": {"metrics": {"auroc": TorchMetric("classification.MulticlassAUROC", {"num_classes": 3})}},
 }
 """Settings of which each has something of its own to travel."""
@@ -110,7 +111,7 @@ def test_what_has_no_name_is_refused_where_it_is_sent() -> None:
 @pytest.mark.parametrize("name", ["Popen", "subprocess:Popen", "os:system", "Transform.__class__", ""])
 def test_a_name_that_is_not_registered_is_never_built(name: str) -> None:
     table = json.loads(encoded(training_of(federation()), None, Evaluation()))
-    table["method"] = {"class": name, "args": ["true"]}
+    table["method"] = {"$class": name, "args": ["true"]}
     with pytest.raises(SettingError):
         decoded(json.dumps(table), mlp(), False)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -209,9 +211,31 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
 
 def test_a_link_beside_a_file_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
-    (tmp_path / ".a.tmp").symlink_to(tmp_path / "mine")
+    (tmp_path / f".a.{os.getpid()}.tmp").symlink_to(tmp_path / "mine")
     files.replace_file(tmp_path / "a", b"new")
     assert (tmp_path / "mine").read_text() == "precious" and (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_two_processes_that_write_a_file_do_not_meet_on_the_way(tmp_path: Path) -> None:
+    """The other one waits in the middle; ours ends, and the other then puts its own, complete, in the place."""
+    code = """
+import os, sys
+from pathlib import Path
+from fedsash.lab import files
+
+path = Path(sys.argv[1])
+files._write_beside(path, b"theirs")
+print("written", flush=True)
+input()
+os.replace(files._beside(path), path)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "a")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "written\n"
+        files.replace_file(tmp_path / "a", b"ours")
+        assert (tmp_path / "a").read_bytes() == b"ours"
+        assert other.communicate("go\n") == ("", None) and other.returncode == 0
+    assert (tmp_path / "a").read_bytes() == b"theirs" and [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 10**5, "9" * 5000, "\xff", '{"a": 2, "checksum": 1}'])

@@ -172,7 +172,7 @@ def replace_file(path: Path | str, content: bytes) -> None:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")  # another process may write the same file
 
 
 def _write_beside(path: Path, content: bytes) -> None:

@@ -306,10 +306,10 @@ def check_asynchronous(federation: Federation) -> None:
 
 
 def _check_tuning(federation: Federation) -> None:
-    """Raise `SettingError` if clients are to fine-tune at the next round's rate, and each counts its own rounds."""
+    """Raise `SettingError` if clients are to fine-tune at the last round's rate, and each counts its own rounds."""
     tuning, changes = federation.evaluation.fine_tuning, federation.local.schedule != Constant()
     unclear = tuning is not None and tuning.trains and tuning.lr is None and changes
-    right = "must be given: the scheduler counts each client's own trainings, so there is no next round's rate"
+    right = "must be given: the scheduler counts each client's own trainings, so there is no last round's rate"
     check(not unclear, "evaluation.fine_tuning.lr", None, right)
 
 

@@ -181,7 +181,7 @@ def test_each_of_forty_runs_has_a_look_of_its_own(tmp_path: Path) -> None:
 
 def test_the_page_says_who_missed_which_round_and_why(tmp_path: Path) -> None:
     folder, plain = written(tmp_path / "r", {"model": [0.5] * 9}), written(tmp_path / "plain", {"model": [0.5] * 9})
-    rows: list[dict[str, Any]] = [{"round": r, "refused": [3], "missing": {"5": "late: <2 s"}} for r in (1, 2, 3, 7)]
+    rows: list[dict[str, Any]] = [{"round": r, "refused": [3, 3], "missing": {"5": "late: <2 s"}} for r in (1, 2, 3, 7)]
     rows += [{"round": 9, "refused": [], "missing": {"5": "failed: no memory"}, "skipped": "no client answered"}]
     Records(folder).append([{"model": "model", "split": "guard", "skipped": ""} | row for row in rows])
     text = document(collect([folder]), "")

@@ -10,7 +10,7 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.lab.reproductions import names
 from fedsash.lab.reproductions.reproduce import Order, reproduce, with_data
-from support.reproductions import load
+from support.reproductions import load, reproduction
 
 
 def test_runs_whose_data_are_not_there_are_left_out_with_the_folder_that_is_missing(tmp_path: Path) -> None:
@@ -21,6 +21,25 @@ def test_runs_whose_data_are_not_there_are_left_out_with_the_folder_that_is_miss
     assert len(sweep.runs) + len(missing) == len(asked.runs)
     assert f"pacs is not there: put it into {tmp_path / 'pacs'} (docs/how-to/data.md says how)" in missing.values()
     assert sweep.runs[0].experiment.data.path == str(tmp_path / "fashion_mnist")  # type: ignore[attr-defined]
+
+
+def test_data_that_are_elsewhere_are_taken_from_there(tmp_path: Path) -> None:
+    own = str(tmp_path / "mine")
+    asked = load("ima-table-1").plan(only=["row=FMNIST #C=2"], overrides=[f"data.path={own}"])
+    sweep, missing = with_data(asked, tmp_path)
+    assert missing == {} and {run.experiment.data.path for run in sweep.runs} == {own}  # type: ignore[attr-defined]
+
+
+def test_a_study_looks_again_at_runs_that_have_grown(tmp_path: Path) -> None:
+    flatness = {"kind": "flatness", "models": ["model"], "samples": 20, "eigenvalues": 1}
+    given = reproduction(figures=[flatness], axes={"seed": [0]}, tables=[])
+    found: list[bytes] = []
+    for rounds in (2, 4, 4):
+        done = reproduce(Order(given, overrides=[f"rounds={rounds}"]), tmp_path, progress=False)
+        assert done.missing == []
+        found.append(done.pictures[0].read_bytes())
+    assert found[0] != found[1] == found[2]
+    assert len(list(tmp_path.glob("runs/*/analyses/*.json"))) == 2
 
 
 def test_without_any_data_there_is_the_table_with_the_reason_in_it(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
         ({"tables": [{"rows": "method", "columns": "seed", "published": {"C": ["1", "2"]}}]}, "there is no row C"),
         ({"tables": [{"rows": "method", "columns": "seed", "published": {"A": ["1", "x"]}}]}, "must be such as"),
         ({"tables": [{"rows": {"A": {"statistic": "mean"}}, "columns": "seed"}]}, "statistic"),
+        ({"tables": [{"rows": "method", "columns": "seed"}] * 2}, "tables: two are called test: give each a name"),
+        ({"figures": [{"kind": "curves", "lines": "method"}] * 2}, "figures: two are called test: give each a name"),
         ({"figures": [{"kind": "cake"}]}, "there is no kind cake"),
         ({"figures": [{"kind": "plane", "models": ["model"]}]}, "with these settings it is a surface"),
         ({"figures": [{"kind": "values", "lines": "method"}]}, "x is missing"),

@@ -72,6 +72,16 @@ def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None
     assert str(found) == "50.00 ±14.14"
 
 
+def test_an_average_that_begins_among_the_last_evaluations_has_no_mean_over_them(tmp_path: Path) -> None:
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.4] * 6})
+    late = [{"round": 6, "model": "swa", "split": "test", "accuracy": 0.8}]  # the run's last two are 5 and 6
+    Records(tmp_path / "runs" / "seed=0,A").append(late)
+    of = {"seed": ("0",), "method": ("A",)}
+    assert results.measured(Pick(of, "swa", "last_mean")).value is None
+    assert results.measured(Pick(of, "swa", "value")).value == pytest.approx(80)
+    assert results.measured(Pick(of, "ima", "last_mean")).value == pytest.approx(20)
+
+
 def test_rounds_to_the_target_are_of_single_rounds_and_beyond_the_last_where_a_run_does_not_reach_it(
     tmp_path: Path,
 ) -> None:

@@ -31,7 +31,7 @@ from ...schedules import LOCAL_SCHEDULES, SCHEDULES
 from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
 from ...tasks.losses import PerSample
 
-CLASS, FUNCTION = "class", "function"
+CLASS, FUNCTION = "$class", "$function"
 """The keys of a dataclass's name and of a function's place."""
 
 REGISTERED: dict[str, Any] = {

@@ -206,7 +206,8 @@ def _labels(run: PlannedRun, figure: Figure, results: Results) -> list[str]:
 def _found(look: Look, runs: list[PlannedRun], results: Results, command: str, progress: bool) -> dict[str, Any]:
     """The findings of a study in some runs, from the first run's `analyses/` if they are there."""
     study = look.at(runs[0].experiment.rounds)
-    mark = show({"study": repr(study), "runs": [run.name for run in runs]})
+    rounds = {run.name: run.experiment.rounds for run in runs}  # the models of a run that has grown are others
+    mark = show({"study": repr(study), "runs": rounds})
     name = f"{study.kind}-{sha256(mark.encode()).hexdigest()[:12]}"
     with suppress(FileNotFoundError, RunError):  # if it is damaged, it is made again
         return read_table(results.folder(runs[0]) / "analyses" / f"{name}.json")

@@ -159,13 +159,16 @@ def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]])
 
 
 def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
-    """The runs of a sweep whose data are in `folder`, and by name why the other runs are left out."""
+    """The runs of a sweep whose data are there, and by name why the other runs are left out.
+
+    Data without a `path`, or with `data/NAME`, are those in `folder`; others are where they are said to be.
+    """
     runs, missing = [], {}
     for run in sweep.runs:
         data = run.experiment.data
         name = REGISTRIES["datasets"].name_of(data)
         place = (folder / name).resolve()
-        if not hasattr(data, "path"):
+        if getattr(data, "path", None) not in ("", f"data/{name}"):
             runs.append(run)
         elif place.exists():
             found = replace(data, path=str(place))  # type: ignore[type-var]

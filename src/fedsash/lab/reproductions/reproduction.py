@@ -116,6 +116,10 @@ class Reproduction:
             check_known(size, SCALES, "scales: there is no scale")
             for axis in (*scale.only, *scale.values):
                 check_known(axis, reproduction.axes, f"scales.{size}: there is no axis")
+        for key in ("tables", "figures"):
+            names = [str(table.get("name", name)) for _, table in reproduction._each(key)]
+            for twice in {each for each in names if names.count(each) > 1}:
+                raise ConfigError(f"{key}: two are called {twice}: give each a name of its own")
         figures = [figure for scale in reproduction.scales for figure in reproduction.figures(scale)]
         if not reproduction.tables and not figures:
             raise ConfigError("there is neither [[tables]] nor [[figures]]: nothing is made of its runs")

@@ -14,6 +14,7 @@ from ...broadcast import Broadcast, Choice
 from ...evaluation import Curves, mean_or_none
 from ...tasks import Criterion
 from .. import files
+from ..client_results import last_rounds
 from ..config import Experiment
 from ..records import Records
 from ..summaries import goal_of, over, stuck_text, summarise
@@ -22,6 +23,9 @@ from .pick import Pick
 
 TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
 """The keys of the metrics that are counted until the target."""
+
+OF_THE_END = ("value", "last_mean")
+"""The statistics of a run's last evaluations. A model that was not in all of them could not be compared."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class Results:
                 runs=len(done), beyond=max(row.get(counted, 0) for run in done for row in self._rows(run)), why=why
             )
         if len(values) < len(found):
-            return Measurement(runs=len(done), why="its metric is not a number")
+            return Measurement(runs=len(done), why="not a number in each of the last evaluations")
         std = stdev(values) if len(values) > 1 else None
         return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
@@ -144,10 +148,17 @@ class Results:
             rows += _of(self._rows(run), pick.model, run.experiment, criterion, "held_out")
         if counted := TO_TARGET.get(pick.statistic):
             return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
+        if pick.statistic in OF_THE_END and not self._end(run, pick.statistic) <= {row["round"] for row in rows}:
+            return None
         summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
         best = summary.get("best") or {}
         found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
         return None if found is None else criterion.scale * float(found)
+
+    def _end(self, run: PlannedRun, statistic: str) -> set[int]:
+        """The rounds of the run's last evaluations, whatever models they were of."""
+        rounds = {row["round"]: 0.0 for row in self._rows(run) if row["split"] == "test"}
+        return {*last_rounds({"": rounds}, 1 if statistic == "value" else run.experiment.evaluation.last)}
 
     def _why(self, run: PlannedRun) -> str:
         """Why a run is missing, or since when it is stuck."""

@@ -275,6 +275,8 @@ class Session:
     def _command(self) -> str:
         """How to go on with the run: a command, or a call if its federation was made in Python."""
         if self.config is not None and self.config.get("built_by") != "":
+            if self.federation.clients.data is None:
+                return "the fedsash flower serve that began it"
             return shlex.join(["fedsash", "resume", str(self.place)])
         return f"fedsash.resume(federation, rounds, {str(self.place)!r})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ class Teller(Callback):
 
     def tell(self, news: Mapping[str, Any]) -> None:
         """Write one line."""
-        if self._file.parent.exists():
-            with self._file.open("a") as file:
-                file.write(json.dumps(news) + "\n")
+        with suppress(FileNotFoundError), self._file.open("a") as file:
+            file.write(json.dumps(news) + "\n")
 
     def begin(self, run: LiveRun) -> None:
         self.tell({"round": run.round, "values": {}})

@@ -30,7 +30,7 @@ def _rows(run: CollectedRun) -> list[list[str]]:
         told = [(str(client), str(why)) for client, why in (row.get("missing") or {}).items()]
         told += [(str(client), REFUSED) for client in row.get("refused") or ()]
         told += [("all", f"{SKIPPED}: {row['skipped']}")] if row.get("skipped") else []
-        for one in told:
+        for one in dict.fromkeys(told):  # a client may be refused several times within a step of the server
             rounds.setdefault(one, []).append(int(row["round"]))
     most = sorted(rounds.items(), key=lambda one: -len(one[1]))[:MOST]
     return [[client, why, str(len(of)), spans(of)] for (client, why), of in most]

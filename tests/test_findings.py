@@ -115,6 +115,7 @@ def test_summed_variates_are_n_times_their_mean() -> None:
         ("participation", 3 * 2),
         ("one_class", 4 * 4 * 2),
         ("summed", 9),
+        ("at_chance", 2 * 3 * 3),
     ],
 )
 def test_the_sweeps_load(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:

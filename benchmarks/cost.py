@@ -68,10 +68,10 @@ def federation(**settings: Any) -> fs.Federation:
 def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
     """Models sent down and up by a client, and remembered by the server and by a client."""
     state = f.start()
-    request, up = f.ask(state, ids=np.arange(1)), []
+    request, down, up = f.ask(state, ids=np.arange(1)), [], []
     if request.job == "probe":
         (probed,) = f.executor.work(request)
-        up += [probed]
+        down, up = [request.sent], [probed]
         request = f.ask(state, probed=f.collect(request))
     up += f.executor.work(request)
 
@@ -79,7 +79,7 @@ def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
         return sum(tensor.numel() for tensor in tensors) / f.layout.size
 
     return (
-        models_in(request.sent, *request.server_state.values()),
+        models_in(*down, request.sent, *request.server_state.values()),
         models_in(*(value for reply in up for value in reply.upload.values())),
         models_in(*state.server_state.values()),
         models_in(*(rows[0] for rows in state.client_state.values())),

@@ -31,6 +31,7 @@ import fedsash as fs
 from fedsash import aggregation, data, methods, models, schedules, servers
 from fedsash.data import FederatedData
 from fedsash.lab.records import Records
+from fedsash.lab.summaries import stuck_text
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
@@ -129,8 +130,8 @@ def cells(folder: Path) -> Iterator[str]:
     for better in (wima, ima_model):
         yield f"{100 * (better['last_mean'] - model['last_mean']):+.1f} (± {100 * better['last_std']:.1f})"
     refused = sum(len(row.get("refused", ())) for row in Records(folder / "base").load())
-    if wrong := base["diverged"]:
-        yield f"diverged in round {wrong['round']}: {wrong['why']}"
+    if since := base["stuck"]:
+        yield stuck_text(since)
     else:
         yield f"{refused} uploads left out" if refused else ""
 

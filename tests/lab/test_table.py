@@ -78,7 +78,7 @@ def test_the_best_mean_is_bold() -> None:
 
 def test_without_evaluations_the_table_says_so() -> None:
     text = printed(summarise(NO_TEST, Evaluation(), ACCURACY))
-    assert "no evaluation: there is no test set, and evaluation.held_out is 0" in text
+    assert "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0" in text
 
 
 def test_the_table_says_what_held_out_data_chose_and_since_when_a_run_is_stuck() -> None:

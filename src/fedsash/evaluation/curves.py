@@ -21,7 +21,7 @@ SPLITS = {
 """The splits on which models are scored, and their names."""
 COMPARED = ("test", "held_out", "client_test")
 """The splits on which models are compared, on the first one that a run has."""
-NOT_EVALUATED = "no evaluation: there is no test set, and evaluation.held_out is 0"
+NOT_EVALUATED = "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0"
 """What tables and pages say of a run without curves."""
 Models = Mapping[str, Mapping[int, float]]
 """Each model's values by round, ascending."""

@@ -14,7 +14,7 @@ TAKEN = (
     *("round", "model", "split", "loss", "classes", "domains"),
     *OVER_CLIENTS,
     *COUNTED,
-    *("better", "start", "held_out", "time", "trips"),
+    *("better", "start", "held_out", "time", "trips", "skipped", "epsilon", "delta"),
 )
 """Names of other fields of a record, which no metric can have."""
 

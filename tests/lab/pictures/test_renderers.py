@@ -177,6 +177,13 @@ def test_points_and_rules_stand_where_they_should_with_their_names() -> None:
     assert note["x"] == 2, "plotly wants the logarithm"
 
 
+def test_names_of_points_stand_beside_them_on_logarithmic_axes_too() -> None:
+    logarithmic = {"x": Axis("distance", log=True), "y": Axis("gap", log=True)}
+    found = view(Points(["a", "", "b"], [0.01, 1, None], [100, 1, 2]), **logarithmic)
+    (name,) = found["layout"]["annotations"]
+    assert (name["text"], name["x"], name["y"]) == ("a", -2, 2) and found["data"][0]["x"] == [0.01, 1, None]
+
+
 def test_the_names_of_points_stand_inside_their_panel() -> None:
     """That of the highest point is not written over the panel's title."""
     points = Points(["9", "61", "45"], [0.3, 0.4, 0.9], [0.015, 0.009, 0.0])

@@ -145,6 +145,12 @@ def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine()
     assert only(rows, "model", run="c").gain == 0.75
 
 
+def test_seeds_may_have_their_data_in_different_places() -> None:
+    data = [{"name": "cifar10", "path": path} for path in ("data/cifar10", "/scratch/cifar10")]
+    runs = [CollectedRun(f"r{i}", {"seed": i, "data": data[i]}, {}, {"model": i / 2}) for i in (0, 1)]
+    assert only(compare(runs), "model", run="r0").values == {0: 0.0, 1: 0.5}
+
+
 def test_runs_of_another_precision_and_forks_are_no_seeds_of_one_experiment() -> None:
     low = {"seed": 1, "engine": {"precision": "bfloat16", "workers": 1}}
     runs = [

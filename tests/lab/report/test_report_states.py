@@ -41,7 +41,7 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, 
     (tmp_path / "r").mkdir()
     Records(tmp_path / "r").create(rows)
     text = document(collect([tmp_path / "r"]), "")
-    assert "No evaluation: there is no test set, and evaluation.held_out is 0." in text
+    assert "No evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0." in text
 
 
 def test_the_commands_of_a_page_train_each_run_into_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -49,13 +49,14 @@ def test_the_commands_of_a_page_train_each_run_into_a_folder_of_its_own(tmp_path
     put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": runs, "failed": {}})
     for name in runs:
         written(tmp_path / "runs" / name, {"model": [0.5]}, "rounds = 1\n")
+    put(tmp_path / "runs" / "c", "own_code.json", {})  # it names code of one's own
     found = re.search("<code>(fedsash run .*?)</code>", document(collect([tmp_path]), "fedsash report s"), re.DOTALL)
     assert found is not None
     *commands, last = html.unescape(found[1]).splitlines()
     places = [shlex.split(line)[2:] for line in commands]
     assert last == "fedsash report s"
-    assert [out for _, _, out in places] == ["AGAIN/a b", "AGAIN/c"]
-    assert all(Path(file).exists() for file, _, _ in places)
+    assert [more for _, _, *more in places] == [["AGAIN/a b"], ["AGAIN/c", "--own-code"]]
+    assert all(Path(file).exists() for file, *_ in places)
 
 
 def test_a_run_made_in_python_says_what_it_was_made_of(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_with_neither_there_are_models_and_no_numbers(tmp_path: Path) -> None:
     found = start(regression(test=False, evaluation=NOWHERE), 3, tmp_path / "a")
     assert rows(tmp_path / "a") == [] and found.summary["models"] == {} and found.summary["chosen"] is None
     assert exported(tmp_path / "a") == NAMES and not (tmp_path / "a" / "curves.png").exists()
-    assert "no evaluation: there is no test set, and evaluation.held_out is 0" in repr(found)
+    assert "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0" in repr(found)
     go_on(regression(test=False, evaluation=NOWHERE), 4, tmp_path / "a")
     start(regression(test=False, evaluation=NOWHERE), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
     assert exported(tmp_path / "b") == NAMES

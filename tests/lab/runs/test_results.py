@@ -126,9 +126,9 @@ def test_in_a_notebook_a_result_is_a_table_of_its_models(result: Result) -> None
 
 def test_a_run_without_a_test_set_says_so() -> None:
     found = run(federation(data=replace(data(), test=None)), 2, progress=False)
-    line = "no evaluation: there is no test set, and evaluation.held_out is 0"
+    line = "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0"
     assert line in repr(found) and line in found._repr_html_()
-    with pytest.raises(UnknownModelError, match="no evaluation: there is no test set"):
+    with pytest.raises(UnknownModelError, match="no evaluation: none is due yet, or there is no test set"):
         found["model"]
     assert isinstance(found.model("model"), nn.Module)
 

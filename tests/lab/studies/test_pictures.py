@@ -107,6 +107,25 @@ def test_every_kind_is_drawn_for_papers_and_on_the_page(kind: str, tmp_path: Pat
     assert picture(kind).caption.endswith(".") and picture(kind).title == found(kind)["title"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("ensemble", {"mean": [[0.5, None], [0.3]], "gap": [[0.0, None], [0.0]]}),
+        ("variance", {"squared_error": [[0.5, None], [0.3]], "covariance": [[0.0, None], [0.0]]}),
+        ("bound", {"mean": [4.0, None], "terms": {"start": [3.0, 1.5], "local": [0.5, None], "window": [0.25, 0.25]}}),
+    ],
+)
+def test_a_number_that_is_not_finite_is_a_gap(kind: str, changes: dict[str, Any]) -> None:
+    assert plotly(picture(kind, **changes))["views"] and list(kinds()[kind].rows(found(kind, **changes)))
+
+
+def test_an_error_of_0_has_its_place_beside_the_similarity() -> None:
+    _, similar, apart = picture("ensemble", cka=[0.5, 0.7], mean=[[0.5, 0.0], [0.3]]).panels
+    (points,) = of(similar, Points)
+    assert list(zip(points.names, points.x, points.y, strict=True)) == [("11", 0.5, 0.0), ("21", 0.7, 30.0)]
+    assert [list(points.names) for points in of(apart, Points)] == [["11"]], "0 has none on a logarithmic axis"
+
+
 def test_a_line_shows_loss_and_error_between_its_models() -> None:
     loss, error = picture("line").panels
     assert [values(line) for panel in (loss, error) for line in of(panel, Line)] == [[1, None, 2], [0, 20, 100]]

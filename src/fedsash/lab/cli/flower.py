@@ -17,7 +17,7 @@ from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
 
 if TYPE_CHECKING:
-    from ..config import Experiment
+    pass
 
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
@@ -89,10 +89,10 @@ def _served(given: argparse.Namespace) -> int:
         folder = Path(temporary)
         write_app(folder, experiment, given.out, given.clients, waiting, given.limit)
         ended = _followed(folder, given, experiment.rounds)
-    return _told(given, experiment, ended)
+    return _told(given, ended)
 
 
-def _told(given: argparse.Namespace, experiment: Experiment, ended: dict[str, Any]) -> int:
+def _told(given: argparse.Namespace, ended: dict[str, Any]) -> int:
     """Print how a run ended; returns the exit code."""
     from .. import files
     from ..table import tables

@@ -261,7 +261,7 @@ def _shape(rule: Rule) -> Json:
 
 def _note(rule: Rule, panel: Panel) -> Json:
     axis = panel.x if rule.axis == "x" else panel.y
-    at = math.log10(rule.at) if axis.log else rule.at  # plotly needs this for notes, but not for lines
+    at = _at(rule.at, axis)
     place = {"y": at, "x": 0, "xref": "paper"} if rule.axis == "y" else {"x": at, "y": 0, "yref": "paper"}
     look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
     return look | place | {"text": _plain(rule.note)}
@@ -273,7 +273,16 @@ def _name_tags(panel: Panel) -> list[Json]:
     look |= {"font": {"color": "#1f2328", "size": 12}}
     points = [layer for layer in panel.layers if isinstance(layer, Points)]
     places = [place for of in points for place in zip(of.names, numbers(of.x), numbers(of.y), strict=True)]
-    return [look | {"x": x, "y": y, "text": _plain(name)} for name, x, y in places if name]
+    return [
+        look | {"x": _at(x, panel.x), "y": _at(y, panel.y), "text": _plain(name)}
+        for name, x, y in places
+        if name and x is not None and y is not None
+    ]
+
+
+def _at(value: float, axis: Axis) -> float:
+    """Where a note stands: plotly needs the logarithm on logarithmic axes for notes, but not for lines."""
+    return math.log10(value) if axis.log else value
 
 
 def _named(name: str) -> Trace:

@@ -82,8 +82,12 @@ class CollectedRun:
 
     @property
     def repeatable(self) -> bool:
-        """Whether its settings say how to train it again; those of a run that was made in Python do not."""
-        return bool(self.config) and self.config.get("built_by") != ""
+        """Whether its settings say how to train it again.
+
+        Those of a run that was made in Python do not, and a fork of a network's run is made in Python only.
+        """
+        forked_network = self.forked is not None and "network" in self.config
+        return bool(self.config) and self.config.get("built_by") != "" and not forked_network
 
     @property
     def finished(self) -> bool:

@@ -204,6 +204,8 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in which runs must not differ to be those of one experiment."""
     kept = {key: value for key, value in config.items() if key not in _CHANGE_NO_NUMBER}
     averages = config.get("averages", {}).items()
+    if "data" in kept:
+        kept["data"] = {key: value for key, value in kept["data"].items() if key != "path"}
     kept |= {"averages": {name: {k: v for k, v in own.items() if k != "storage"} for name, own in averages}}
     kept |= {"precision": config.get("engine", {}).get("precision", "full")}
     return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}

@@ -92,8 +92,9 @@ Its error is the share of its weight that lies on another model of the same bloc
         if self.out is not None:
             replace_file(self.out, run.federation.export(judged.w))
             lines.append(f"model:    {self.out}")
-        numbers = {**judged.metrics.values, "loss": judged.metrics.loss, "error": judged.error}
-        return Answer(lines, {"run": str(run.folder), "average": what, "split": judged.metrics.split, **numbers})
+        values = {**judged.metrics.values, "loss": judged.metrics.loss}
+        told = {"run": str(run.folder), "average": what, "split": judged.metrics.split}
+        return Answer(lines, {**told, "metrics": values, "error": judged.error})
 
     def _one(self, trail: Afterwards) -> tuple[str, Judged]:
         """The average that was asked for, in words, and its metrics."""

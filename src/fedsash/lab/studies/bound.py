@@ -164,13 +164,13 @@ class BoundStudy(Study):
         last = len(found["trips"])
         for t in sorted({*(t for t in (1, 10, 20, 50, 100, 200, 500) if t < last), last}):
             terms = [found["terms"][name][t - 1] for name in TERMS]
-            yield [str(t), *(number(value, 3) for value in (found["mean"][t - 1], sum(terms), *terms))]
+            yield [str(t), *(number(value, 3) for value in (found["mean"][t - 1], _sum(terms), *terms))]
 
     @staticmethod
     def picture(found: Found) -> Picture:
         """The norms, their mean up to each trip, and the bound on it."""
         trips, terms = found["trips"], found["terms"]
-        total = [sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
+        total = [_sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
         lines = [
             Line("squared norm", trips, found["squared_norms"], look(1)),
             Line("its mean so far", trips, found["mean"], look(0)),
@@ -185,6 +185,12 @@ class BoundStudy(Study):
             [Panel("gradient", Axis("server steps", log=True), Axis("squared norm", log=True), lines, width=5.6)],
             caption=caption,
         )
+
+
+def _sum(terms: Sequence[float | None]) -> float | None:
+    """The sum of terms, unknown if one of them is."""
+    known = [term for term in terms if term is not None]
+    return sum(known) if len(known) == len(terms) else None
 
 
 def _window(run: OpenRun) -> tuple[int, float]:
@@ -219,7 +225,9 @@ def _squared_norms(run: OpenRun) -> Floats:
     if not recorded:
         raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")
     for t in range(1, max(recorded)):
-        if recorded.get(t) is None:
+        if t not in recorded:
             raise RunError(f"{run.folder} has no gradient norm of step {t}: set network.gradients and evaluation.every")
+        if recorded[t] is None:
+            raise RunError(f"{run.folder}: the gradient norm of step {t} is not finite, so its mean is none")
         found.append(recorded[t])
     return np.square(found)

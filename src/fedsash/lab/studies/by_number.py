@@ -10,7 +10,7 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ..pictures import Line, look
 from ..pictures.styles import Style
-from .study import Found, option
+from .study import Found, option, times
 
 ORDERS = option("random orders of the clients")
 SEED = option("for the orders")
@@ -44,5 +44,5 @@ def by_number(found: Found, solid: str, dashed: str, called: str, scale: float =
     return lines
 
 
-def _line(name: str, values: Sequence[float], scale: float, style: Style) -> Line:
-    return Line(name, range(1, len(values) + 1), [scale * value for value in values], style)
+def _line(name: str, values: Sequence[float | None], scale: float, style: Style) -> Line:
+    return Line(name, range(1, len(values) + 1), times(scale, values), style)

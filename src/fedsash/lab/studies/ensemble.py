@@ -19,7 +19,7 @@ from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .several_runs import by_round, check_classes, shared_rounds
 from .similarity import spread
-from .study import ROUNDS, Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
+from .study import ROUNDS, Found, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -94,8 +94,8 @@ class EnsembleStudy(Study):
         error = Axis(f"error ({found['split']}, %)")
         errors = by_number(found, "mean", "ensemble", "ensemble", scale=100)
         last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
-        similar = [(cka, 100 * e) for cka, e in zip(found["cka"], last["mean"], strict=True)]
-        apart = list(zip(last["distance"], last["gap"], strict=True))
+        similar = list(zip(found["cka"], times(100, last["mean"]), strict=True))
+        apart = [place if all(place) else (None, None) for place in zip(last["distance"], last["gap"], strict=True)]
         far, gap = Axis("distance, the largest from their mean", log=True), Axis("gap", log=True)
         panels = [
             Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
@@ -146,8 +146,9 @@ class Group:
         return float((f.argmax(-1) != self._seen.y).double().mean())
 
 
-def _each_round(found: Found, places: Sequence[tuple[float | None, float]]) -> list[Points]:
-    """A point with its number for each round, at its place (x, y) if both are above 0."""
-    shown = {round + 1: place for round, place in zip(found["rounds"], places, strict=True) if all(place)}
+def _each_round(found: Found, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
+    """A point with its number for each round, at its place (x, y) if both are known."""
+    known = zip(found["rounds"], places, strict=True)
+    shown = {round + 1: place for round, place in known if None not in place}
     x, y = zip(*shown.values(), strict=True) if shown else ((), ())
     return [Points([str(round) for round in shown], x, y)] if shown else []

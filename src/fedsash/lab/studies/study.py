@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -128,12 +129,14 @@ def words(study: Study) -> list[str]:
         if value == each.default:
             continue
         if each.name == "models":
-            found += names_of(value)
+            named = zip(names_of(value), value, strict=True)
+            found += [_short(name, model) if model.endswith(".safetensors") else name for name, model in named]
         elif each.name == "rounds":
             found += _rounds(value)
         elif each.name in ("average", "round"):
             found.append(str(value))
         else:
+            value = each.metadata["none"] if value is None else value
             said = value if isinstance(value, tuple) else () if value is True else (value,)
             found.append("-".join(map(str, (each.name, *said))))
     return [re.sub(r"[^\w-]", "-", word) for word in found]
@@ -143,16 +146,19 @@ def _rounds(rounds: Sequence[int]) -> list[str]:
     """Rounds in a file's name; of many, the first, the last and their number."""
     if len(rounds) <= 5:
         return [str(round) for round in rounds]
-    return [f"{rounds[0]}-{rounds[-1]}", f"{len(rounds)}-rounds"]
+    return [f"{rounds[0]}-{rounds[-1]}", _short(f"{len(rounds)}-rounds", rounds)]
+
+
+def _short(said: str, whole: object) -> str:
+    """An abbreviation, told apart from others by a checksum of what it stands for."""
+    return f"{said}-{zlib.crc32(repr(whole).encode()):08x}"
 
 
 def names_of(models: Sequence[str]) -> list[str]:
-    """The names of models in pictures. A file is called by its name, with its folders if another model has it, too."""
+    """The names of models in pictures. A file is called by its name, or by its path if another model has its name."""
     names = [Path(name).stem if name.endswith(".safetensors") else name for name in models]
-    return [
-        name if names.count(name) == 1 or not model.endswith(".safetensors") else model.removesuffix(".safetensors")
-        for name, model in zip(names, models, strict=True)
-    ]
+    paths = [model.removesuffix(".safetensors") if "/" in model else model for model in models]
+    return [name if names.count(name) == 1 else path for name, path in zip(names, paths, strict=True)]
 
 
 def number(value: float | None, digits: int = 4) -> str:

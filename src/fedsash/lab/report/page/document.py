@@ -12,6 +12,7 @@ from typing import Any
 
 from ....basics.errors import RunError, library, some
 from ....evaluation import NOT_EVALUATED
+from ... import own_code
 from ...pictures import Field, Picture
 from ...pictures.curves import capital
 from ...pictures.page import plotly
@@ -270,4 +271,5 @@ def _command(run: CollectedRun, out: str) -> str:
     verb = "flower serve" if run.served else "network" if "network" in run.config else "run"
     more = " --clients N --superlink NAME" if run.served else ""
     more += "" if run.forked is None else f" --fork SOURCE@{run.forked}"
+    more += " --own-code" if (run.folder / own_code.NAME).exists() else ""
     return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out {shlex.quote(out)}{more}"

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.aggregation import FedNova, WeightedMean
+from fedsash.basics.arrays import Floats, Ints
 from fedsash.data import FederatedData
 from fedsash.exchange import Effort
 from fedsash.federation import Federation
 from fedsash.local import SGD, LocalTraining
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
 from fedsash.sampling import Uniform
-from fedsash.schedules import Exponential, Flat, Mild, SawTooth
+from fedsash.schedules import Exponential, Flat, LocalSchedule, Mild, SawTooth
 from support.uploads import BAD, aggregate, rounds, updated
 from support.worlds import ENGINES, Point, after, federation
 
@@ -130,6 +131,23 @@ def test_with_equal_steps_fednova_is_the_mean(name: str, momentum: float) -> Non
 def test_with_unequal_steps_fednova_is_not_the_mean() -> None:
     nova, mean = (after(federation(aggregation=rule), 1).w for rule in (FedNova(), WeightedMean()))
     assert float((nova - mean).norm()) > 1e-3 * float(mean.norm())
+
+
+@dataclass(frozen=True)
+class Rising(LocalSchedule):
+    """Begins at 0, so a client with one step stays where it is."""
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        return k / np.maximum(steps, 1)
+
+
+def test_a_client_whose_rates_are_all_0_adds_nothing_and_keeps_nobody_out() -> None:
+    local = LocalTraining(lr=0.1, batch=7, epochs=1, local_schedule=Rising())
+    for rule in (FedNova(), FedNova(tau="steps")):
+        with federation(local=local, aggregation=rule) as world:
+            start = world.start()
+            state, outcome = world.round(start)
+        assert outcome.moved and not outcome.refused and torch.isfinite(state.w).all()
 
 
 UNEQUAL = {

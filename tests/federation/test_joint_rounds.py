@@ -20,7 +20,22 @@ from fedsash.federation import Federation
 from fedsash.joint_rounds import JointRounds, kind, trainer_of
 from fedsash.local import OPTIMISERS, StepInputs
 from fedsash.local.optimisers import SGD, Adam
-from fedsash.methods import FedACG, FedAvg, FedCM, FedDyn, FedFA, FedProx, FedSAM, LocalRun, Method, Step, Upload
+from fedsash.methods import (
+    EWC,
+    FedACG,
+    FedAvg,
+    FedCM,
+    FedDyn,
+    FedFA,
+    FedProx,
+    FedSAM,
+    LocalRun,
+    Method,
+    Mime,
+    MimeLite,
+    Step,
+    Upload,
+)
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.state import Made
@@ -63,8 +78,12 @@ def test_every_optimiser_is_what_it_is_alone(name: str, kept: bool) -> None:
         lambda run: FedDyn(0.1 * (run + 1)),
         lambda run: FedCM(0.2 * (run + 1)),
         lambda run: FedSAM(0.1 * run),
+        lambda run: EWC(0.5 * run),
+        lambda run: Mime(0.2 * (run + 1)),
+        lambda run: Mime(0.2 * (run + 1), damped=False),
+        lambda run: MimeLite(0.2 * (run + 1)),
     ],
-    ids=["fedprox", "fedacg", "feddyn", "fedcm", "fedsam"],
+    ids=["fedprox", "fedacg", "feddyn", "fedcm", "fedsam", "ewc", "mime", "mime, undamped", "mimelite"],
 )
 def test_numbers_of_a_method_may_differ(method: Callable[[int], Method]) -> None:
     def make(run: int) -> Federation:

@@ -13,7 +13,7 @@ from fedsash.basics.errors import SettingError
 from fedsash.methods import FedAvg, FedFA
 from fedsash.tasks import Classification
 from support.tasks import PROBLEMS
-from support.worlds import federation, mlp
+from support.worlds import ENGINES, after, federation, mlp
 
 
 def test_fedfa_refuses_labels_that_are_sequences_in_one_line() -> None:
@@ -67,6 +67,40 @@ class Shuffled(nn.Module):
 )
 def test_fedfa_takes_no_hidden_layer_for_the_classifier(width: int, why: str) -> None:
     with federation(model=Shuffled(width), method=FedFA()) as world, pytest.raises(SettingError, match=why):
+        world.prepare()
+
+
+class Named(nn.Sequential):
+    """Gives its layers their input by its name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self:
+            x = layer(input=x)
+        return x
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fedfa_finds_features_that_are_given_by_name(engine: str) -> None:
+    given, named = (kind(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)) for kind in (nn.Sequential, Named))
+    named.load_state_dict(given.state_dict())
+    ends = [after(federation(model=model, method=FedFA(), engine=ENGINES[engine]), 2).w for model in (given, named)]
+    assert torch.equal(*ends)
+
+
+class OfParts(nn.Module):
+    """One output for each part of a sample, of which the mean counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.unflatten(1, (2, 2))).mean(1)  # type: ignore[no-any-return]
+
+
+def test_fedfa_refuses_a_classifier_of_the_parts_of_a_sample() -> None:
+    why = r"model = 'head': .* needs one output \[B, classes\] of it; here it is \[2, 2, 3\] for two samples"
+    with federation(model=OfParts(), method=FedFA()) as world, pytest.raises(SettingError, match=why):
         world.prepare()
 
 

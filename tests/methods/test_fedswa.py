@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from fedsash.averages import SWA
-from fedsash.basics.arrays import Vectors
+from fedsash.basics.arrays import Floats, Ints, Vectors
 from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
@@ -30,6 +31,23 @@ def rough(local_schedule: LocalSchedule | None = None) -> LocalTraining:
         optimiser=SGD(momentum=0.5, weight_decay=0.01),
         local_schedule=local_schedule or Flat(),
     )
+
+
+@dataclass(frozen=True)
+class Halving(LocalSchedule):
+    """The same factor for all clients, as one column or as one for each of them."""
+
+    column: bool
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        found: Floats = 0.5**k if self.column else 0.5 ** np.broadcast_to(k, (len(k), len(steps)))
+        return found
+
+
+def test_a_schedule_with_one_column_for_all_clients_multiplies_the_saw_tooth() -> None:
+    for method in (FedAvg(), FedSWA(), FedMoSWA()):
+        one, each = (rough(Halving(column)).rates(np.array([3, 2]), method) for column in (True, False))
+        np.testing.assert_array_equal(one, each)
 
 
 def test_fedswa_is_fedavg_with_a_saw_tooth_and_a_longer_server_step() -> None:

@@ -110,7 +110,8 @@ class FedNova(Aggregation):
         delta = upload["delta"]
         a = torch.from_numpy(effort.normaliser).to(delta)
         tau = a if self.tau == "coefficients" else torch.from_numpy(effort.steps).to(delta)
-        return upload | {"normalised": delta / a.unsqueeze(-1), "tau": tau}
+        least = torch.finfo(a.dtype).tiny  # a client whose rates are all 0 has delta = 0 and a = 0, and adds 0
+        return upload | {"normalised": delta / a.clamp(min=least).unsqueeze(-1), "tau": tau}
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
         return mean["tau"] * mean["normalised"]

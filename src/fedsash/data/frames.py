@@ -253,7 +253,8 @@ def column(rows: Any, name: str) -> Any:
     values = _complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
-    values = signed(np.asarray(values))
+    kind = values.dtype.kind  # old pandas makes objects of nullable floats
+    values = signed(values.to_numpy(dtype=np.float64) if kind == "f" else np.asarray(values))
     numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
     finite = np.isfinite(numbers)
     if not finite.all():

@@ -201,12 +201,15 @@ def check_single(module: nn.Module, problem: Problem, samples: Samples, clients:
         ) from error
 
 
-def last_linear(module: nn.Module, problem: Problem, samples: Samples) -> str:
-    """The name of the linear layer that the module uses last; empty if it calls none."""
-    used, twin = [""], copy.deepcopy(module)
+def last_linear(module: nn.Module, problem: Problem, samples: Samples) -> tuple[str, list[int]]:
+    """The name of the linear layer that the module uses last, and the shape of its output for two samples.
+
+    The name is empty if the module calls none.
+    """
+    used, twin = [("", list[int]())], copy.deepcopy(module)
     for name, layer in twin.named_modules():
         if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(lambda *_, name=name: used.append(name))
+            layer.register_forward_hook(lambda *said, name=name: used.append((name, list(said[-1].shape))))
     _output(twin, problem, _two(samples))
     return used[-1]
 

@@ -40,7 +40,7 @@ class Objective:
         self.features = torch.empty(0)
         if self._adds:
             classifier = module.get_submodule(Layout(module).classifier)
-            classifier.register_forward_pre_hook(self._keep)
+            classifier.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def output(self, weights: Tensor, forward: Callable[..., Any], *given: Any) -> Any:
         """The model's output for a batch with these weights."""
@@ -56,8 +56,8 @@ class Objective:
         loss = self._loss(output, y).to(weights.dtype) @ weights
         return loss + self._method.objective(self.features, y, weights, server_state) if self._adds else loss
 
-    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.features = inputs[0]
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        (self.features,) = (*inputs, *named.values())
 
 
 class OneByOne:

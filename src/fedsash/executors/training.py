@@ -139,10 +139,13 @@ class ClientWork:
         """Refuse a method that `needs_classes` if the model uses another linear layer after the one defined last."""
         t = self.training
         if t.method.needs_classes:
-            defined, used = Layout(t.module).classifier, last_linear(t.module, t.problem, self.data.train)
+            defined = Layout(t.module).classifier
+            used, shape = last_linear(t.module, t.problem, self.data.train)
             trained = f"{type(t.method).__name__} trains the linear layer that is defined last"
             right = f"{trained}, and the model uses {used!r} after it: define that one last"
             check(used in ("", defined), "model", defined, right)
+            right = f"{trained}, and needs one output [B, classes] of it; here it is {shape} for two samples"
+            check(len(shape) in (0, 2), "model", defined, right)
 
     def trainer(
         self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"

@@ -251,10 +251,11 @@ def _factors(schedule: LocalSchedule, k: Ints, steps: Ints) -> Floats:
     fits = found.dtype.kind in "fiub" and found.ndim <= 2
     fits = fits and all(n in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False))
     check(fits, f"{place}: shape", list(found.shape), f"must be numbers of a shape that fits {list(shape)}")
-    used = np.broadcast_to(found, shape)[k < steps]
+    whole = np.broadcast_to(found, shape)
+    used = whole[k < steps]
     wrong = used[~(np.isfinite(used) & (used >= 0))]
     check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
-    return found
+    return whole
 
 
 def _check_amount(field: str, amount: Amount | None) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload
+from .base import LocalRun, Method, RoundMean, Step, Upload, plus
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EWC(Method):
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
         step.round_state["squares"].addcmul_(g, g)
-        return torch.addcmul(g, step.server_state["fisher"], step.w - step.sent, value=self.mu)
+        return plus(g, step.server_state["fisher"] * (step.w - step.sent), self.mu)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         return {"delta": local.delta, "fisher": local.round_state["squares"] / local.steps}, {}

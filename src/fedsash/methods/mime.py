@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_fraction
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
+from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, plus
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"
 """Why Mime and MimeLite need SGD at the clients."""
@@ -56,7 +56,7 @@ class Mime(Method):
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w) - step.grad_at_sent() + step.server_state["c"]
-        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if "m" in step.server_state else g
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         server_state = received.server_state
@@ -96,7 +96,7 @@ class MimeLite(Method):
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
-        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if "m" in step.server_state else g
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         upload = {"delta": local.delta}
@@ -108,6 +108,6 @@ class MimeLite(Method):
         return received.update, m
 
 
-def _mix(g: Tensor, m: Tensor, beta: float, damped: bool) -> Tensor:
+def _mix(g: Tensor, m: Tensor, beta: Scalar, damped: bool) -> Tensor:
     """`(1 - beta) * g + beta * m`, or `g + beta * m` if not damped; vectors `[D]` or `[C, D]`."""
-    return torch.lerp(g, m, beta) if damped else torch.add(g, m, alpha=beta)
+    return torch.lerp(g, m, beta) if damped else plus(g, m, beta)

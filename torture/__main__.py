@@ -56,11 +56,11 @@ def run(name: str, scale: str, seed: int, out: Path, server: Server, case: int |
     from rich.progress import Progress
 
     kind = cast(Kind, import_module(f"torture.{name}"))
-    size = kind.SIZES["full" if case is not None else scale]
+    size = kind.SIZES[scale]
     with Progress() as bar:
         task = bar.add_task(name, total=size)
         return carry_out(
-            kind, Bench(name, out / name, seed, server), size, case, lambda n: bar.update(task, completed=n)
+            kind, Bench(name, out / name, seed, server, scale), size, case, lambda n: bar.update(task, completed=n)
         )
 
 

@@ -145,10 +145,10 @@ class Figures:
 
 
 class Bench:
-    """Where a kind works: its folder, its seed, and a server that starts its commands."""
+    """Where a kind works: its folder, its seed and scale, and a server that starts its commands."""
 
-    def __init__(self, name: str, folder: Path, seed: int, server: Server) -> None:
-        self.name, self.folder, self.seed, self._server = name, folder, seed, server
+    def __init__(self, name: str, folder: Path, seed: int, server: Server, scale: str) -> None:
+        self.name, self.folder, self.seed, self._server, self.scale = name, folder, seed, server, scale
         self.figures, self._lock, self._started = Figures(), Lock(), 0
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -209,7 +209,7 @@ def carry_out(kind: Kind, bench: Bench, size: int, only: int | None, done: Calla
         place = bench.folder / f"case-{number}"
         place.mkdir()
         found = list(case.go(place))
-        again = f"python -m torture --only {bench.name} --seed {bench.seed} --case {number}"
+        again = f"python -m torture --only {bench.name} --scale {bench.scale} --seed {bench.seed} --case {number}"
         for finding in found:
             row = {"sort": finding.sort, "what": f"{case.what}: {finding.what}", "output": finding.output}
             bench.figures.findings.append({"case": number, **row, "again": again})

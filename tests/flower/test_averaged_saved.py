@@ -7,6 +7,7 @@ import os
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,6 +227,11 @@ class Corner(NamedTuple):
     x: int
 
 
+class Phase(IntEnum):
+    WARM = 1
+    COLD = 2
+
+
 class Odd:
     """An object whose state is a set."""
 
@@ -243,10 +249,12 @@ class Peculiar(FedAvg):  # type: ignore[misc]
         super().__init__()
         self.corner, self.shape, self.counts = Corner(0), torch.Size([0]), Counter[int]()
         self.objects, self.odd, self.several = np.array([None]), Odd(), [Spent()]
+        self.phase, self.key = Phase.WARM, b""
         self.graph, self.network, self.ordered = torch.zeros(1), nn.Linear, OrderedDict[str, int]()
 
     def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
         self.corner, self.shape = Corner(server_round), torch.Size([server_round])
+        self.phase, self.key = Phase.COLD, bytes([server_round])
         self.graph = torch.zeros(1, requires_grad=True) + 1
         self.counts[server_round] += 1
         self.ordered[str(server_round)] = server_round
@@ -258,10 +266,11 @@ def test_what_has_no_plain_form_is_named_and_does_not_keep_a_training_from_being
 ) -> None:
     Averaged(Peculiar(), Window(3)).start(Nodes().grid, START, 3)
     Averaged(Peculiar(), Window(3), folder=tmp_path).start(Nodes().grid, START, 1)
-    line = "the attributes corner, shape, counts, objects, odd, several of the strategy can't be saved"
+    line = "the attributes corner, shape, counts, objects, odd, several, phase of the strategy can't be saved"
     assert line in caplog.text
     again = Peculiar()
     Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    assert again.key == bytes([2]) and again.phase is Phase.COLD
     assert again.counts == {2: 1} and again.ordered == OrderedDict({"1": 1, "2": 2})
     again.ordered.move_to_end("1")
 

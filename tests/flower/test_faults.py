@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 pytest.importorskip("flwr")
+from google.protobuf.message import DecodeError
 
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
@@ -285,3 +286,31 @@ def test_a_message_that_was_not_stored_does_not_move_the_others(tmp_path: Path) 
         assert report.missing.keys() == {1} and report.missing[1].startswith(why)
         models.append(state.w)
     assert torch.equal(*models)
+
+
+@pytest.mark.parametrize("without", [[False], [True], [0.0], ["0"], [1], [-1], [0, 0]], ids=str)
+def test_a_node_that_leaves_out_what_it_does_not_hold_is_missing(without: list[Any], tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["train"] and context.node_config["partition-id"] == 1:
+            reply.content[wire.SAID] |= {"without": without, "why": ["x"] * len(without)}
+        return reply
+
+    with there(grid(tmp_path, mods=[mod]), here(sampling=Uniform(6))) as world:
+        report = world.round(world.start())[1]
+    assert list(report.missing) == [1] and "failed" in report.missing[1]
+
+
+def test_an_answer_that_flower_can_not_read_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Unreadable(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Any]:
+            found = super().pull_messages(message_ids)
+            if any(message.metadata.message_type == wire.ACTIONS["train"] for message in found):
+                raise DecodeError("Error parsing message")
+            return found
+
+    plain = grid(tmp_path)
+    with there(Unreadable(plain.app, plain.configs), here(sampling=Uniform(2)), deadline=0.05) as world:
+        state, report = world.round(world.start())
+    assert len(report.missing) == 2 and all("late" in why for why in report.missing.values()) and state.round == 1
+    assert "an answer can't be read, and those that came with it are lost: Error parsing message" in caplog.text

@@ -144,6 +144,29 @@ def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(
     assert len(failed) == 3 and "not asked any more" in caplog.text
 
 
+@pytest.mark.parametrize("wrong", ["failed", "another number"])
+def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_path: Path) -> None:
+    """Its disk was not mounted, or it had the wrong number; one with a key has the same id when it is started again."""
+    node, looks, says = 100 - 7 * 3, count(), lying(3, clients=[2])
+
+    class Repaired(InProcessGrid):
+        look = 0
+
+        def get_node_ids(self) -> list[int]:
+            self.look = next(looks)
+            return [each for each in super().get_node_ids() if each != node or self.look not in (4, 5)]
+
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        broken = nodes.look < 4 and context.node_config["partition-id"] == 3
+        if broken and wrong == "failed":
+            raise RuntimeError("its disk is not mounted")
+        return says(message, context, call) if broken else call(message, context)
+
+    plain = grid(tmp_path, mods=[mod])
+    nodes = Repaired(plain.app, plain.configs)
+    assert there(nodes, here(), roll_call=5.0, poll=0.01).sizes.tolist() == list(SIZES)
+
+
 def test_a_second_node_with_the_same_number_is_refused_as_long_as_the_first_is_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

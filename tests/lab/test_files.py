@@ -221,13 +221,14 @@ def test_two_processes_that_write_a_file_do_not_meet_on_the_way(tmp_path: Path) 
     code = """
 import os, sys
 from pathlib import Path
+from fedsash.basics.paths import beside
 from fedsash.lab import files
 
 path = Path(sys.argv[1])
 files._write_beside(path, b"theirs")
 print("written", flush=True)
 input()
-os.replace(files._beside(path), path)
+os.replace(beside(path), path)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "a")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -236,6 +237,16 @@ os.replace(files._beside(path), path)
         assert (tmp_path / "a").read_bytes() == b"ours"
         assert other.communicate("go\n") == ("", None) and other.returncode == 0
     assert (tmp_path / "a").read_bytes() == b"theirs" and [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_a_killed_process_has_left_goes_with_the_next_writing(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left, going = (tmp_path / f".a.{number}.tmp" for number in (ended.pid, os.getppid()))
+    for file in (left, going, tmp_path / ".b.1.tmp"):
+        file.write_bytes(b"half")
+    files.replace_file(tmp_path / "a", b"new")
+    assert {path.name for path in tmp_path.iterdir()} == {"a", going.name, ".b.1.tmp"}
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 10**5, "9" * 5000, "\xff", '{"a": 2, "checksum": 1}'])

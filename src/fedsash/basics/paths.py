@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import stat
 from collections.abc import Iterator
@@ -86,12 +87,36 @@ def cache_folder() -> Path:
 def replaced(path: Path) -> Iterator[Path]:
     """A file to be written in the `with` block, which then takes the place of `path`: nobody ever reads half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished = beside(path)
+    clear_beside(path)
     try:
         yield unfinished
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def beside(path: Path) -> Path:
+    """The file in which this process writes what then takes the place of `path`; another process has another one."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def clear_beside(path: Path) -> None:
+    """Remove what killed processes have left of `path`; on Windows, where nobody knows who lives, nothing."""
+    for file in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        number = file.name.split(".")[-2]
+        if os.name == "posix" and number.isdecimal() and not _lives(int(number)):
+            file.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager

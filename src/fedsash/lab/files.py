@@ -13,7 +13,7 @@ from typing import Any
 
 from ..basics.checksum import json_checksum
 from ..basics.errors import RunError, one_line
-from ..basics.paths import naming, plain_file
+from ..basics.paths import beside, clear_beside, naming, plain_file
 
 INDEX = "files.json"
 CHECKSUM = "checksum"
@@ -102,10 +102,10 @@ def write(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         if replaced:
             _enter(folder, replaced)
         for name in ready:
-            os.replace(_beside(folder / name), folder / name)
+            os.replace(beside(folder / name), folder / name)
     except BaseException:
         for name in ready:
-            _beside(folder / name).unlink(missing_ok=True)
+            beside(folder / name).unlink(missing_ok=True)
         raise
     _enter(folder, {name: [new] for name, new in ready.items()})
 
@@ -165,21 +165,18 @@ def replace_file(path: Path | str, content: bytes) -> None:
     path = Path(path)
     try:
         _write_beside(path, content)
-        os.replace(_beside(path), path)
+        os.replace(beside(path), path)
     except BaseException:
-        _beside(path).unlink(missing_ok=True)
+        beside(path).unlink(missing_ok=True)
         raise
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")  # another process may write the same file
 
 
 def _write_beside(path: Path, content: bytes) -> None:
     """Write the content of a file into a new file beside it."""
-    writing = _beside(path)
+    writing = beside(path)
     try:
         with naming(path, writing):
+            clear_beside(path)
             writing.unlink(missing_ok=True)  # a link there must not lead to another file
             with writing.open("xb") as file:
                 file.write(content)

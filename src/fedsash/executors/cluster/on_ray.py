@@ -125,7 +125,7 @@ def connect(address: str | None, field: str) -> None:
         settings |= {"address": "local", "include_dashboard": False, "num_cpus": len(cores())}
     try:
         _check_port(address or "")
-        with _own_signals(), signals_wait():
+        with signals_wait(), _own_signals():  # a signal that has waited must find our action again
             ray.init(**settings)
     except (OSError, RuntimeError, ValueError) as error:
         known = '"auto" is the Ray that runs on this machine, HOST:PORT one elsewhere'

@@ -126,4 +126,4 @@ def _plain(value: Any) -> bool:
         return not value.dtype.hasobject
     if isinstance(value, Tensor):
         return value.is_leaf  # one with a graph can't be copied
-    return value is None or isinstance(value, bool | int | float | str | HOLDERS)
+    return type(value) in (type(None), bool, int, float, str, bytes) or isinstance(value, HOLDERS)

@@ -162,9 +162,9 @@ class OnGrid(Executor):
             if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
                 raise wire.WireError(f"failed: it has {said['sizes']} samples instead of {known}")
             without = dict(zip(said.get("without", ()), said.get("why", ()), strict=True))
-            answering = np.array([i for i in range(len(places)) if i not in without], dtype=np.int64)
-            if len(answering) + len(without) > len(places):
+            if not all(type(i) is int and 0 <= i < len(places) for i in without):
                 raise wire.WireError(f"failed: it has no clients at the places {list(without)}")
+            answering = np.array([i for i in range(len(places)) if i not in without], dtype=np.int64)
             replies = list(self._replies(request, places[answering], message.content)) if len(answering) else []
             yield from (Missing(places[[i]], _of_a_node(f"failed: {why}")) for i, why in without.items())
             yield from replies

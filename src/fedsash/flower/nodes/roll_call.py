@@ -85,6 +85,13 @@ class Roster:
         """The nodes among those that are `live` that have not said which clients they hold."""
         return sorted(live - self._claims.keys())
 
+    def left(self, live: set[int]) -> list[int]:
+        """Forget what nodes have said that are not live any more, and return them: who comes back says it again."""
+        gone = sorted(self._claims.keys() - live)
+        for node in gone:
+            del self._claims[node]
+        return gone
+
     def refuse(self, node: int) -> None:
         """Ask this node for nothing any more."""
         self._claims[node] = {}
@@ -145,8 +152,18 @@ def pushed(grid: Any, messages: list[Any]) -> list[str]:
 
 
 def pulled(grid: Any, pending: dict[str, T]) -> Iterator[tuple[Any, T]]:
-    """The answers that are there, each with what was `pending` for it; a second answer is left out."""
-    for answer in list(grid.pull_messages(list(pending))) if pending else ():
+    """The answers that are there, each with what was `pending` for it; a second answer is left out.
+
+    One that Flower can't read is lost, and so are those that came with it: nobody knows whose it was.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        answers = list(grid.pull_messages(list(pending))) if pending else []
+    except (DecodeError, ValueError, TypeError, KeyError) as error:
+        log.warning("an answer can't be read, and those that came with it are lost: %s", one_line(error))
+        return
+    for answer in answers:
         asked = pending.pop(answer.metadata.reply_to_message_id, None)
         if asked is not None:
             yield answer, asked
@@ -168,6 +185,8 @@ class RollCall:
     def look(self) -> set[int]:
         """Ask the nodes that have come since the last look, and hear those that have answered; returns who is live."""
         live = set(self.grid.get_node_ids())
+        for node in self.roster.left(live):
+            self._tries.pop(node, None)
         new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
         self._pending |= self._ask(new)
         for answer, node in pulled(self.grid, self._pending):

@@ -9,15 +9,12 @@ import shlex
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...basics.errors import SettingError, check_count, check_positive
+from ...basics.errors import SettingError, check, check_count, check_positive
 from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
-
-if TYPE_CHECKING:
-    pass
 
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
@@ -165,7 +162,9 @@ def _node(given: argparse.Namespace) -> int:
     config["own-code"] = " ".join(given.own_code)
     if given.state is not None:
         config["state"] = str(given.state.absolute())
-    text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    for value in map(str, config.values()):
+        check('"' not in value, "flower node", value, "must have no \": Flower can't take it")
+    text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in config.items())
     command = [supernode, "--superlink", given.superlink, "--node-config", text, *more]
     os.execve(supernode, command, environment(supernode))
 

@@ -27,7 +27,7 @@ class Broadcast:
 
     `start = r` means: from the model after r finished rounds on, `average` takes the model's place. The clients of the
     next round are the first to receive it. IMA's t_s, a 0-based index in its code, is `start - 1`. The clients of round
-    t_s still receive the model, and IMA's milder steps begin in that round (`Mild` with `start = t_s`).
+    t_s still receive the model, and IMA's smaller steps begin in that round (`Mild` with `start = t_s`).
 
     `order` says where the average acts:
 

@@ -60,8 +60,8 @@ class Sampling:
     def clients(self, round: int, sizes: Ints, seed: int) -> Ints:
         """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
 
-        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. The same if `draw` gives
-        anything but distinct ids of these clients.
+        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. It also raises it if
+        `draw` gives anything but distinct ids of these clients.
         """
         answer = self.draw(round, sizes, seed)
         ids = _check_ids(f"{self._name}.draw: answer in round {round + 1}", answer, below=len(sizes))

@@ -191,8 +191,8 @@ class Mild(Schedule):
       FedFA). This is probably why that column of the published table is weak.
 
     `start` is IMA's t_s. The paper counts rounds from 1, and in its round t_s it sends an average that is not computed
-    yet. This class follows the code, where t_s is a 0-based index: round t_s has mild steps and begins from the model,
-    and the average is sent after it (`Broadcast` with `start = t_s + 1`).
+    yet. This class follows the code, where t_s is a 0-based index: round t_s has smaller steps and begins from the
+    model, and the average is sent after it (`Broadcast` with `start = t_s + 1`).
 
     - `decay`: the factor of each round before `start`
     - `late_decay`: the factor of each round from `start` on, in the exponential scheme

@@ -49,8 +49,8 @@ class Tracker(Shown):
     The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
     update on. An average's `part` means the names that it has when the tracker is made. `module` may be compiled, or
     wrapped for several processes or devices: each process averages the values that it holds. If the module moves to
-    another device, the averages follow with the next update. `torn` says that an update was broken off, after which no
-    average can be read.
+    another device, its sums follow with the next update; models of past rounds stay where they are. `torn` says that an
+    update was broken off, after which no average can be read.
 
     With `trajectory_every = k` it keeps the sum of all models after every k updates, 16 bytes a parameter each. Two of
     them give any `window` between them, exactly, after the fact.

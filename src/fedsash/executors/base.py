@@ -17,10 +17,11 @@ from .training import ClientWork
 @dataclass(frozen=True)
 @typed
 class Engine(ABC):
-    """Where and how the clients of a round are trained. But for `precision`, it changes the speed and not the results.
+    """Where and how the clients of a round are trained.
 
-    A round's uploads are summed in `pieces` P fixed pieces (see `UploadSums`). On several machines, each piece can be
-    summed where its clients are. The bytes of a run depend on P.
+    But for `precision`, it changes results by rounding only, which a training can amplify. A round's uploads are summed
+    in `pieces` P fixed pieces (see `UploadSums`). On several machines, each piece can be summed where its clients are.
+    The bytes of a run depend on P.
 
     With `precision = "bfloat16"` the forward and backward passes of local training compute in bfloat16, which has 8
     significant bits, where PyTorch's autocast does so. Models, updates, sums, averages, client state, losses and

@@ -59,7 +59,7 @@ def summarise(
 
     - `value`: at the last evaluation.
     - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the run's last
-      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds. An
+      `evaluation.last` evaluations, or at all if there are fewer. This is the deviation over rounds, not over seeds. An
       average that begins among them has none, since it could not be compared.
     - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or on the test
       set if there are no held-out data, and the value of this round.

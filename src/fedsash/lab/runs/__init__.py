@@ -56,9 +56,10 @@ def run(
 
     With `out` the run keeps a folder: `config.toml` (what is known of the experiment), `engine.json` (the engine as
     resolved), `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`,
-    `models/`, `state/` and `files.json`, which has the checksums of the others. It can be resumed from this folder.
-    `fork` starts from a saved state of another run. With `until`, the run stops after that round, as after Ctrl-C. With
-    `trajectory`, it saves running sums of its models in `trajectory/`; this does not affect the training.
+    `models/`, `state/`, `files.json`, which has the checksums of the others, and what only some runs have
+    (docs/how-to/resume.md has all). It can be resumed from this folder. `fork` starts from a saved state of another
+    run. With `until`, the run stops after that round, as after Ctrl-C. With `trajectory`, it saves running sums of its
+    models in `trajectory/`; this does not affect the training.
 
     `callbacks` are called at the moments of the run, and may stop it (see `Callback`). Ctrl-C, SIGTERM or SIGHUP let
     the run finish its round, save its state and return, with `Result.interrupted`. A second signal raises
@@ -87,9 +88,9 @@ def resume(
     """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
     The models are bitwise equal to those of a run that was never stopped. Settings that the federation's engine leaves
-    open keep the values with which the run began; `checkpoint`, `trajectory` and `config` are those of its
-    last session. `rounds` may differ from before, but the evaluation after the former last round stays in the metrics.
-    `progress`, `callbacks` (those of earlier sessions are forgotten) and `until` are as in `run`.
+    open keep the values with which the run began; `checkpoint`, `trajectory` and `config`, where left out, are those of
+    its last session. `rounds` may differ from before, but the evaluation after the former last round stays in the
+    metrics. `progress`, `callbacks` (those of earlier sessions are forgotten) and `until` are as in `run`.
 
     Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
     are of another experiment.

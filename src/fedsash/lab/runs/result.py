@@ -38,8 +38,8 @@ class ModelResult(Shown):
 
     - `value`: at the last evaluation. None if it is not finite.
     - `last_mean`, `last_std`: the mean and the population standard deviation (dividing by n) at the last
-      `Evaluation.last` evaluations, or at all if there are fewer. It is the spread over rounds, not over seeds. None if
-      a value is not finite, and for an average that begins among them.
+      `Evaluation.last` evaluations, or at all if there are fewer. It is the deviation over rounds, not over seeds. None
+      if a value is not finite, and for an average that begins among them.
     - `best`: the best round. None if there is none.
     - `rounds_to_target`: the first evaluated round that reaches the metric's target. None if none does.
     - `gain`: how much better `last_mean` is than that of `"model"`, positive if it is better; None without either.

@@ -50,17 +50,14 @@ class Federation(Reached, Shown):
     trains, or `Clients` elsewhere. `averages` observe the global models and never change the training; `broadcast`
     sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's loss.
     `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`. `seed`
-    determines all random numbers. `device` is where models are trained and evaluated: "cpu", "cuda", "mps", or "auto",
-    which takes a GPU if there is one. Worker processes start with the first round and end with `close()` or a `with`
-    block.
+    determines all random numbers. `device = "auto"` takes a GPU if there is one. `close()` or `with` ends all workers.
 
     `buffers` says what becomes of the running statistics of BatchNorm: `"refuse"` such a model; `"average"`: the model
     has the weighted mean of the clients' statistics; `"local"`: each client keeps its own (SiloBN); `"local_norm"`: it
     keeps its affine parameters of these layers, too (FedBN). `personal` names a part that each client keeps.
 
-    Derived fields: `module`, the copy of the model, its `layout` and `sharing`, `clients`, `goal`, `observers`, and
-    `remembers`, whether clients have state. Two samples are tried out: raises `ModelError` or `SettingError` if model,
-    loss or metrics do not fit them.
+    Derived fields: `module`, the copy of the model, its `layout` and `sharing`, `clients`, `goal` and `observers`. Two
+    samples are tried out: raises `ModelError` or `SettingError` if model, loss or metrics do not fit them.
     """
 
     model: nn.Module

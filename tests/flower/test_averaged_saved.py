@@ -227,9 +227,7 @@ class Corner(NamedTuple):
     x: int
 
 
-class Phase(IntEnum):
-    WARM = 1
-    COLD = 2
+Phase = IntEnum("Phase", "WARM COLD")
 
 
 class Odd:

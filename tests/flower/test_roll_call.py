@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from itertools import count
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from flwr.app import ConfigRecord
 
 from fedsash.basics.errors import RunError, SettingError
 from fedsash.basics.saved import versions
@@ -25,22 +23,8 @@ from fedsash.methods import Scaffold
 from fedsash.network import OnNetwork
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
-from support.flower import assert_same, grid, here, there
+from support.flower import assert_same, grid, here, lying, there
 from support.worlds import SEQUENTIAL, SIZES, data, mlp
-
-
-def lying(number: int, **said: Any) -> Any:
-    """A mod by which the node of a client says something else in the roll call."""
-
-    def mod(message: Any, context: Any, call: Any) -> Any:
-        reply = call(message, context)
-        if message.metadata.message_type == wire.ROLL_CALL and context.node_config["partition-id"] == number:
-            table = json.loads(reply.content[wire.SAID]["numbers"]) | said
-            reply.content[wire.SAID] = ConfigRecord({"numbers": json.dumps(table)})
-        return reply
-
-    return mod
-
 
 NONE = "no node that can be used has come for the clients 3 within .* s; the last reason: "
 
@@ -111,60 +95,6 @@ def test_a_node_that_says_what_can_not_be_is_refused_and_named(
     with caplog.at_level(logging.WARNING), pytest.raises(RunError, match=NONE + f"node 79 .*{why}"):
         world_of(grid(tmp_path, mods=[lying(3, **said)]))
     assert why in caplog.text
-
-
-def test_a_node_whose_first_answers_are_errors_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nodes, failed = grid(tmp_path), []
-
-    def fault(message: Any) -> str:
-        at_first = message.metadata.dst_node_id == 100 - 7 * 3 and len(failed) < 2
-        failed.extend([message] if at_first else [])
-        return "failed" if at_first else ""
-
-    nodes.fault = fault
-    with caplog.at_level(logging.WARNING):
-        roll_call = there(nodes, here(sampling=Uniform(6)), roll_call=5.0, poll=0.01).clients.roll_call  # type: ignore[attr-defined]
-    assert not roll_call.roster.missing and len(failed) == 2
-    assert "node 79" in caplog.text and "asked again" in caplog.text and "not asked" not in caplog.text
-
-
-def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    nodes, failed = grid(tmp_path), []
-
-    def fault(message: Any) -> str:
-        fails = message.metadata.dst_node_id == 100 - 7 * 3
-        failed.extend([message] if fails else [])
-        return "failed" if fails else ""
-
-    nodes.fault = fault
-    with caplog.at_level(logging.WARNING), pytest.raises(RunError, match=NONE + "node 79 .*the node has failed"):
-        there(nodes, here(sampling=Uniform(6)), roll_call=0.5, poll=0.01)
-    assert len(failed) == 3 and "not asked any more" in caplog.text
-
-
-@pytest.mark.parametrize("wrong", ["failed", "another number"])
-def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_path: Path) -> None:
-    """Its disk was not mounted, or it had the wrong number; one with a key has the same id when it is started again."""
-    node, looks, says = 100 - 7 * 3, count(), lying(3, clients=[2])
-
-    class Repaired(InProcessGrid):
-        look = 0
-
-        def get_node_ids(self) -> list[int]:
-            self.look = next(looks)
-            return [each for each in super().get_node_ids() if each != node or self.look not in (4, 5)]
-
-    def mod(message: Any, context: Any, call: Any) -> Any:
-        broken = nodes.look < 4 and context.node_config["partition-id"] == 3
-        if broken and wrong == "failed":
-            raise RuntimeError("its disk is not mounted")
-        return says(message, context, call) if broken else call(message, context)
-
-    plain = grid(tmp_path, mods=[mod])
-    nodes = Repaired(plain.app, plain.configs)
-    assert there(nodes, here(), roll_call=5.0, poll=0.01).sizes.tolist() == list(SIZES)
 
 
 def test_a_second_node_with_the_same_number_is_refused_as_long_as_the_first_is_there(

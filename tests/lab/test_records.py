@@ -179,6 +179,6 @@ def test_writing_fails_with_the_old_file_in_place(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_crash_left_is_written_over(tmp_path: Path) -> None:
-    (tmp_path / ".summary.json.tmp").write_text('{"rou')
+    (tmp_path / ".summary.json.999999999.tmp").write_text('{"rou')
     write_json(tmp_path / "summary.json", {"rounds": 2})
     assert names(tmp_path) == ["summary.json"]

@@ -77,7 +77,7 @@ def test_the_best_mean_is_bold() -> None:
 
 
 def test_without_evaluations_the_table_says_so() -> None:
-    text = printed(summarise(NO_TEST, Evaluation(), ACCURACY))
+    text = " ".join(printed(summarise(NO_TEST, Evaluation(), ACCURACY)).split())
     assert "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0" in text
 
 

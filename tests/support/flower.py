@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch import nn
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
 from fedsash.flower import FlowerClients, Waiting, client_app
+from fedsash.flower.nodes import wire
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing.grid import InProcessGrid
@@ -80,3 +82,17 @@ def assert_same(state: State, expected: State) -> None:
     assert [name for name, _ in state.models()] == [name for name, _ in expected.models()]
     for (name, model), (_, other) in zip(state.models(), expected.models(), strict=True):
         assert torch.equal(model["w"], other["w"]), name
+
+
+def lying(number: int, **said: Any) -> Any:
+    """A mod by which the node of a client says something else in the roll call."""
+    from flwr.app import ConfigRecord
+
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ROLL_CALL and context.node_config["partition-id"] == number:
+            table = json.loads(reply.content[wire.SAID]["numbers"]) | said
+            reply.content[wire.SAID] = ConfigRecord({"numbers": json.dumps(table)})
+        return reply
+
+    return mod

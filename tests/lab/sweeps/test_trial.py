@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from fedsash.averages import Window
 from fedsash.executors.joint import Joint, Shape
 from fedsash.federation import Federation
 from fedsash.lab.sweeps.trial import Choice, Trial, faster
-from fedsash.methods import EWC, Scaffold
+from fedsash.methods import FedAvg, Scaffold, Step
 from fedsash.sampling import FixedClients
 from fedsash.servers import FedAdam
 from support.joint import differing, opened
@@ -74,8 +76,19 @@ def test_joint_steps_that_can_not_be_compiled_stay_uncompiled(monkeypatch: pytes
     assert tried and choice.shape is not None and choice.shape.unrolled == 0
 
 
+@dataclass(frozen=True)
+class Deciding(FedAvg):
+    """Whether its steps are long depends on a number, which vmap does not know."""
+
+    strength: float = 0.0
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) * (2 if self.strength > 1 else 1)
+
+
 def test_numbers_that_vmap_can_not_follow_make_the_joint_steps_fail() -> None:
-    choice = trial_of(opened(lambda run: differing(run, method=EWC(float(run))))).choose(10, compiles=False)
+    worlds = opened(lambda run: differing(run, method=Deciding(strength=float(run))))
+    choice = trial_of(worlds).choose(10, compiles=False)
     assert choice.shape is None and choice.failed
 
 

@@ -1,0 +1,74 @@
+"""The roll call asks again: nodes whose answers fail, and nodes that come back."""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedsash.basics.errors import RunError
+from fedsash.sampling import Uniform
+from fedsash.testing.grid import InProcessGrid
+from support.flower import grid, here, lying, there
+from support.worlds import SIZES
+
+NONE = "no node that can be used has come for the clients 3 within .* s; the last reason: "
+
+
+def test_a_node_whose_first_answers_are_errors_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes, failed = grid(tmp_path), []
+
+    def fault(message: Any) -> str:
+        at_first = message.metadata.dst_node_id == 100 - 7 * 3 and len(failed) < 2
+        failed.extend([message] if at_first else [])
+        return "failed" if at_first else ""
+
+    nodes.fault = fault
+    with caplog.at_level(logging.WARNING):
+        roll_call = there(nodes, here(sampling=Uniform(6)), roll_call=5.0, poll=0.01).clients.roll_call  # type: ignore[attr-defined]
+    assert not roll_call.roster.missing and len(failed) == 2
+    assert "node 79" in caplog.text and "asked again" in caplog.text and "not asked" not in caplog.text
+
+
+def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes, failed = grid(tmp_path), []
+
+    def fault(message: Any) -> str:
+        fails = message.metadata.dst_node_id == 100 - 7 * 3
+        failed.extend([message] if fails else [])
+        return "failed" if fails else ""
+
+    nodes.fault = fault
+    with caplog.at_level(logging.WARNING), pytest.raises(RunError, match=NONE + "node 79 .*the node has failed"):
+        there(nodes, here(sampling=Uniform(6)), roll_call=0.5, poll=0.01)
+    assert len(failed) == 3 and "not asked any more" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", ["failed", "another number"])
+def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_path: Path) -> None:
+    """Its disk was not mounted, or it had the wrong number; one with a key has the same id when it is started again."""
+    node, looks, says = 100 - 7 * 3, count(), lying(3, clients=[2])
+
+    class Repaired(InProcessGrid):
+        look = 0
+
+        def get_node_ids(self) -> list[int]:
+            self.look = next(looks)
+            return [each for each in super().get_node_ids() if each != node or self.look not in (4, 5)]
+
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        broken = nodes.look < 4 and context.node_config["partition-id"] == 3
+        if broken and wrong == "failed":
+            raise RuntimeError("its disk is not mounted")
+        return says(message, context, call) if broken else call(message, context)
+
+    plain = grid(tmp_path, mods=[mod])
+    nodes = Repaired(plain.app, plain.configs)
+    assert there(nodes, here(), roll_call=5.0, poll=0.01).sizes.tolist() == list(SIZES)

@@ -51,9 +51,9 @@ def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(
     assert len(failed) == 3 and "not asked any more" in caplog.text
 
 
-@pytest.mark.parametrize("wrong", ["failed", "another number"])
+@pytest.mark.parametrize("wrong", ["failed", "another number", "silent"])
 def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_path: Path) -> None:
-    """Its disk was not mounted, or it had the wrong number; one with a key has the same id when it is started again."""
+    """Its disk was not mounted, it had the wrong number, or it ended without an answer; a key gives it its old id."""
     node, looks, says = 100 - 7 * 3, count(), lying(3, clients=[2])
 
     class Repaired(InProcessGrid):
@@ -71,4 +71,6 @@ def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_
 
     plain = grid(tmp_path, mods=[mod])
     nodes = Repaired(plain.app, plain.configs)
+    if wrong == "silent":
+        nodes.fault = lambda message: "lost" if nodes.look < 4 and message.metadata.dst_node_id == node else ""
     assert there(nodes, here(), roll_call=5.0, poll=0.01).sizes.tolist() == list(SIZES)

@@ -16,6 +16,7 @@ from ..basics.sharing import Sharing
 from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
+from ..methods.base import divided
 from ..sampling import Sampling
 from .accountant import Privacy
 
@@ -110,8 +111,7 @@ class FedNova(Aggregation):
         delta = upload["delta"]
         a = torch.from_numpy(effort.normaliser).to(delta)
         tau = a if self.tau == "coefficients" else torch.from_numpy(effort.steps).to(delta)
-        least = torch.finfo(a.dtype).tiny  # a client whose rates are all 0 has delta = 0 and a = 0, and adds 0
-        return upload | {"normalised": delta / a.clamp(min=least).unsqueeze(-1), "tau": tau}
+        return upload | {"normalised": divided(delta, a.unsqueeze(-1)), "tau": tau}  # a = 0 if all rates are 0
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
         return mean["tau"] * mean["normalised"]

@@ -112,9 +112,9 @@ def clear_beside(path: Path) -> None:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:  # it is somebody else's
         return True
     return True
 

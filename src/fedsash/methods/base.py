@@ -110,7 +110,7 @@ class LocalRun:
 
         It is 0 if all rates were 0.
         """
-        return _divided(total, self.lr_sum)
+        return divided(total, self.lr_sum)
 
     @property
     def direction(self) -> Tensor:
@@ -119,10 +119,10 @@ class LocalRun:
         With local momentum m a step of direction 1 at rate lr moves a client by lr * (1 + m + m^2 + ...) in the steps
         to come; the sum of the rates alone would give up to 1/(1-m) times the mean, and such methods would diverge.
         """
-        return -_divided(self.delta, self.reach())
+        return -divided(self.delta, self.reach())
 
 
-def _divided(total: Tensor, by: Tensor) -> Tensor:
+def divided(total: Tensor, by: Tensor) -> Tensor:
     """total `[C, D]` / by `[C, 1]`, and 0 where both are 0."""
     return total / by.clamp(min=torch.finfo(by.dtype).tiny)
 

@@ -187,6 +187,7 @@ class RollCall:
         live = set(self.grid.get_node_ids())
         for node in self.roster.left(live):
             self._tries.pop(node, None)
+        self._pending = {name: node for name, node in self._pending.items() if node in live}
         new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
         self._pending |= self._ask(new)
         for answer, node in pulled(self.grid, self._pending):
@@ -196,8 +197,7 @@ class RollCall:
                 self._whys.pop(node, None)
                 self._compare(node, str(said.get("versions")))
             except Exception as error:  # of any class: a stranger says what it likes
-                if node in live:  # one that has left is asked again when it is back
-                    self._failed(node, shortened(one_line(error), 300))
+                self._failed(node, shortened(one_line(error), 300))
         for line in self.roster.settle(live):
             self._tell(line)
         return live

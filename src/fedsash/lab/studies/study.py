@@ -136,7 +136,7 @@ def words(study: Study) -> list[str]:
         elif each.name in ("average", "round"):
             found.append(str(value))
         else:
-            value = each.metadata["none"] if value is None else value
+            value = each.metadata.get("none") if value is None else value
             said = value if isinstance(value, tuple) else () if value is True else (value,)
             found.append("-".join(map(str, (each.name, *said))))
     return [re.sub(r"[^\w-]", "-", word) for word in found]

@@ -3,6 +3,8 @@
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
+# make golden  compare the numbers of a hundred small runs with those that are recorded, byte for byte;
+#             golden-here: record them on this machine first, from the recorded commit
 # make site   the documentation as static pages in site/; every link is checked
 # make libraries  the tests that need optional libraries, in an environment that has them all
 # make dist   the wheel and the source distribution in dist/, checked and tried in an empty environment
@@ -19,7 +21,7 @@ WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_
 ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
 	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py
 
-.PHONY: run test test-gpu slow libraries check site dist bench bench-peers bench-gpu torture clean
+.PHONY: run test test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -29,6 +31,12 @@ test: $(READY)
 
 test-gpu: $(READY)
 	FEDSASH_TEST_GPU=1 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)
+
+golden: $(READY)
+	$(BIN)/python golden/golden.py compare
+
+golden-here: $(READY)
+	$(BIN)/python golden/golden.py here
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -1,5 +1,6 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
+# make full   the tests, and those that take longer
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
@@ -21,13 +22,18 @@ WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_
 ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
 	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py
 
-.PHONY: run test test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu torture clean
+.PHONY: run test more full test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+more: $(READY)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m full
+
+full: test more
 
 test-gpu: $(READY)
 	FEDSASH_TEST_GPU=1 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)

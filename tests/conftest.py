@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from fedsash.basics.paths import cache_folder
 
+pytest_plugins = ["support.budget"]
+
 # Before PyTorch is imported. For models as small as these more threads only wait for each other, most of all beside
 # other tests. Programs that a test starts inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -20,7 +20,7 @@ from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
-from .basics.fingerprint import text
+from .basics.fingerprint import fingerprint
 from .basics.layout import Layout, check_start
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
@@ -288,7 +288,7 @@ class Federation(Reached, Shown):
         named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
         named |= self._broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
-        return {name: text(value) for name, value in named.items()} | self.clients.fingerprint(self.training())
+        return fingerprint(named) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:
         """The state to save: with the executor's vectors and the run's fingerprint."""

@@ -205,7 +205,7 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
         r"this is not the whole state of a tracker: RuntimeError shape": whole | {"0/e/ema": torch.zeros(3)},
         r"this is not the whole state of a tracker: ValueError": whole | {"round": torch.zeros(2)},
         r"the saved state does not fit this tracker: e is nothing there": Tracker({"w": Window(3)}, model).state_dict(),
-        r"the saved state does not fit this tracker: e.warmup is True there and False here": Tracker(
+        r"the saved state does not fit this tracker: e is warmup=True there and warmup at its default here": Tracker(
             {"w": Window(3), "e": EMA(0.9, warmup=True)}, model
         ).state_dict(),
         r"the saved state does not fit this tracker: 0.weight is \[6, 4\] there and \[5, 4\] here": Tracker(

@@ -18,7 +18,9 @@ def test_parameters_that_are_frozen_by_now_go_on_in_a_resumed_tracker() -> None:
     steps(model, 4, tracker)
     model[0].requires_grad_(False)
     resumed = Tracker({"all": Window(3), "part": EMA(0.5, part="2")}, model, trajectory_every=1)
-    with pytest.raises(ValueError, match=r"^the saved state does not fit this tracker: part.part is '0' there and '2'"):
+    with pytest.raises(
+        ValueError, match=r"^the saved state does not fit this tracker: part is part='0' there and part='2'"
+    ):
         resumed.load_state_dict(tracker.state_dict())
     model[0].requires_grad_(True)
     resumed = Tracker(tracker.averages, model, trajectory_every=1)

@@ -182,12 +182,14 @@ def test_whatever_changes_a_number_is_named(name: str) -> None:
 def test_of_settings_the_fields_that_differ_are_named() -> None:
     here, there = (text(LocalTraining(lr=lr, batch=5, optimiser=SGD(momentum=m))) for lr, m in ((0.1, 0.5), (0.2, 0)))
     (line,) = differences({"local": here}, {"local": there})
-    assert line == "local is lr=0.2, momentum=0 there and lr=0.1, momentum=0.5 here"
+    assert line == (
+        "local is optimiser at its default, lr=0.2 there and optimiser=SGD(momentum=0.5), lr at its default here"
+    )
 
 
 def test_the_last_field_is_named_without_the_bracket_after_it() -> None:
     here, there = (text(Window(3, kept_as=kind)) for kind in ("model", "bfloat16"))  # type: ignore[arg-type]
-    assert differences({"w": here}, {"w": there}) == ["w is kept_as='bfloat16' there and kept_as='model' here"]
+    assert differences({"w": here}, {"w": there}) == ["w is kept_as='bfloat16' there and kept_as at its default here"]
 
 
 def test_methods_written_in_c_and_arrays_of_objects_have_a_text_by_what_they_are() -> None:

@@ -70,7 +70,7 @@ def test_a_run_and_a_training_with_averaged_do_not_share_a_folder(tmp_path: Path
 
 def test_settings_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     trained(tmp_path, 2, EMA(0.5))
-    with pytest.raises(RunError, match=r"precision='auto'.* there and .*precision='single'.* here"):
+    with pytest.raises(RunError, match=r"precision at its default there and precision='single' here"):
         trained(tmp_path, 2, EMA(0.5, precision="single"))
 
 

@@ -17,7 +17,7 @@ from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.executors import Training
 from fedsash.federation import Federation
 from fedsash.flower import NamedModel
-from fedsash.flower.nodes.settings import decoded, encoded, fingerprint
+from fedsash.flower.nodes.settings import checksum, decoded, encoded
 from fedsash.local import OPTIMISERS, LocalTraining
 from fedsash.methods import FedProx
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup
@@ -58,7 +58,7 @@ def test_what_is_sent_is_what_is_built(name: str) -> None:
         pytest.importorskip("torchmetrics")
     world = federation(**CHOICES[name])
     right, found = training_of(world), sent(world, module=mlp())
-    assert fingerprint(found) == fingerprint(right)
+    assert checksum(found) == checksum(right)
     for part in ("method", "local", "seed", "batch", "asked", "fine_tuning"):
         assert getattr(found, part) == getattr(right, part)
     assert found.goal.criterion == right.goal.criterion and found.goal.metrics == right.goal.metrics
@@ -77,11 +77,11 @@ def test_without_a_name_a_node_needs_a_model_of_its_own() -> None:
         sent(federation())
 
 
-def test_another_model_of_the_nodes_own_has_another_fingerprint() -> None:
+def test_another_model_of_the_nodes_own_has_another_checksum() -> None:
     world = federation()
-    assert fingerprint(sent(world, module=mlp(seed=7))) == fingerprint(training_of(world))
-    assert fingerprint(sent(world, module=mlp(dropout=0.5))) != fingerprint(training_of(world))
-    assert fingerprint(sent(federation(method=FedProx(0.1)), module=mlp())) != fingerprint(training_of(world))
+    assert checksum(sent(world, module=mlp(seed=7))) == checksum(training_of(world))
+    assert checksum(sent(world, module=mlp(dropout=0.5))) != checksum(training_of(world))
+    assert checksum(sent(federation(method=FedProx(0.1)), module=mlp())) != checksum(training_of(world))
 
 
 def a_loss(output: Tensor, y: Tensor) -> Tensor:

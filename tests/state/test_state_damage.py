@@ -112,7 +112,9 @@ def test_a_damaged_state_is_found_and_the_one_before_used(
     assert len(notes) == 1 and "\n" not in notes[0]
     assert notes[0].startswith(str(folder / "00000004")) and notes[0].endswith("; using the state before it")
     if harm is other_format:
-        assert f"is in format {FORMAT + 1}, and this version of fedsash reads {FORMAT}" in notes[0]
+        assert (
+            f"is in format {FORMAT + 1}, and this fedsash reads format {FORMAT}: go on with what saved it" in notes[0]
+        )
     else:
         assert path.name in notes[0] and "damaged" in notes[0]
 

@@ -1,4 +1,4 @@
-"""What format 6 of a saved state holds beside the tensors, and what `resume` makes of it."""
+"""What format 7 of a saved state holds beside the tensors, and what `resume` makes of it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_lost_or_changed_records_are_refused_and_nothing_is_written(damage: str,
 def test_a_manifest_is_readable(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     manifest = json.loads((place(tmp_path / "state", 2) / MANIFEST).read_text())
-    assert manifest["format"] == 6 and [len(run) for _, run in manifest["lineage"]] == [32]
+    assert manifest["format"] == 7 and [len(run) for _, run in manifest["lineage"]] == [32]
     assert manifest["records"][0] == len((tmp_path / "metrics.jsonl").read_text().splitlines())
     assert manifest["fingerprint"]["seed"] == "3"
 

@@ -151,7 +151,7 @@ def test_the_type_counts_where_the_window_feeds_the_training_and_never_mixes(tmp
     assert {name for name in seen[0] if seen[0][name] != seen[1][name]} == {"averages.w"}
     assert {name for name in fed[0] if fed[0][name] != fed[1][name]} == {"averages", "averages.w"}
     run(federation(averages=exact), 2, out=tmp_path, progress=False)
-    with pytest.raises(RunError, match=r"averages\.w is kept_as='model' there and kept_as='bfloat16' here\. To"):
+    with pytest.raises(RunError, match=r"averages\.w is kept_as at its default there and kept_as='bfloat16' here\. To"):
         resume(federation(averages=low), 3, tmp_path, progress=False)
 
 

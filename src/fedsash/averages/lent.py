@@ -10,10 +10,13 @@ from torch import Tensor, nn
 
 from ..basics.arrays import writable
 from ..basics.errors import ModelError, RunError, shortened
+from ..basics.fingerprint import OTHER_DEFAULTS, unlike
 from ..basics.wrapped import local
 
 _lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """The modules that are lent, and how often; most of the time none."""
+LONG = 100
+"""The letters of a setting's value beyond which a message shortens it."""
 
 
 def is_lent(module: nn.Module) -> bool:
@@ -66,16 +69,25 @@ def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 
 
 def check_fits(what: str, here: Mapping[str, object], there: Mapping[str, object], advice: str = "") -> None:
-    """Raise `RunError`, which begins with `what` and names the first difference, unless two mappings agree."""
+    """Raise `RunError`, which begins with `what` and names the first difference, unless two mappings agree.
+
+    The values are compared as texts, those of settings as in a fingerprint.
+    """
     for name in (*here, *there):
-        ours, theirs = (str(side.get(name, "nothing")) for side in (here, there))
+        ours = str(here.get(name, "nothing"))
+        theirs = str(there.get(name, "nothing"))
         if ours != theirs:
-            # of long settings, such as a part of many names, the beginning may be the same
-            differ = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-            alike = (
-                ours.rfind(" ", 0, next(differ, min(len(ours), len(theirs)))) + 1
-                if max(len(ours), len(theirs)) > 100
-                else 0
-            )
-            old, new = (shortened(("..." if alike else "") + text[alike:], 100) for text in (theirs, ours))
+            if name == "defaults":
+                raise RunError(f"{what}: {OTHER_DEFAULTS}")
+            old, new = _from_where_they_differ(*unlike(theirs, ours))
             raise RunError(f"{what}: {name} is {old} there and {new} here{advice}")
+
+
+def _from_where_they_differ(old: str, new: str) -> tuple[str, str]:
+    """Two texts, shortened. Of long ones, such as a part of many names, the beginning may be the same."""
+    begin = 0
+    if max(len(old), len(new)) > LONG:
+        alike = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        begin = new.rfind(" ", 0, alike) + 1
+    dots = "..." if begin else ""
+    return shortened(dots + old[begin:], LONG), shortened(dots + new[begin:], LONG)

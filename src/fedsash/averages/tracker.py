@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
 from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line
-from ..basics.fingerprint import text
+from ..basics.fingerprint import fingerprint
 from ..basics.layout import Layout, NamedPart
 from ..basics.norms import norms_of, re_estimate
 from ..basics.randomness import draws_kept
@@ -233,9 +232,7 @@ class Tracker(Shown):
         settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
         if shard := shard_of(self.module):
             settings["its shard"] = shard
-        for name, average in self.averages.items():
-            known = [f.name for f in fields(average) if f.metadata.get("numbers", True)]
-            settings |= {name: text(type(average))} | {f"{name}.{f}": text(getattr(average, f)) for f in known}
+        settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
         return {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
+from inspect import get_annotations
 from numbers import Number
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, MethodType
@@ -16,8 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .typed import default_of
+
 DEEPEST = 8
 """The largest depth of nested values. A deeper value is described by its class only."""
+DEFAULTS = 1
+"""The number of the table of defaults: it is raised whenever a setting gets another default, since those are left out.
+
+The table is in `tests/basics/defaults.json`, and a test compares it with the code.
+"""
+OTHER_DEFAULTS = "it is of a fedsash with other defaults: go on with that one, or begin anew"
+LIBRARY = __name__.partition(".")[0]
 SHALLOW = DEEPEST - 3
 """The depth at which a layer's settings begin: they may hold much that no number depends on."""
 
@@ -25,10 +36,12 @@ SHALLOW = DEEPEST - 3
 def text(value: Any, depth: int = 0) -> str:
     """A value as a text that is the same in every process: settings by their fields, arrays and models by a checksum.
 
-    Equal numbers have equal texts (1 and 1.0). A field whose metadata say `numbers = False` is left out; of one that
-    names a file, `file = True`, the file's content counts. A function is
-    described by its module and name. A function without a name of its own, such as a lambda, is also described by its
-    code and the values that it has captured. Any other object is described by its class and its attributes.
+    Equal numbers have equal texts (1 and 1.0). The library's classes and functions have their qualified name, which is
+    unique, others their module, too. So the library's may move, and get new fields with a default: of its settings, a
+    field at its default is left out. So are fields that follow from others (`init=False`), and those whose metadata say
+    `numbers = False`. Of a field that names a file, `file = True`, the file's content counts. A function without a name
+    of its own, such as a lambda, is also described by its code and the values that it has captured. Any other object is
+    described by its class and its attributes.
     """
     if depth > DEEPEST:
         return type(value).__qualname__
@@ -53,43 +66,103 @@ def text(value: Any, depth: int = 0) -> str:
     if isinstance(value, set | frozenset):
         return "{" + ", ".join(sorted(map(inner, value))) + "}"
     if isinstance(value, type):
-        return f"{_home(value)}.{value.__qualname__}"
+        return _name(value)
     if callable(value) and (found := _function(value, depth)):
         return found
     given = _fields(value) if is_dataclass(value) else _attributes(value)
     return f"{inner(type(value))}({', '.join(f'{name}={inner(each)}' for name, each in given.items())})"
 
 
+def fingerprint(named: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of several values by their names, and which defaults are left out of them.
+
+    Whatever is compared after it was saved is a fingerprint: of runs, trackers, averaged strategies, nodes, trials and
+    networks.
+    """
+    return {"defaults": str(DEFAULTS)} | {name: text(value) for name, value in named.items()}
+
+
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """A sentence for each name that both have with different texts. Of settings it has the fields that differ."""
-    found = []
+    sentences = []
     for name in here:
         if there.get(name, here[name]) != here[name]:
-            old, new = _unlike(there[name], here[name])
-            found.append(f"{name} is {old} there and {new} here")
-    return found
+            if name == "defaults":
+                sentences.append(OTHER_DEFAULTS)
+                continue
+            old, new = unlike(there[name], here[name])
+            sentences.append(f"{name} is {old} there and {new} here")
+    return sentences
 
 
-def _unlike(old: str, new: str) -> tuple[str, str]:
+def unlike(old: str, new: str) -> tuple[str, str]:
     """The fields in which two texts of the same settings differ; whole texts of other settings."""
-    olds, news = old.split(", "), new.split(", ")
-    if len(olds) != len(news) or "(" not in old:
+    differing = list(_differing("", old, new))
+    if not differing or differing[0][0] == "":
         return old, new
-    unlike = [_inside(a, b) for a, b in zip(olds, news, strict=True) if a != b]
-    return _closed(", ".join(a for a, _ in unlike)), _closed(", ".join(b for _, b in unlike))
+    sides = ((name, before) for name, before, _ in differing), ((name, after) for name, _, after in differing)
+    before, after = (", ".join(_said(name, value) for name, value in side) for side in sides)
+    return before, after
 
 
-def _inside(a: str, b: str) -> tuple[str, str]:
-    """The texts without what both have before the last bracket."""
-    (head, _, tail), (other, _, rest) = a.rpartition("("), b.rpartition("(")
-    return (tail, rest) if head == other else (a, b)
+def _said(name: str, value: str | None) -> str:
+    """A field in words; None is the value that is left out."""
+    return f"{name} at its default" if value is None else f"{name}={value}"
 
 
-def _closed(fields: str) -> str:
-    """The text without the last brackets that were opened before it."""
-    while fields.endswith(")") and fields.count(")") > fields.count("("):
-        fields = fields[:-1]
-    return fields
+def _differing(name: str, old: str | None, new: str | None) -> Iterator[tuple[str, str | None, str | None]]:
+    """The name of each field that differs, such as `"optimiser.lr"`, with both values; those of settings in `name`."""
+    settings_of_old = None if old is None else _settings_in(old)
+    settings_of_new = None if new is None else _settings_in(new)
+    if settings_of_old is None or settings_of_new is None or settings_of_old[0] != settings_of_new[0]:
+        yield name, old, new
+        return
+    before = settings_of_old[1]
+    after = settings_of_new[1]
+    for field in [*after, *(each for each in before if each not in after)]:
+        if before.get(field) != after.get(field):
+            yield from _differing(f"{name}.{field}".lstrip("."), before.get(field), after.get(field))
+
+
+def _settings_in(text: str) -> tuple[str, dict[str, str]] | None:
+    """The class and the fields in a text of settings; None for any other text."""
+    opened = re.fullmatch(r"([\w.]+)\((.*)\)", text, re.DOTALL)
+    if opened is None:
+        return None
+    fields_by_name = {}
+    for part in _parts(opened[2]):
+        name, equals, value = part.partition("=")
+        if not (equals and name.isidentifier()):
+            return None
+        fields_by_name[name] = value
+    return opened[1], fields_by_name
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The parts of a text between commas that stand in no bracket and in no quotes."""
+    begin = 0
+    depth = 0
+    quote = ""
+    index = 0
+    while index < len(text):
+        letter = text[index]
+        if quote:
+            if letter == "\\":
+                index += 1
+            elif letter == quote:
+                quote = ""
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[begin:index].strip()
+            begin = index + 1
+        index += 1
+    if text[begin:].strip():
+        yield text[begin:].strip()
 
 
 def _function(value: Any, depth: int) -> str:
@@ -101,7 +174,7 @@ def _function(value: Any, depth: int) -> str:
         return f"{inner(value.__self__)}.{value.__name__}"
     if not hasattr(value, "__qualname__"):
         return ""
-    place = f"{_home(value)}.{value.__qualname__}"
+    place = _name(value)
     if not isinstance(value, FunctionType) or "<" not in place:
         return place
     captured = [cell.cell_contents for cell in value.__closure__ or ()]
@@ -110,9 +183,26 @@ def _function(value: Any, depth: int) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of settings that determine numbers."""
-    known = {f: getattr(value, f.name) for f in fields(value) if f.metadata.get("numbers", True)}
-    return {f.name: _content(each) if f.metadata.get("file") else each for f, each in known.items()}
+    """The fields of settings that determine numbers and do not have the library's default."""
+    known = {}
+    for field in sorted(fields(value), key=lambda each: each.name):
+        if not field.init or not field.metadata.get("numbers", True):
+            continue
+        of_field = getattr(value, field.name)
+        if field.metadata.get("file"):
+            of_field = _content(of_field)
+        if not _is_default(field, type(value), of_field):
+            known[field.name] = of_field
+    return known
+
+
+def _is_default(field: Field[Any], cls: type, value: Any) -> bool:
+    """Whether a value is the default that the library gives a field. One's own defaults may change without a word."""
+    declares = next((each for each in cls.__mro__ if field.name in get_annotations(each)), cls)
+    if not _is_ours(declares):
+        return False
+    default = default_of(field)
+    return default is not MISSING and text(default) == text(value)
 
 
 def _content(path: Any) -> Any:
@@ -127,6 +217,16 @@ def _attributes(value: Any) -> dict[str, Any]:
     """An object's attributes, also those in slots."""
     slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ()) if hasattr(value, name)]
     return {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
+
+
+def _name(value: Any) -> str:
+    """The name of a class or function: the qualified one, and of those that are not the library's, their module."""
+    return value.__qualname__ if _is_ours(value) else f"{_home(value)}.{value.__qualname__}"
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a class or function is one of this library."""
+    return _home(value).partition(".")[0] == LIBRARY
 
 
 def _home(value: Any) -> str:

@@ -130,7 +130,11 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
     if checksum != json_checksum(found):
         raise UnreadableError(f"{file} is damaged")
     if format not in (None, own):
-        raise UnreadableError(f"{path} is in format {own}, and this version of fedsash reads {format}")
+        wrote = found.get("versions", "another fedsash")
+        raise UnreadableError(
+            f"{path} is in format {own}, and this fedsash reads format {format}: go on with what saved it "
+            f"({wrote}), or begin anew in another folder"
+        )
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.fingerprint import text
+from ..basics.fingerprint import fingerprint
 from ..basics.machine import cores
 from ..basics.paths import cache_folder, replaced
 from ..schedules import Constant
@@ -198,17 +198,24 @@ def _depends_on(work: ClientWork) -> str:
     local, layout, largest = training.local, training.sharing.layout, int(data.sizes.max())
     x = data.train.x[:1]
     parts = {"": x} if isinstance(x, Tensor) else x
-    return text(
-        {
-            "machine": [platform.node(), platform.machine(), len(cores()), str(data.train.y.device)],
-            "versions": [version("fedsash"), torch.__version__],
-            "model": [repr(training.module), *map(list, layout.shapes), str(layout.dtype), training.sharing.personal],
-            "samples": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items()},
-            "labels": list(data.train.y.shape[1:]),
-            "transform": data.transform,
-            "batch": largest if local.batch == "full" else min(local.batch, largest),
-            "loss": training.goal.loss,
-            "method": type(training.method),
-            "optimiser": [local.optimiser, local.clip is None, local.keep_moments],
-        }
+    return repr(
+        fingerprint(
+            {
+                "machine": [platform.node(), platform.machine(), len(cores()), str(data.train.y.device)],
+                "versions": [version("fedsash"), torch.__version__],
+                "model": [
+                    repr(training.module),
+                    *map(list, layout.shapes),
+                    str(layout.dtype),
+                    training.sharing.personal,
+                ],
+                "samples": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items()},
+                "labels": list(data.train.y.shape[1:]),
+                "transform": data.transform,
+                "batch": largest if local.batch == "full" else min(local.batch, largest),
+                "loss": training.goal.loss,
+                "method": type(training.method),
+                "optimiser": [local.optimiser, local.clip is None, local.keep_moments],
+            }
+        )
     )

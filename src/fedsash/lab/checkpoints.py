@@ -14,7 +14,7 @@ from ..basics.paths import inside
 from ..basics.saved import StateError
 from ..state import Best, State, files_of
 
-FORMAT = 6
+FORMAT = 7
 NUMBERS = (
     *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
     "evaluation_due",

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result
 from ...averages import Average
 from ...averages.base import by_name
 from ...basics.errors import RunError, check
-from ...basics.fingerprint import text
+from ...basics.fingerprint import fingerprint
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
@@ -214,10 +214,10 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _about(self, progress: Progress) -> dict[str, str]:
         """What must be the same for a saved state to be taken up."""
-        averages = {f"averages.{name}": text(average) for name, average in self.averages.items()}
+        averages = {f"averages.{name}": average for name, average in self.averages.items()}
+        settings = fingerprint({"broadcast": self.broadcast, **averages})
         strategies = " of ".join(type(each).__name__ for _, each in chain(self.strategy))
-        settings = {"strategy": strategies, "serve": self.serve, "broadcast": text(self.broadcast)}
-        return settings | averages | progress.form.about()
+        return {"strategy": strategies, "serve": self.serve} | settings | progress.form.about()
 
     def _running(self) -> Progress:
         if self._own is None or self._progress is None:

@@ -28,7 +28,7 @@ from ...executors.clients import set_aside
 from ...executors.in_process import InProcess
 from . import wire
 from .alike import alike
-from .settings import decoded, fingerprint
+from .settings import checksum, decoded
 from .versions import Versions
 
 log = logging.getLogger("fedsash")
@@ -202,7 +202,7 @@ class Node:
         assert isinstance(self.engine.block, int) and isinstance(self.engine.threads, int)
         executor = InProcess(trainer, block=self.engine.block, threads=self.engine.threads, described={})
         sizes = dict(zip(_numbers(data).tolist(), data.sizes.tolist(), strict=True))
-        return Work(training, executor, fingerprint(training), sizes)
+        return Work(training, executor, checksum(training), sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from ...executors.clients import check_set_aside
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
-from .settings import NamedModel, encoded, fingerprint
+from .settings import NamedModel, checksum, encoded
 
 PRECISION = "must be full: each node has an engine of its own, which client_app is given"
 """How the precision of a federation over nodes must be, since it would change nothing there."""
@@ -99,7 +99,7 @@ class OnGrid(Executor):
         self.grid, self.roll_call, self._training = clients.grid, clients.roll_call, training
         self.waiting, self.minimum = clients.waiting, clients.waiting.minimum
         self._settings = encoded(training, clients.model, clients.evaluation)
-        self._fingerprint = fingerprint(training)
+        self._fingerprint = checksum(training)
 
     def work(self, request: Request) -> Answers:
         answers, found, following = self._answers(request), dict[int, Answer](), 0

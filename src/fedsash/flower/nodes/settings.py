@@ -17,7 +17,7 @@ from torch import nn
 from ... import models
 from ...aggregation import WeightedMean
 from ...basics.errors import SettingError, check
-from ...basics.fingerprint import text
+from ...basics.fingerprint import fingerprint
 from ...basics.layout import Layout
 from ...basics.resolve import Allowed, allowed_only, resolve
 from ...basics.sharing import Personal, Sharing
@@ -120,7 +120,7 @@ def decoded(settings: str, module: nn.Module | None, allowed: Allowed) -> Decode
     return Decoded(training, Evaluation(held_out=table["held_out"], client_test=table["client_test"]))
 
 
-def fingerprint(training: Training) -> str:
+def checksum(training: Training) -> str:
     """A checksum of what a server and a node must agree on: the model's tensors, and all settings of the training.
 
     Of the model it has the layers, the names, shapes and types, and the values of what is not trained.
@@ -136,7 +136,7 @@ def fingerprint(training: Training) -> str:
     said |= {"personal": training.sharing.personal, "buffers": training.sharing.buffers}
     problem = training.problem
     said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
-    return f"{zlib.crc32(text(said).encode()):08x}"
+    return f"{zlib.crc32(repr(fingerprint(said)).encode()):08x}"
 
 
 def _loss(goal: Goal) -> Any:

@@ -87,7 +87,7 @@ def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
 
     `here` and `there` are the fingerprints of the fork and of the run that it goes on from.
     """
-    same = ("layout.order", "personal", "buffers")
+    same = ("defaults", "layout.order", "personal", "buffers")
     kept = {name: here[name] for name in here if name in same or name.startswith("past.")}
     if other := differences(kept, there):
         raise RunError(f"a fork must keep what its state depends on: {'; '.join(other)}")

@@ -88,7 +88,7 @@ def carried_out(name: str, tree: Path) -> tuple[dict[str, Any], dict[str, Any], 
     run = experiments()[name]
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="golden-") as place, contextlib.chdir(place):
-        for file in ("own.py", "trace.csv", "axes.toml"):
+        for file in ("own.py", "trace.csv", "presence.csv", "axes.toml"):
             shutil.copy(GOLDEN / file, file)
         shutil.copytree(GOLDEN / "rides", "rides")
         Path(f"{name}.toml").write_text(tomli_w.dumps(run["experiment"]))
@@ -97,10 +97,11 @@ def carried_out(name: str, tree: Path) -> tuple[dict[str, Any], dict[str, Any], 
             if command.startswith("python "):
                 called(command.split()[1])
                 continue
-            words = [{"FILE": f"{name}.toml", "OUT": "out"}.get(word, word) for word in command.split()]
+            must_fail = command.startswith("! ")
+            words = [{"FILE": f"{name}.toml", "OUT": "out"}.get(word, word) for word in command.split() if word != "!"]
             if words[0] in ("run", "resume", "network", "sweep", "reproduce"):
                 words.append("--no-progress")
-            printed += [f"$ fedsash {shlex.join(words)}", *said(words, tree)]
+            printed += [f"$ fedsash {shlex.join(words)}", *said(words, tree, must_fail)]
         tensors, numbers = results(Path(), run["states"])
     numbers["printed"] = printed
     return tensors, numbers, time.perf_counter() - begin
@@ -116,8 +117,9 @@ def called(place: str) -> None:
         sys.path.remove("")
 
 
-def said(words: Sequence[str], tree: Path) -> list[str]:
-    """The lines that a command prints on standard output. Raises `RuntimeError` if it fails."""
+def said(words: Sequence[str], tree: Path, must_fail: bool) -> list[str]:
+    """The lines that a command prints on standard output, or as errors if it must fail. Raises `RuntimeError` if it
+    fails otherwise, or doesn't fail."""
     entry = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["scripts"]["fedsash"]
     module, function = entry.split(":")
     command = getattr(importlib.import_module(module), function)
@@ -127,9 +129,10 @@ def said(words: Sequence[str], tree: Path) -> list[str]:
             code = command(list(words))
         except SystemExit as end:  # words that the command does not know
             code = end.code
-    if code:
+    if bool(code) != must_fail:
         raise RuntimeError(f"fedsash {shlex.join(words)} ended with {code}: {errors.getvalue().strip()[-500:]}")
-    return [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
+    text = errors.getvalue() if must_fail else output.getvalue()
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -250,14 +253,14 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def record(name: str, tensors: Mapping[str, Any], numbers: Mapping[str, Any], seconds: float, folder: Path) -> None:
+def record(name: str, tensors: Mapping[str, Any], numbers: Mapping[str, Any], folder: Path) -> None:
     """Write what came out of a run."""
     from safetensors.torch import save_file
 
     folder.mkdir(exist_ok=True)
     save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
     files = ",\n".join(f"{json.dumps(file)}: {lines_of(content)}" for file, content in numbers.items())
-    head = f'"machine": {json.dumps(machine())},\n"seconds": {seconds:.1f}'
+    head = f'"machine": {json.dumps(machine())}'
     (folder / f"{name}.json").write_text(f'{{\n{head},\n"numbers": {{\n{files}\n}}\n}}\n')
 
 
@@ -357,7 +360,7 @@ def worked(name: str, tree: Path, into: Path | None) -> tuple[str, list[str], fl
     except Exception as error:
         return name, [f"failed: {type(error).__name__}: {error}"], 0.0
     if into is not None:
-        record(name, tensors, numbers, seconds, into)
+        record(name, tensors, numbers, into)
         return name, [], seconds
     if not (RECORDED / f"{name}.json").exists():
         return name, ["is not recorded"], seconds
@@ -372,7 +375,8 @@ def work(names: Sequence[str], tree: Path, into: Path | None, stop: bool = False
     wrong = 0
     context = get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=prepare, initargs=(tree,)) as pool:
-        futures = [pool.submit(worked, name, tree, into) for name in sorted(names, key=cost, reverse=not stop)]
+        ordered = names if stop else reversed(names)  # the longest stand at the end
+        futures = [pool.submit(worked, name, tree, into) for name in ordered]
         for count, future in enumerate(as_completed(futures), 1):
             name, lines, seconds = future.result()
             wrong += bool(lines)
@@ -388,12 +392,6 @@ def work(names: Sequence[str], tree: Path, into: Path | None, stop: bool = False
     done = "recorded" if into else "compared"
     print(f"{len(names)} runs {done} in {time.perf_counter() - begin:.0f} s, {wrong} differ or failed")
     return wrong
-
-
-def cost(name: str) -> float:
-    """The seconds that a run took when it was recorded."""
-    path = RECORDED / f"{name}.json"
-    return json.loads(path.read_text())["seconds"] if path.exists() else 0.0
 
 
 def foreign() -> list[str]:

@@ -6,6 +6,7 @@ import logging
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,12 @@ import fedsash as fs
 def with_batch_norm() -> nn.Module:
     """A perceptron for the digits whose hidden layer has a BatchNorm."""
     return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
+
+
+def with_instance_norm() -> nn.Module:
+    """A small network for digits of 1x8x8 pixels with running statistics of each channel."""
+    norm = nn.InstanceNorm2d(3, affine=True, track_running_stats=True)
+    return nn.Sequential(nn.Conv2d(1, 3, 3), norm, nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 10))
 
 
 def with_dropout() -> nn.Module:
@@ -185,12 +192,31 @@ def tracked() -> None:
     values["of sums"] = tracker.window(10, at=15)
     with tracker.applied("swa", batches=[x]):
         values["re-estimated"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    values |= enormous()
     for name, tensors in values.items():
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, f"{name}.safetensors")
 
 
+def enormous() -> dict[str, dict[str, Tensor]]:
+    """Windows over models of which some are a billion times larger: their sums need more than float64."""
+    torch.manual_seed(1)
+    values = {}
+    for dtype in (torch.float32, torch.float64):
+        model = nn.Linear(5, 3).to(dtype)
+        tracker = fs.Tracker({"window": fs.Window(3), "swa": fs.SWA(start=1), "ema": fs.EMA(0.5)}, model)
+        for step in range(12):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(torch.randn(parameter.shape) * (3e17 if step % 5 == 2 else 1.0) / 3)
+            tracker.update()
+            if step % 3 == 0:
+                values[f"enormous {dtype} {step}"] = tracker.value("window")
+        values |= {f"enormous {dtype} {name}": tracker.value(name) for name in ("window", "swa", "ema")}
+    return values
+
+
 def over_nodes(remember: bool = False) -> fs.Federation:
-    """SCAFFOLD with a window over six nodes of Flower in this process; each node has its own copy of the data."""
+    """SCAFFOLD with a window over three nodes of Flower in this process, which have three, two and one client."""
     from fedsash.testing.grid import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
@@ -209,8 +235,13 @@ def over_nodes(remember: bool = False) -> fs.Federation:
         device="cpu",
     )
     states = Path(tempfile.mkdtemp())
-    app = fs.flower.client_app(data, model=model, engine=sequential(), folder=states)
-    grid = InProcessGrid(app, {100 - 7 * client: {"partition-id": client} for client in range(len(data.clients))})
+    parts = [data.shard([1, 3, 4]), data.shard([0, 5]), data.shard([2])]
+
+    def of_node(context: Any) -> fs.FederatedData:
+        return parts[context.node_config["partition-id"]]
+
+    app = fs.flower.client_app(of_node, model=model, engine=sequential(), folder=states)
+    grid = InProcessGrid(app, {100 - 7 * node: {"partition-id": node} for node in range(len(parts))})
     clients = fs.flower.FlowerClients(
         grid,
         here.clients.problem,

@@ -89,6 +89,17 @@ def test_a_state_of_another_average_is_refused() -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_a_state_that_was_saved_under_other_defaults_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model()
+    with monkeypatch.context() as patch:
+        patch.setattr("fedsash.basics.fingerprint.DEFAULTS", 0)
+        theirs = Tracker(Window(4), model).state_dict()
+    with pytest.raises(RunError, match="this tracker: it is of a fedsash with other defaults: go on with that one"):
+        Tracker(Window(4), model).load_state_dict(theirs)
+
+
 def test_a_state_of_an_average_whose_settings_begin_alike_is_refused_with_their_ends() -> None:
     names = [f"a_layer_with_a_name_that_is_rather_long_{i}" for i in range(5)]
     model = nn.ModuleDict({name: nn.Linear(1, 1) for name in names})

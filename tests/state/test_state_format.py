@@ -13,6 +13,8 @@ import torch
 
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
+from fedsash.basics.checksum import json_checksum
+from fedsash.basics.errors import RunError
 from fedsash.basics.fingerprint import differences
 from fedsash.basics.saved import MANIFEST, place, saved_rounds
 from fedsash.broadcast import Broadcast
@@ -138,6 +140,20 @@ def test_a_manifest_is_readable(tmp_path: Path) -> None:
     assert manifest["format"] == 7 and [len(run) for _, run in manifest["lineage"]] == [32]
     assert manifest["records"][0] == len((tmp_path / "metrics.jsonl").read_text().splitlines())
     assert manifest["fingerprint"]["seed"] == "3"
+
+
+def test_a_run_of_an_older_format_is_neither_resumed_nor_forked_and_the_line_says_what_to_do(tmp_path: Path) -> None:
+    start(observed(), 2, tmp_path / "old")
+    file = place(tmp_path / "old" / "state", 2) / MANIFEST
+    manifest = json.loads(file.read_text()) | {"format": 6, "versions": "fedsash 0.2.0 and torch 2.13.0"}
+    del manifest["checksum"]
+    file.write_text(json.dumps(manifest | {"checksum": json_checksum(manifest)}))
+    right = r"format 6, .*reads format 7: go on with what saved it \(fedsash 0\.2\.0 .*\), or begin anew"
+    with pytest.raises(RunError, match=right):
+        go_on(observed(), 4, tmp_path / "old")
+    with pytest.raises(RunError, match=right):
+        start(observed(), 4, tmp_path / "new", fork=Fork(tmp_path / "old", 2))
+    assert not (tmp_path / "new").exists()
 
 
 # Forks: other clients, other sizes; and what a run is called.

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from fedsash.basics.paths import cache_folder
 
-pytest_plugins = ["support.budget"]
+pytest_plugins = ["support.budget", "support.collecting"]
 
 # Before PyTorch is imported. For models as small as these more threads only wait for each other, most of all beside
 # other tests. Programs that a test starts inherit it.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def little_to_collect() -> Iterator[None]:
+def little_to_collect() -> None:
     """Flower collects garbage each time it reads arrays: what there is before need not be looked at again and again."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()

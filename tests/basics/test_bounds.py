@@ -19,6 +19,7 @@ from fedsash.network import Link
 from fedsash.network.schedulers import FedAsync, FedBuff
 from fedsash.schedules import Cosine, Exponential, Mild
 from fedsash.servers import FedAdam, FedYogi, ServerSGD
+from support.each import check_each
 from support.settings import SETTINGS, minimal
 from support.worlds import federation
 
@@ -34,14 +35,17 @@ def number_fields(cls: Any) -> list[str]:
     return [name for name in checked if fit(kinds[name], 1) is not MISSING or fit(kinds[name], 0.5) is not MISSING]
 
 
-@pytest.mark.parametrize("cls", SETTINGS, ids=lambda cls: cls.__name__)
-def test_no_field_takes_a_number_that_is_none_or_beyond_64_bits(cls: Any) -> None:
-    for name in number_fields(cls):
-        for value in NUMBERS:
-            if (name, value) not in UNLIMITED:
-                with pytest.raises(SettingError) as error:
-                    cls(**{**minimal(cls), name: value})
-                assert len(str(error.value)) < 300 and name in str(error.value) and "\n" not in str(error.value)
+def check_takes_no_such_number(place: tuple[Any, str, float]) -> None:
+    cls, name, value = place
+    with pytest.raises(SettingError) as error:
+        cls(**{**minimal(cls), name: value})
+    assert len(str(error.value)) < 300 and name in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_field_takes_a_number_that_is_none_or_beyond_64_bits() -> None:
+    fields_of_all = [(cls, name) for cls in SETTINGS for name in number_fields(cls)]
+    places = [(*field, value) for field in fields_of_all for value in NUMBERS if (field[1], value) not in UNLIMITED]
+    check_each(check_takes_no_such_number, places, lambda place: f"{place[0].__name__}.{place[1]} = {brief(place[2])}")
 
 
 @pytest.mark.parametrize(

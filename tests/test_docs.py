@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 import fedsash as fs
 from fedsash.methods import METHODS
 from support.places import DOCS, ROOT
@@ -24,13 +22,19 @@ MADE_ON_THE_PAGE = (
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_files_that_a_page_names_exist(page: Path) -> None:
+def missing(page: Path) -> set[str]:
+    """The files that a page names and that are nowhere."""
     named = {
         name for name in re.findall(PATH, page.read_text()) if name.endswith((".py", ".toml")) and "NAME" not in name
     }
     own = {name for name in named if name.startswith(OF_A_RUN) or name in MADE_ON_THE_PAGE}
-    assert not {name for name in named - own if not any((place / name).exists() for place in PLACES)}
+    return {name for name in named - own if not any((place / name).exists() for place in PLACES)}
+
+
+def test_the_files_that_a_page_names_exist() -> None:
+    assert len(PAGES) > 40
+    wrong = [f"{page.relative_to(ROOT)} names {name}" for page in PAGES for name in sorted(missing(page))]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_page_on_methods_names_the_file_of_each_method() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fedsash
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
+from support.each import check_each
 from support.imports import check_import
 from support.places import DOCS, ROOT
 
@@ -25,10 +25,10 @@ def _blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-def _all_blocks(language: str) -> list[Any]:
-    """The blocks of all pages, each under the name of its page."""
-    pages = [(page, _blocks(page.read_text(), language)) for page in sorted(DOCS.rglob("*.md"))]
-    return [pytest.param(block, id=f"{page.stem}-{i}") for page, blocks in pages for i, block in enumerate(blocks)]
+def _all_blocks(language: str) -> list[tuple[str, str]]:
+    """The blocks of all pages, each after the name of its page and its number there."""
+    pages = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
+    return [(f"{page} {i}", block) for page, text in pages.items() for i, block in enumerate(_blocks(text, language))]
 
 
 def _is_of_an_experiment(block: str) -> bool:
@@ -44,25 +44,32 @@ def test_the_code_that_a_paper_s_page_quotes_is_in_the_file_that_it_names(page: 
     assert [file for file, block in quotes if block not in (ROOT / file).read_text()] == []
 
 
-@pytest.mark.parametrize("block", _all_blocks("toml"))
-def test_the_tables_of_a_page_are_read_as_an_experiment(block: str) -> None:
-    table = tomllib.loads(block)
-    if _is_of_an_experiment(block):
+def _check_table(named: tuple[str, str]) -> None:
+    table = tomllib.loads(named[1])
+    if _is_of_an_experiment(named[1]):
         parse(table)
 
 
-def _is_whole(block: Any) -> bool:
+def test_the_tables_of_a_page_are_read_as_an_experiment() -> None:
+    check_each(_check_table, _all_blocks("toml"), itemgetter(0))
+
+
+def _is_whole(name: str, block: str) -> bool:
     """Whether a block is no piece of a function, and not of a page whose code test_extend.py runs."""
-    return not block.values[0].startswith(" ") and not block.id.startswith("extend")
+    return not block.startswith(" ") and not name.startswith("how-to/extend.md")
 
 
-@pytest.mark.parametrize("block", [block for block in _all_blocks("python") if _is_whole(block)])
-def test_the_names_in_a_page_s_python_exist(block: str) -> None:
-    for node in ast.walk(ast.parse(block)):
+def _check_names(named: tuple[str, str]) -> None:
+    for node in ast.walk(ast.parse(named[1])):
         if isinstance(node, ast.ImportFrom | ast.Import):
             check_import(node)
         elif isinstance(node, ast.Attribute) and re.fullmatch(r"(fs|fedsash)(\.\w+)+", path := ast.unparse(node)):
             attrgetter(path.partition(".")[2])(fedsash)
+
+
+def test_the_names_in_a_page_s_python_exist() -> None:
+    whole = [named for named in _all_blocks("python") if _is_whole(*named)]
+    check_each(_check_names, whole, itemgetter(0))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,5 @@ def check_import(node: ast.ImportFrom | ast.Import) -> None:
             pytest.skip(str(error))
         if isinstance(node, ast.ImportFrom):
             asked = [alias.name for alias in node.names if not hasattr(module, alias.name)]
-            assert [
-                other for other in asked if not hasattr(module, "__path__") or not find_spec(f"{name}.{other}")
-            ] == []
+            lacking = [other for other in asked if not hasattr(module, "__path__") or not find_spec(f"{name}.{other}")]
+            assert not lacking, f"{name} has no {', '.join(lacking)}"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import shutil
+import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedsash.lab import sweeps
 from fedsash.lab.cli import main, parser
 from fedsash.lab.config import load
+from fedsash.lab.config.files import read
+from support.each import check_each
 from support.places import DOCS, ROOT
 
 SEED = "$seed"
@@ -33,19 +40,60 @@ def _helps() -> dict[str, str]:
 
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]}
-SHOWN = [
-    pytest.param(line, id=f"{name}: {line}") for name, text in (PAGES | _helps()).items() for line in _commands(text)
-]
+LARGEST = Path("examples/findings/zoo.toml")
+"""A sweep of so many runs that reading them takes seconds."""
 
 
-@pytest.mark.parametrize("line", SHOWN)
-def test_a_command_that_is_shown_is_taken_with_its_settings(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _shown() -> list[tuple[str, str]]:
+    """All commands that are shown, each with the name of its page."""
+    return [(name, line) for name, text in (PAGES | _helps()).items() for line in _commands(text)]
+
+
+class NewLabels:
+    """Leaves out each run of a sweep whose labels have all been in earlier ones."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str]] = set()
+
+    def __call__(self, labels: Mapping[str, str], table: dict[str, Any]) -> dict[str, Any] | None:
+        new = labels.items() - self.seen
+        self.seen |= new
+        return table if new else None
+
+
+@cache
+def _read(file: Path, sweep: bool, only: tuple[str, ...], overrides: tuple[str, ...], own_code: bool) -> None:
+    if not sweep:
+        load(file, overrides, own_code)
+    elif file == LARGEST:
+        sweeps.parse(read(file), file.parent, only, overrides, own_code, NewLabels())
+    else:
+        sweeps.load(file, only, overrides, own_code)
+
+
+def test_a_command_that_is_shown_is_taken_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the largest sweep, as many runs as have each label once."""
     monkeypatch.chdir(ROOT)
-    given = parser().parse_args(shlex.split(line.replace(SEED, "1"), comments=True)[1:])
-    if hasattr(given, "sweep") and given.sweep.exists():
-        sweeps.load(given.sweep, given.only, given.set, given.own_code)
-    elif isinstance(file := getattr(given, "experiment", None), Path) and file.exists():
-        load(file, given.set, given.own_code)
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())  # where the parser tells why it refuses a command
+    known = parser()
+
+    def check(shown: tuple[str, str]) -> None:
+        said.truncate(said.seek(0))
+        try:
+            given = known.parse_args(shlex.split(shown[1].replace(SEED, "1"), comments=True)[1:])
+        except SystemExit:
+            raise AssertionError(said.getvalue()) from None
+        if hasattr(given, "sweep") and given.sweep.exists():
+            _read(given.sweep, True, tuple(given.only), tuple(given.set), given.own_code)
+        elif isinstance(file := getattr(given, "experiment", None), Path) and file.exists():
+            _read(file, False, (), tuple(given.set), given.own_code)
+
+    check_each(check, _shown(), ": ".join)
+
+
+@pytest.mark.full
+def test_every_run_of_the_largest_sweep_can_be_read() -> None:
+    assert len(sweeps.load(ROOT / LARGEST).runs) > 1000
 
 
 @pytest.mark.slow

@@ -1,11 +1,9 @@
-"""The code keeps to docs/design/architecture.md: who may use whom, how long a file is, what an import costs."""
+"""The code keeps to docs/design/architecture.md: who may use whom, how long a file is."""
 
 from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -34,23 +32,6 @@ LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
 FRONT = [Path("__init__.py"), Path("__main__.py"), Path("lab/__init__.py")]
 FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
 LONGEST = 320
-HEAVY = (
-    *("datasets", "flwr", "flwr_datasets", "dp_accounting", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
-    *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
-    *(
-        "wandb",
-        "mlflow",
-        "transformers",
-        "lightning",
-        "ray",
-        "torchvision",
-        "torchmetrics",
-        "triton",
-        "torch._inductor",
-        "torch._dynamo",
-        "sympy",
-    ),
-)
 
 
 def room(file: Path) -> str:
@@ -157,25 +138,6 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
 def test_no_file_is_too_long_for_one_sitting(folder: Path) -> None:
     lengths = {file: len(file.read_text().splitlines()) for file in folder.rglob("*.py")}
     assert not {str(file.relative_to(ROOT)): length for file, length in lengths.items() if length > LONGEST}
-
-
-@pytest.mark.parametrize(
-    "statement, banned",
-    [
-        ("import fedsash.lab.cli", ("torch", "numpy", *HEAVY)),
-        ("from fedsash import Federation, FederatedData, models, network, run", HEAVY),
-        ("from fedsash import *", sorted({*HEAVY} - {"pydantic"})),  # which is what `load` reads experiment files with
-        (
-            "import torch; from fedsash.executors.dropout import draws_dropout; "
-            "draws_dropout(lambda: torch.nn.Linear(1, 1)(torch.ones(1)))",
-            ("torch._dynamo", "sympy"),  # PyTorch's compiler, which takes as long to import as PyTorch
-        ),
-    ],
-)
-def test_nothing_heavy_is_imported_before_it_is_used(statement: str, banned: tuple[str, ...]) -> None:
-    program = f"{statement}; import sys; print(*[name for name in {banned} if name in sys.modules])"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == []
 
 
 def test_what_page_and_picture_name_is_there() -> None:

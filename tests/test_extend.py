@@ -141,10 +141,18 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine", None)
 
 
+@pytest.mark.full
 def test_the_pages_own_things_pass_the_checks_of_their_kinds(mine: Path) -> None:
     exec(compile(BLOCKS["check.py"], "check.py", "exec"), {})
     module = sys.modules["mine"]
     assert all(name in BLOCKS["check.py"] for name in vars(module) if name[0].isupper() and name != "LastFirst")
+
+
+def test_those_of_the_pages_own_things_pass_whose_kinds_test_own_does_not_check(mine: Path) -> None:
+    elsewhere = ("check_method(", "check_average(", "check_server(", "check_sampling(", "check_executor(")
+    kept = [line for line in BLOCKS["check.py"].splitlines() if not line.startswith(elsewhere)]
+    assert len([line for line in kept if line.startswith("check_")]) == 3
+    exec(compile("\n".join(kept), "check.py", "exec"), {})
 
 
 def test_the_pages_experiment_file_trains_with_ones_own_things(mine: Path) -> None:

@@ -12,7 +12,7 @@ import fedsash as fs
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "tasks"
-ROUNDS = {"multi_label.py": 20, "next_token.py": 2, "regression.toml": 5, "segmentation.py": 3, "text.py": 15}
+ROUNDS = {"multi_label.py": 20, "next_token.py": 1, "regression.toml": 5, "segmentation.py": 1, "text.py": 5}
 
 
 def federation(name: str) -> fs.Federation:

@@ -50,23 +50,26 @@ def test_there_are_the_tutorials_of_the_index() -> None:
     assert len(TUTORIALS) == 4 and all(f"]({file.name})" in index for file in TUTORIALS)
 
 
-def test_a_notebook_becomes_a_page_with_what_its_cells_put_out(tmp_path: Path) -> None:
-    file = written(tmp_path, "print(6 * 7)", "%%sh\nfedsash --version")
-    made = notebooks.pages(file, Path("tutorials/a.ipynb"))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The page of a notebook that prints, calls the shell and draws, and its picture."""
+    cells = ["print(6 * 7)", "%%sh\nfedsash --version", "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"]
+    file = written(tmp_path_factory.mktemp("notebook"), *cells)
+    return dict(notebooks.pages(file, Path("tutorials/a.ipynb")))
+
+
+def test_a_notebook_becomes_a_page_with_what_its_cells_put_out(made: dict[str, Any]) -> None:
     page = str(made["tutorials/a.md"])
-    assert list(made) == ["tutorials/a.md"]
     assert page.startswith("---\nnotebook: a.ipynb\n---\n")
     assert "```python\nprint(6 * 7)\n```" in page and "\n    42\n" in page
     assert "\n    fedsash 0." in page
     assert "<div" not in plain.written(page) and "\n    42\n" in plain.written(page)
 
 
-def test_a_picture_of_a_notebook_lies_beside_its_page(tmp_path: Path) -> None:
-    file = written(tmp_path, "import matplotlib.pyplot as plt\nplt.plot([1, 2]);")
-    made = notebooks.pages(file, Path("tutorials/a.ipynb"))
+def test_a_picture_of_a_notebook_lies_beside_its_page(made: dict[str, Any]) -> None:
     (picture,) = set(made) - {"tutorials/a.md"}
     assert f"]({Path(picture).name})" in str(made["tutorials/a.md"])
-    assert bytes(made[picture]).startswith(b"\x89PNG")  # type: ignore[arg-type]
+    assert bytes(made[picture]).startswith(b"\x89PNG")
 
 
 def test_a_cell_that_fails_ends_the_build(tmp_path: Path) -> None:

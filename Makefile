@@ -1,6 +1,6 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
-# make full   the tests, and those that take longer
+# make full   the tests, and those that take longer; make more: these alone
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
@@ -21,6 +21,10 @@ WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_
 
 ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
 	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py
+
+# Also where the environment forbids it, Python keeps the bytecode of what it imports: the tests start many processes,
+# and each would compile the library anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test more full test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu torture clean
 

@@ -12,7 +12,6 @@ from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from examples.findings.published_draw import LEAST, Split, cohort
 from examples.findings.summed import SummedScaffold
-from scipy import stats
 
 from fedsash.lab import sweeps
 from fedsash.sampling import Function, Uniform
@@ -25,6 +24,8 @@ PLACE = Place("digits", "0.5")
 
 
 def test_in_one_setting_the_gain_is_students_paired_test() -> None:
+    from scipy import stats
+
     apart = np.array([0.5, 1.5, 1.0, 2.0, 0.0])
     found, theirs = gain([apart]), stats.ttest_1samp(apart, 0)
     low, high = theirs.confidence_interval()
@@ -34,6 +35,8 @@ def test_in_one_setting_the_gain_is_students_paired_test() -> None:
 
 def test_settings_count_equally_and_equal_deviations_have_all_degrees_of_freedom() -> None:
     """Two settings of three seeds with deviation 1: the standard error is sqrt(1/3 + 1/3) / 2, with four degrees."""
+    from scipy import stats
+
     found = gain([np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 7.0])])
     error = np.sqrt(2 / 3) / 2
     assert (found.mean, found.half) == (pytest.approx(4.0), pytest.approx(stats.t.ppf(0.975, 4) * error))

@@ -10,9 +10,10 @@ import pytest
 from fedsash.aggregation import Private
 from fedsash.aggregation.accountant import MORE, OTHER, spent
 from fedsash.sampling import Poisson, Uniform
+from support.libraries import Library
 from support.private import UNIFORM, still
 
-pytest.importorskip("dp_accounting")
+Library("dp_accounting")
 DELTA = 1e-5
 
 

@@ -15,11 +15,12 @@ from fedsash.aggregation import Adaptive, Private
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import check_federation, close
+from support.libraries import Library
 from support.norms import with_norm
 from support.private import UNIFORM, still
 from support.worlds import ENGINES, after, federation, mlp
 
-pytest.importorskip("dp_accounting")
+Library("dp_accounting")
 D = 20_000
 
 

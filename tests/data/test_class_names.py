@@ -12,8 +12,9 @@ from torch.utils.data import TensorDataset
 
 from fedsash import DataError, FederatedData
 from fedsash.data import Images, Table
+from support.libraries import Library
 
-datasets = pytest.importorskip("datasets")
+datasets = Library("datasets")
 
 from support.parquets import pixels, write  # noqa: E402
 

@@ -15,9 +15,10 @@ from fedsash.basics.paths import similar
 from fedsash.data import FederatedData, Images
 from fedsash.data.formats import parquet
 from support.forms import pixels
+from support.libraries import Library
 from support.parquets import Image, write
 
-datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+datasets = Library("datasets")
 pytestmark = pytest.mark.usefixtures("cache")
 
 CLASSES = ("cat", "dog")

@@ -19,10 +19,11 @@ from fedsash.data.table import _standardised
 from fedsash.federation import Federation
 from fedsash.sampling import Uniform
 from fedsash.tasks import Regression
+from support.libraries import Library
 from support.worlds import SEQUENTIAL
 
 pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
-datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+datasets = Library("datasets")
 
 N = 20
 SIZE = np.random.default_rng(0).random(N)

@@ -11,9 +11,10 @@ import pytest
 
 from fedsash.basics.errors import DataError, FedsashError, SettingError
 from fedsash.data import Source, Table
+from support.libraries import Library
 
 pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
-datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+datasets = Library("datasets")
 
 N = 20
 FRAME = pd.DataFrame(

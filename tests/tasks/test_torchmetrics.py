@@ -15,10 +15,11 @@ from fedsash import SettingError
 from fedsash.data.inputs import call
 from fedsash.evaluation import Goal
 from fedsash.tasks import Binary, Classification, Regression, Segmentation, TorchMetric, as_metric
+from support.libraries import Library
 from support.tasks import PROBLEMS
 from support.worlds import SPAWNED
 
-torchmetrics = pytest.importorskip("torchmetrics")
+torchmetrics = Library("torchmetrics")
 
 AREA = "classification.BinaryAUROC"
 
@@ -128,12 +129,15 @@ def test_pixels_outputs_are_no_probabilities_either() -> None:
     assert images == pytest.approx(flat)
 
 
-@pytest.mark.parametrize(("metric", "y"), [
-    (torchmetrics.classification.BinaryAUROC(ignore_index=-100), torch.tensor([0, 0, -100])),
-    (torchmetrics.classification.MulticlassAUROC(3, ignore_index=-100), torch.tensor([0, 1, -100])),
-    (torchmetrics.classification.MultilabelAUROC(3, average="micro"), torch.zeros(3, 3, dtype=torch.int64)),
-    (torchmetrics.classification.MulticlassAUROC(3, average="weighted"), torch.tensor([0, 0, 0])),
+@pytest.mark.parametrize(("name", "options", "y"), [
+    ("BinaryAUROC", {"ignore_index": -100}, torch.tensor([0, 0, -100])),
+    ("MulticlassAUROC", {"num_classes": 3, "ignore_index": -100}, torch.tensor([0, 1, -100])),
+    ("MultilabelAUROC", {"num_labels": 3, "average": "micro"}, torch.zeros(3, 3, dtype=torch.int64)),
+    ("MulticlassAUROC", {"num_classes": 3, "average": "weighted"}, torch.tensor([0, 0, 0])),
 ])  # fmt: skip
-def test_what_is_ignored_is_no_class_and_one_class_is_not_enough_for_any_mean(metric: Any, y: torch.Tensor) -> None:
-    output = torch.tensor([-1.0, 2.0, 0.5]) if "Binary" in type(metric).__name__ else torch.eye(3)
+def test_what_is_ignored_is_no_class_and_one_class_is_not_enough_for_any_mean(
+    name: str, options: dict[str, Any], y: torch.Tensor
+) -> None:
+    metric = getattr(torchmetrics.classification, name)(**options)
+    output = torch.tensor([-1.0, 2.0, 0.5]) if "Binary" in name else torch.eye(3)
     assert math.isnan(as_metric(metric, "it", Regression()).of(output, y))

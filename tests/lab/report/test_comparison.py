@@ -12,7 +12,6 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
 
 from fedsash.basics.errors import RunError
 from fedsash.evaluation import Curves, Evaluation
@@ -53,6 +52,8 @@ shares = st.floats(0, 1)
 
 @given(st.lists(st.tuples(shares, shares), min_size=2, max_size=6))
 def test_gain_and_interval_are_those_of_student_s_paired_test(pairs: list[tuple[float, float]]) -> None:
+    from scipy.stats import ttest_rel
+
     rows = compare([run(seed, {}, model=a, wima=b) for seed, (a, b) in enumerate(pairs)])
     row = next(row for row in rows if row.model == "wima")
     test = ttest_rel([b for _, b in pairs], [a for a, _ in pairs])

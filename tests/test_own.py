@@ -40,7 +40,7 @@ OWN: dict[str, Any] = {
 @pytest.mark.parametrize(
     "check, value",
     [
-        (check_average, PlainMean()),
+        pytest.param(check_average, PlainMean(), marks=pytest.mark.full),
         (check_server, Slower()),
         (check_sampling, Everyone()),
         (check_method, Signs()),

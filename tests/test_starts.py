@@ -24,7 +24,7 @@ def changed(settings: dict[str, Any], base: dict[str, Any]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("start", [1, 2, 4])
+@pytest.mark.parametrize("start", [1, pytest.param(2, marks=pytest.mark.full), 4])
 def test_an_average_observes_that_model_first(start: int) -> None:
     averages = {"window": Window(9, start=start), "swa": SWA(start)}
     for rounds in range(1, ROUNDS + 1):
@@ -47,7 +47,7 @@ def test_a_broadcast_before_the_server_optimiser_makes_that_model(order: Any, st
     assert changed(broadcast, {}) == [*range(start, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("start", [0, 2, 4])
+@pytest.mark.parametrize("start", [0, pytest.param(2, marks=pytest.mark.full), 4])
 def test_a_schedule_moves_the_rate_of_the_round_that_begins_from_that_model(start: int) -> None:
     for schedule in (Mild(start, "constant", decay=1.0), Cyclic(start, 2, 1e-3)):
         local = {"local": LocalTraining(lr=0.1, batch=5, schedule=schedule)}
@@ -55,7 +55,7 @@ def test_a_schedule_moves_the_rate_of_the_round_that_begins_from_that_model(star
         assert changed(local, base) == [*range(start + 1, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("start", [0, 2, 4])
+@pytest.mark.parametrize("start", [0, pytest.param(2, marks=pytest.mark.full), 4])
 def test_fedfas_loss_and_calibration_begin_in_the_round_that_begins_from_that_model(start: int) -> None:
     never = ROUNDS + 1
     for late in (FedFA(anchors_from=start, calibrate_from=never), FedFA(0.0, calibrate_from=start)):

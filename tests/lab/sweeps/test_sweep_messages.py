@@ -118,34 +118,6 @@ def test_a_sweep_says_which_runs_are_stuck(tmp_path: Path, capsys: pytest.Captur
     assert said and all("stuck since round 1: every upload" in line for line in said)
 
 
-LOUD = """
-import os
-from dataclasses import dataclass
-from fedsash import Callback
-
-
-@dataclass
-class Loud(Callback):
-    def round(self, run, report):
-        print("round", run.round)
-        os.write(1, b"and more\\n")
-"""
-
-
-def test_what_code_of_ones_own_prints_goes_to_the_log_and_does_not_hold_a_sweep_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "loud.py").write_text(LOUD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path)
-    base = BASE | {"rounds": 2, "callbacks": {"loud": {"name": "loud:Loud"}}}
-    file = write({"base": base, "axes": {"seed": [0]}}, tmp_path / "s.toml")
-    assert main(["sweep", str(file), "--out", "out", "--own-code", "--jobs", "1", "--no-progress"]) == 0
-    said = "".join(log.read_text() for log in (tmp_path / "out" / "logs").iterdir())
-    assert said.count("and more") == 2 and "round 2" in said
-
-
 def test_messages_that_can_not_be_read_are_a_death_and_no_wait(tmp_path: Path) -> None:
     child, heard = Child("platform", str(tmp_path / "log.txt"), str(tmp_path), {}), SimpleQueue[Message | StopRequest]()
     Process(child, heard)

@@ -50,7 +50,8 @@ def no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs draw none, which takes most of the time of a short run, unless a module looks at them: `mark.pictures`."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.node.get_closest_marker("pictures"):
-            patch.setattr("fedsash.lab.runs.pictures.draw", lambda picture, path: Path(path).touch())
+            for room in ("pictures", "folder"):
+                patch.setattr(f"fedsash.lab.runs.{room}.draw", lambda picture, path: Path(path).touch())
         yield
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,15 +63,25 @@ def alike(found: Points, wanted: Points) -> bool:
     )
 
 
+def in_ten_seconds(patch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads files by their names, which have whole seconds and then a number as text."""
+    from tensorboard.summary.writer import event_file_writer
+
+    later = SimpleNamespace(**vars(time) | {"time": lambda: time.time() + 10})
+    patch.setattr(event_file_writer, "time", later)
+
+
 def test_the_numbers_of_a_row_are_its_finite_numbers() -> None:
     row = {"round": 3, "model": "w", "split": "test", "loss": 2.0, "f1": None, "classes": [1.0], "auc": math.nan}
     assert numbers(row | {"better": 2, "flag": True}) == {"loss": 2.0, "better": 2.0}
 
 
-def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tensorboard")
     start(world(), 5, tmp_path, callbacks=[TensorBoard()], until=3)
-    time.sleep(1)  # TensorBoard reads files by their names, which have whole seconds and then a number as text
+    in_ten_seconds(monkeypatch)
     result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
     assert alike(board(tmp_path), expected(result.history))
 
@@ -89,7 +100,7 @@ def test_a_fork_begins_with_the_rows_that_it_takes_over(tmp_path: Path) -> None:
     assert alike(board(tmp_path / "b"), expected(result.history))
 
 
-def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorBoard hides the points of later rounds that an earlier session has left."""
     pytest.importorskip("tensorboard")
 
@@ -103,24 +114,21 @@ def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         start(world(), 7, tmp_path, every=2, callbacks=[TensorBoard(), Dies()])
     shutil.rmtree(tmp_path / "state" / "00000005")
-    time.sleep(1)  # as above
+    in_ten_seconds(monkeypatch)
     result = go_on(world(), 7, tmp_path, callbacks=[TensorBoard()])
     assert alike(board(tmp_path), expected(result.history))
 
 
-def test_without_the_library_one_line_says_what_to_install() -> None:
-    libraries = ["tensorboard", "wandb", "mlflow"]
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({libraries}))\n"
-        "from fedsash import MLflow, TensorBoard, WandB, run\n"
-        "from fedsash.testing import small_federation\n"
-        "for callback in TensorBoard(), WandB(), MLflow():\n"
-        "    try: run(small_federation(), 1, callbacks=[callback])\n"
-        "    except ImportError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    for library, line in zip(libraries, done.stdout.splitlines(), strict=True):
-        assert f'pip install "fedsash[{library}]"' in line
+@pytest.mark.parametrize("callback", [TensorBoard(), WandB(), MLflow()], ids=lambda it: type(it).__name__)
+def test_without_the_library_one_line_says_what_to_install(
+    callback: Callback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = type(callback).__name__.lower()
+    monkeypatch.setitem(sys.modules, library, None)
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=rf'pip install "fedsash\[{library}\]"'):
+        start(world(), 1, tmp_path / "run", callbacks=[callback])
 
 
 def test_tensorboard_needs_a_folder() -> None:

@@ -18,6 +18,18 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
+@pytest.mark.parametrize("command", ["list", "list averages"])
+def test_a_closed_pipe_ends_a_command_here(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is gone, be it before the first lines are written or before the last ones."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        assert main(command.split()) in (0, 141)
+        nobody_reads.flush()  # as Python does when it ends
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command", ["list", *(pytest.param(words, marks=pytest.mark.slow) for words in ("list averages", "--help"))]
 )

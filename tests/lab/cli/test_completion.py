@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,12 @@ from fedsash.methods import METHODS
 
 ASK = """
 source "$1"; shift
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-_shtab_fedsash
-printf '%s\\n' "${COMPREPLY[@]}"
+for line; do
+    COMP_WORDS=(fedsash $line); [[ $line == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+    _shtab_fedsash
+    printf '%s\\n' "${COMPREPLY[@]}"; printf '\\0'
+done
 """
 
 
@@ -26,38 +29,34 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("bash") is None:
         pytest.skip("there is no bash here")
     file = tmp_path_factory.mktemp("completion") / "fedsash"
-    command = [sys.executable, "-m", "fedsash", "completion", "bash"]
-    with file.open("w") as out:
-        subprocess.run(command, stdout=out, check=True, timeout=100)
+    with file.open("w") as out, redirect_stdout(out):
+        assert main(["completion", "bash"]) == 0
     return file
 
 
-def offered(script: Path, *words: str) -> list[str]:
-    """What is offered for the last of these words. No program can be found, so nothing but bash itself is at work."""
-    command = [shutil.which("bash") or "bash", "--norc", "-c", ASK, "ask", str(script), "fedsash", *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=script.parent, check=True, timeout=60, env={"PATH": ""}
-    )
-    return done.stdout.split()
+def offered(script: Path, *lines: str) -> list[list[str]]:
+    """What is offered for the last word of each line. No program can be found, so only bash itself is at work."""
+    command = [shutil.which("bash") or "bash", "--norc", "-c", ASK, "ask", str(script), *lines]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=script.parent, check=True, env={"PATH": ""})
+    return [answer.split() for answer in done.stdout.split("\0")[:-1]]
 
 
 def test_commands_options_and_names_are_completed(script: Path) -> None:
-    assert offered(script, "re") == ["resume", "reproduce", "report"]
-    assert {"--out", "--set", "--json", "--fork"} <= set(offered(script, "run", "--"))
-    assert offered(script, "list", "methods", "") == list(METHODS)
-    assert offered(script, "list", "methods", "fedpr") == ["fedprox"]
-    assert {"lr", "batch", "epochs"} <= set(offered(script, "list", "local", ""))
-    assert offered(script, "init", "--data", "imag") == ["images"]
-    assert "ima-table-1" in offered(script, "reproduce", "ima-")
-
-
-def test_options_that_a_command_gets_at_its_first_use_are_completed(script: Path) -> None:
-    assert {"--models", "--points"} <= set(offered(script, "landscape", "--"))
-
-
-def test_files_are_completed_where_files_belong(script: Path) -> None:
     (script.parent / "mine.toml").touch()
-    assert offered(script, "run", "mi") == offered(script, "resume", "mi") == ["mine.toml"]
+    answers = {
+        "re": ["resume", "reproduce", "report"],
+        "list methods ": list(METHODS),
+        "list methods fedpr": ["fedprox"],
+        "init --data imag": ["images"],
+        "run mi": ["mine.toml"],  # files are completed where files belong
+        "resume mi": ["mine.toml"],
+    }
+    assert offered(script, *answers) == [*answers.values()]
+    options, keys, names, later = map(set, offered(script, "run --", "list local ", "reproduce ima-", "landscape --"))
+    assert {"--out", "--set", "--json", "--fork"} <= options
+    assert {"lr", "batch", "epochs"} <= keys
+    assert "ima-table-1" in names
+    assert {"--models", "--points"} <= later, "those that a command gets at its first use"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

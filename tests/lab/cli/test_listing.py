@@ -126,7 +126,7 @@ def test_as_json_it_is_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_reproduction_is_found_by_its_name_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "ima-table-1"]) == 0
+    assert main(["list", "wima-table-5"]) == 0
     alone = capsys.readouterr().out
-    assert main(["list", "reproductions", "ima-table-1"]) == 0
+    assert main(["list", "reproductions", "wima-table-5"]) == 0
     assert capsys.readouterr().out == alone

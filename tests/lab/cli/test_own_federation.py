@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +69,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def made_in_python(folder: Path) -> Path:
     """A run that a script has begun and not finished."""
-    subprocess.run([sys.executable, "mine.py", "runs/mine"], cwd=folder, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mine.py", "runs/mine"])
+        runpy.run_path("mine.py", run_name="__main__")
     return folder / "runs" / "mine"
 
 

@@ -65,7 +65,7 @@ def fedsash(folder: Path, *arguments: str, module: bool = False) -> subprocess.C
         "import sys\nfrom fedsash.lab.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
     )
     command = [sys.executable, *(["-m", "fedsash"] if module else [str(script)]), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def done(answer: subprocess.CompletedProcess[str]) -> None:
@@ -179,6 +179,13 @@ def test_what_is_no_model_is_refused_in_one_line(name: str, line: str, folder: P
     assert not (folder / "r").exists()
 
 
+def test_a_file_with_the_name_of_a_library_is_not_run_by_the_first_imports(folder: Path) -> None:
+    with_libraries(folder)
+    done(fedsash(folder, "--version", module=True))
+    assert ran(folder) == ""
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "module", [pytest.param(False, marks=pytest.mark.slow, id="fedsash"), pytest.param(True, id="python -m fedsash")]
 )

@@ -1,10 +1,16 @@
-"""Where the sweeps of these tests train."""
+"""Where the sweeps of these tests train, and what all their pages share."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
+
+packed = cache(gzip.compress)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -13,6 +19,15 @@ def sweeps_in_threads() -> Iterator[None]:
     from support.in_thread import in_thread
 
     with in_thread():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plotly_is_packed_once() -> Iterator[None]:
+    """Packing it takes most of the time of a page."""
+    module = import_module("fedsash.lab.report.page.document")  # the package has a function of this name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "gzip", SimpleNamespace(compress=packed))
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ _ONE = threading.Lock()
 
 
 class InThread:
-    """Does for a sweep what a `Child` does. It has no signals, and what legs print is printed by the test."""
+    """Does for a sweep what a `Child` does. What legs print is printed by the test."""
 
     def __init__(self, module: str, log: str, folder: str, environ: Mapping[str, str]) -> None:
         assert module == machines.JOB and folder == os.getcwd() and not environ
@@ -51,7 +52,8 @@ class InThread:
         return self._code
 
     def signal(self, number: int) -> None:
-        raise AssertionError("a thread has no signals: this test needs the fixture `real_process`")
+        """The sweep was asked to stop. A test that asks for it has a `real_process`; so somebody stops the tests."""
+        pytest.exit(f"the tests were stopped by {signal.Signals(number).name} during a sweep")
 
     def close(self) -> None:
         self._given.put(None)

@@ -9,8 +9,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 PROGRAM = """
 import json, os, sys
@@ -42,6 +45,14 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def shared(request: pytest.FixtureRequest, module: str, function: str) -> Iterator[Script]:
+    """A script for several tests, for whose work the last of them doesn't pay."""
+    started = Script(module, function)
+    yield started
+    budget: Any = request.config.pluginmanager.get_plugin("budget")
+    budget.uncounted(started.close)
 
 
 class Script:

@@ -79,7 +79,13 @@ def test_labels_that_are_no_classes_are_a_regression(price: Callable[[int], floa
     assert main(["run", "experiment.toml", "--rounds", "1", "--no-progress", *ENGINE]) == 0
 
 
-@pytest.mark.parametrize(("price", "hidden"), [(lambda i: i / 4, (64,)), (lambda i: 300_000 + 1_700 * i, ())])
+@pytest.mark.parametrize(
+    ("price", "hidden"),
+    [
+        pytest.param(lambda i: i / 4, (64,), marks=pytest.mark.full),
+        (lambda i: 300_000 + 1_700 * i, ()),
+    ],
+)
 def test_large_numbers_are_learned_by_a_linear_model_and_a_run_comes_near_them(
     price: Callable[[int], float], hidden: tuple[int, ...], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

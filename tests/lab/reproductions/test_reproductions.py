@@ -26,6 +26,8 @@ PRINTED = [
     *(f"ima-figure-{n}" for n in range(1, 11)),
     *("fedswa-table-3", "fedswa-surfaces", "fedwindow-table-1", "fedwindow-figure-3", "fedwindow-figure-4"),
 ]
+LARGE = ("ima-table-1", "ima-figure-6", "fedswa-table-3")
+"""Those of many runs."""
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -40,7 +42,9 @@ def test_every_reproduction_is_of_something_that_is_printed() -> None:
     assert set(names()) <= set(PRINTED)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full) if name in LARGE else name for name in names()]
+)
 def test_a_reproduction_parses_at_every_scale_into_runs_that_its_tables_and_figures_take(name: str) -> None:
     found = load(name)
     assert found.paper and found.shows and "Our reading" in found.note + "Our reading" * ("Stated" in found.note)
@@ -78,7 +82,14 @@ def test_the_tiny_scale_needs_no_data_and_few_rounds(name: str) -> None:
     assert len(sweep.runs[0].experiment.federated_data().clients) <= 10
 
 
-@pytest.mark.parametrize("name", ["ima-figure-1", "ima-figure-2", "ima-table-2", "fedswa-table-3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ima-figure-1",
+        "ima-figure-2",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("ima-table-2", LARGE[2])),
+    ],
+)
 def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
     """At every scale, and after the beginnings that runs share, whose states are not in their own folders."""
     found = load(name)
@@ -101,8 +112,9 @@ def test_the_three_arms_of_ima_table_1_share_their_beginning_in_every_method() -
     assert plan(sweep.runs).to_train == 10 * (226 + 3 * 74) + 2 * (226 + 2 * 74 + 75)
 
 
-def test_ima_starts_at_three_quarters_of_the_rounds_in_every_row_of_table_1() -> None:
-    for run in load("ima-table-1").plan().runs:
+@pytest.mark.parametrize("only", [["row=FMNIST #C=2"], pytest.param([], marks=pytest.mark.full)], ids=["one", "all"])
+def test_ima_starts_at_three_quarters_of_the_rounds_in_every_row_of_table_1(only: list[str]) -> None:
+    for run in load("ima-table-1").plan(only=only).runs:
         schedule, broadcast = run.experiment.local.schedule, run.experiment.broadcast
         if run.labels["IMA"] == "on":
             assert broadcast is not None and isinstance(schedule, Mild)

@@ -58,7 +58,13 @@ FINISHED = [(Federation, "evaluate", "before"), (Federation, "evaluate", "after"
 FINISHED += [(Federation, "learn", "after"), (Records, "append", "before"), (Records, "append", "after")]
 
 
+FULL = [(Federation, "ask", "after"), (Federation, "collect", "before"), (Federation, "observe", "before")]
+FULL += [(Bookkeeper, "observe", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
+"""Whose neighbours are tried by default."""
+
+
 def phases(*cases: Any) -> Any:
+    cases = tuple(pytest.param(*case, marks=pytest.mark.full if case in FULL else ()) for case in cases)
     return pytest.mark.parametrize(("owner", "name", "when"), cases, ids=lambda it: getattr(it, "__name__", it))
 
 

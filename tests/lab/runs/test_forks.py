@@ -13,6 +13,7 @@ from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
+from support.pairs import few
 from support.personal import personal
 from support.worlds import data, federation, mlp
 
@@ -32,11 +33,13 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
     assert result.state.forked == 4
 
 
-@pytest.mark.parametrize("average", ["window", "ema", "swa"])
-@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 4), ("after", 5), ("before", 5)])
+@pytest.mark.parametrize(
+    "average, broadcasts", few(["window", "ema", "swa"], [("after", 4), ("after", 5), ("before", 5)])
+)
 def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
-    order: Any, broadcast_start: int, average: str, source: Path, tmp_path: Path
+    average: str, broadcasts: tuple[Any, int], source: Path, tmp_path: Path
 ) -> None:
+    order, broadcast_start = broadcasts
     settings = {"broadcast": Broadcast(average, start=broadcast_start, order=order)}
     start(observed(**settings), 8, tmp_path / "whole")
     start(observed(**settings), 8, tmp_path / "fork", fork=Fork(str(source), 4))

@@ -24,7 +24,7 @@ from fedsash.evaluation import Metrics
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import Evaluated, final, go_on, interrupting, observed, start
-from support.script import Script, gone, tell
+from support.script import Script, gone, shared, tell
 from support.worlds import ENGINES, VECTORISED, federation
 
 
@@ -103,10 +103,8 @@ def train(out: str, engine: str, rounds: int, every: int = 3, source: str | None
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Script]:
-    started = Script(__name__, "train")
-    yield started
-    started.close()
+def script(request: pytest.FixtureRequest) -> Iterator[Script]:
+    yield from shared(request, __name__, "train")
 
 
 def children(pid: int) -> list[int]:
@@ -149,7 +147,7 @@ def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> N
     "engine", ["sequential", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vectorised", "workers"))]
 )
 def test_kill_minus_nine_at_any_moment_changes_nothing(engine: str, script: Script, tmp_path: Path) -> None:
-    survives_kills(script, engine, tmp_path, kills=4)
+    survives_kills(script, engine, tmp_path, kills=2)
 
 
 @pytest.mark.slow

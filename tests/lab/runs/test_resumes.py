@@ -57,10 +57,15 @@ def twice_as_far(tmp_path: Path, n: int, **settings: Any) -> None:
 
 
 def combined() -> Iterator[Any]:
-    """All combinations; a third of them, in which each pair of two values is met, is not slow."""
+    """All combinations: those by default have each value, the full ones each pair of two values."""
     for (i, method), (j, server), (k, broadcast) in product(*map(enumerate, (METHODS, SERVERS, BROADCASTS))):
-        marks = () if (i + j) % len(BROADCASTS) == k else pytest.mark.slow
-        yield pytest.param(method, server, broadcast, marks=marks)
+        if (i + j) % len(BROADCASTS) != k:
+            mark = pytest.mark.slow
+        elif i != j % len(METHODS):
+            mark = pytest.mark.full
+        else:
+            mark = ()
+        yield pytest.param(method, server, broadcast, marks=mark)
 
 
 @pytest.mark.parametrize("method, server, broadcast", combined())
@@ -69,12 +74,16 @@ def test_half_a_run_resumed_is_the_run(method: str, server: str, broadcast: str,
 
 
 @pytest.mark.parametrize("order", ["after", pytest.param("before", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(
+    "average", [name if name in ("lawa", "ema") else pytest.param(name, marks=pytest.mark.full) for name in AVERAGES]
+)
 def test_half_a_run_resumed_is_the_run_whatever_is_broadcast(average: str, order: Any, tmp_path: Path) -> None:
     twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name if name == "I" else pytest.param(name, marks=pytest.mark.full) for name in METHODS]
+)
 @pytest.mark.parametrize("engine", ["vectorised", pytest.param("workers", marks=pytest.mark.slow)])
 def test_half_a_run_resumed_is_the_run_on_every_engine(engine: str, method: str, tmp_path: Path) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5))
@@ -82,15 +91,22 @@ def test_half_a_run_resumed_is_the_run_on_every_engine(engine: str, method: str,
     twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **settings)
 
 
-@pytest.mark.parametrize("round", [1, 2, 3, 4, 6, 7])
-def test_a_crash_at_any_round_changes_nothing(round: int, tmp_path: Path) -> None:
-    start(observed(), 7, tmp_path / "whole", every=3)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing has stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    start(observed(), 7, folder, every=3)
+    return folder
+
+
+@pytest.mark.parametrize("round", [1, 3, 7, *(pytest.param(at, marks=pytest.mark.full) for at in (2, 4, 6))])
+def test_a_crash_at_any_round_changes_nothing(round: int, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        start(observed(), 7, tmp_path / "crashed", every=3, callbacks=[crash_at(round)])
-    assert saved_rounds(tmp_path / "crashed" / "state")[-1] == round
-    result = go_on(observed(), 7, tmp_path / "crashed", every=3)
-    assert final(tmp_path / "crashed") == final(tmp_path / "whole")
-    assert result.history == rows(tmp_path / "whole")
+        start(observed(), 7, tmp_path, every=3, callbacks=[crash_at(round)])
+    assert saved_rounds(tmp_path / "state")[-1] == round
+    result = go_on(observed(), 7, tmp_path, every=3)
+    assert final(tmp_path) == final(whole)
+    assert result.history == rows(whole)
 
 
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,14 +14,9 @@ from fedsash import (
     Window,
     run,
 )
-from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.methods import Scaffold
-from fedsash.servers import FedAdam
 from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
-
-pytestmark = pytest.mark.pictures
 
 # A run and its folder.
 
@@ -36,56 +27,6 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pyte
     assert result.folder is None and result.state.round == 3 and not result.interrupted
     assert [row["round"] for row in result.history if row["model"] == "model"] == [1, 2, 3]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_folder_of_a_run(tmp_path: Path) -> None:
-    out = tmp_path / "runs" / "a"
-    config = {"seed": 3, "averages": {"window": {"name": "window", "size": 3}}}
-    result = start(observed(), 6, out, every=2, config=config)
-    assert sorted(path.name for path in out.iterdir()) == [
-        "config.toml",
-        "curves.png",
-        "engine.json",
-        "files.json",
-        "goal.json",
-        "metrics.jsonl",
-        "models",
-        "partition.json",
-        "state",
-        "summary.json",
-    ]
-    names = ["model", *AVERAGES]
-    files = {f"{name}{end}.safetensors" for name in names for end in ("", "-best")}
-    assert {path.name for path in (out / "models").iterdir()} == files
-    assert saved_rounds(out / "state") == [4, 6]
-    assert rows(out) == result.history
-    assert result.folder == out and json.loads((out / "summary.json").read_text()) == result.summary
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-    engine = json.loads((out / "engine.json").read_text())
-    assert LocalEngine(**engine) == SEQUENTIAL
-    assert tomllib.loads((out / "config.toml").read_text()) == config | {"rounds": 6, "engine": engine}
-
-
-def test_there_is_no_pickle_in_the_folder(tmp_path: Path) -> None:
-    from safetensors import safe_open
-
-    start(observed(method=Scaffold(), server=FedAdam()), 2, tmp_path)
-
-    def tensors(path: Path) -> list[str]:
-        with safe_open(path, "pt") as file:
-            return list(file.keys())
-
-    readers: dict[str, Callable[[Path], Any]] = {
-        ".safetensors": tensors,
-        ".json": lambda path: json.loads(path.read_text()),
-        ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
-        ".toml": lambda path: tomllib.loads(path.read_text()),
-        ".png": lambda path: path.read_bytes().startswith(b"\x89PNG"),
-    }
-    found = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in found} == readers.keys()
-    assert all(readers[path.suffix](path) for path in found)
 
 
 def test_the_summary(tmp_path: Path) -> None:
@@ -203,10 +144,3 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nothing holds no run to resume"):
         go_on(federation(), 4, tmp_path / "nothing")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_summary_is_the_last_file_of_a_run_since_it_says_to_a_sweep_that_the_run_is_done(tmp_path: Path) -> None:
-    start(observed(), 2, tmp_path)
-    done = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    del done[tmp_path / "files.json"]  # what is in them
-    assert max(done.values()) == done[tmp_path / "summary.json"] > done[tmp_path / "curves.png"]

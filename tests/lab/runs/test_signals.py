@@ -24,7 +24,7 @@ from fedsash.lab.runs import interrupts
 from fedsash.lab.runs.interrupts import StoppedError, on_stop
 from support.experiments import file_with
 from support.observing import Evaluated, final, go_on, observed, start
-from support.script import Script, tell
+from support.script import Script, shared, tell
 
 NO_NOHUP = pytest.mark.skipif(
     signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="SIGHUP is ignored, as by nohup"
@@ -73,11 +73,14 @@ def close_later(leader: int, out: Path) -> None:
     os.close(leader)
 
 
-@pytest.fixture(scope="module", params=["command"])
+def act(what: str, **order: Any) -> None:
+    """Do one of these for the script."""
+    {"command": command, "in_terminal": in_terminal, "train": train}[what](**order)
+
+
+@pytest.fixture(scope="module")
 def script(request: pytest.FixtureRequest) -> Iterator[Script]:
-    started = Script(__name__, request.param)
-    yield started
-    started.close()
+    yield from shared(request, __name__, "act")
 
 
 def wait_for_rows(out: Path) -> None:
@@ -95,7 +98,7 @@ def test_a_signal_to_the_whole_group_ends_a_command_after_its_round(
     number: int, script: Script, tmp_path: Path
 ) -> None:
     file, out = file_with(EXPERIMENT, tmp_path), tmp_path / "out"
-    pid = script.begin(words=["run", str(file), "--out", str(out)])
+    pid = script.begin(what="command", words=["run", str(file), "--out", str(out)])
     wait_for_rows(out)
     os.killpg(pid, number)
     assert int(script.wait_for("code")) == 128 + number
@@ -106,11 +109,10 @@ def test_a_signal_to_the_whole_group_ends_a_command_after_its_round(
 
 @NO_NOHUP
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("script", ["in_terminal"], indirect=True)
 def test_a_closed_terminal_loses_nothing(script: Script, tmp_path: Path) -> None:
     file, out = file_with(EXPERIMENT, tmp_path), tmp_path / "out"
     alone = ["--set", "engine.workers=1"]  # a worker would hold the terminal open
-    script.begin(words=["run", str(file), "--out", str(out), *alone], out=out)
+    script.begin(what="in_terminal", words=["run", str(file), "--out", str(out), *alone], out=out)
     assert int(script.wait_for("code")) == 128 + signal.SIGHUP
     assert int(script.wait_for("ended")) == 0
     (round,) = saved_rounds(out / "state")
@@ -183,19 +185,18 @@ def train(out: str, rounds: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("script", ["train"], indirect=True)
 def test_two_signals_at_any_moment_change_nothing(script: Script, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    script.begin(out=whole, rounds=40)
+    script.begin(what="train", out=whole, rounds=40)
     assert int(script.wait_for("ended")) == 0
     for moment in (0.003, 0.01, 0.03, 0.1):
-        pid = script.begin(out=stopped, rounds=40)
+        pid = script.begin(what="train", out=stopped, rounds=40)
         script.wait_for("round", "finished")
         time.sleep(moment)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
             os.kill(pid, signal.SIGINT)
         script.wait_for("ended")
-    script.begin(out=stopped, rounds=40)
+    script.begin(what="train", out=stopped, rounds=40)
     script.wait_for("ended")
     assert final(stopped) == final(whole)

@@ -22,6 +22,7 @@ from fedsash.methods import FedAvg, FedCM, FedProx, Method
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from support import trajectories
+from support.pairs import few
 from support.studies import ROUNDS, analysis, fedsash
 from support.trajectories import Alone
 from support.worlds import SIZES, federation
@@ -73,8 +74,9 @@ def test_a_model_that_was_retracted_has_no_weight() -> None:
     assert round_weights(window.held).tolist() == [1, 1, 1, 1, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("server", [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)], ids=str)
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize(
+    "window, server", few(WINDOWS, [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)]), ids=str
+)
 def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_optimiser(
     window: Window, server: ServerSGD | FedAdam
 ) -> None:
@@ -87,8 +89,9 @@ def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_opti
 # --- clients ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FedAvg(weighting="uniform"), FedProx(0.2), FedCM(0.3)], ids=str)
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize(
+    "window, method", few(WINDOWS, [FedAvg(), FedAvg(weighting="uniform"), FedProx(0.2), FedCM(0.3)]), ids=str
+)
 def test_the_weighted_updates_of_clients_are_the_average(window: Window, method: Method) -> None:
     f = federation(method=method, averages={"wima": window})
     models, deltas, past, values = trace(f, 9)

@@ -1,4 +1,4 @@
-"""Where the sweeps of these tests train, and what all their pages share."""
+"""Where the sweeps of these tests train, and what is not done again for each of them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def plotly_is_packed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "gzip", SimpleNamespace(compress=packed))
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that draw write empty files, unless a test looks at them: `mark.pictures`."""
+    if not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("fedsash.lab.pictures.paper.drawn", lambda picture, form: b"")
 
 
 @pytest.fixture

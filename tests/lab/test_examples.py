@@ -10,7 +10,8 @@ import pytest
 from fedsash.data import Images, Shakespeare
 from fedsash.data.published import PublishedImages
 from fedsash.lab import sweeps
-from fedsash.lab.config import load, parse
+from fedsash.lab.config import Experiment, load, parse
+from fedsash.methods import METHODS
 from support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
@@ -27,17 +28,32 @@ FROM_A_FOLDER = {
 """Examples whose data are not in the library, and the folder of FEDSASH_DATA that has them."""
 
 
-@pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem not in FROM_A_FOLDER], ids=lambda p: p.stem)
-def test_examples_train(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+ALIKE = {path.stem for path in EXAMPLES} & {*METHODS, "own_federation"}
+"""Examples of a method each, which differ in little else, and one whose engine is measured."""
+TRAINED = [path for path in EXAMPLES if path.stem not in FROM_A_FOLDER]
+
+
+def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT)
+    engine = ["engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false"]
+    changes = [] if path.stem in ("own_engine", "own_federation") else engine
+    return load(path, changes, own_code=path.stem.startswith("own_"))
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda p: p.stem)
+def test_examples_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = loaded(path, monkeypatch)
+    assert parse(experiment.table()) == experiment
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=pytest.mark.full if p.stem in ALIKE else ()) for p in TRAINED], ids=lambda p: p.stem
+)
+def test_examples_train(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.stem == "flwr":
         pytest.importorskip("flwr_datasets")
-    engine = ["engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false"]
-    experiment = load(
-        path, [] if path.stem in ("own_engine", "own_federation") else engine, own_code=path.stem.startswith("own_")
-    )
-    assert parse(experiment.table()) == experiment
+    experiment = loaded(path, monkeypatch)
     with experiment.federation() as federation:
         state, outcome = federation.round(federation.start())
     assert outcome.moved and state.round == 1

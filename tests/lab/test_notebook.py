@@ -65,6 +65,7 @@ def test_the_bar_of_a_notebook_shows_the_last_notes_and_text_as_text() -> None:
     assert "<i>" not in page and "&lt;b&gt; <b>50.0 %</b>" in page
 
 
+@pytest.mark.pictures
 def test_plot_gives_the_picture_of_the_curves_which_can_be_saved(result: Result, tmp_path: Path) -> None:
     picture = result.plot()
     assert isinstance(picture, Picture)

@@ -81,7 +81,10 @@ def test_a_table_tells_of_samples_that_are_shared_or_not_used() -> None:
     assert "not used" not in table(some_data(10))
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(1, 1), (10, 10), (100, 10), (250, 40)])
+@pytest.mark.pictures
+@pytest.mark.parametrize(
+    ("clients", "classes"), [(1, 1), (250, 40), *(pytest.param(n, 10, marks=pytest.mark.full) for n in (10, 100))]
+)
 def test_a_picture_shows_the_counts_of_the_first_clients(tmp_path: Path, clients: int, classes: int) -> None:
     data = some_data(clients, classes)
     picture = partition(record(data))

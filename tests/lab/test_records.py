@@ -149,6 +149,7 @@ def test_a_metric_that_is_no_number_is_named_in_one_short_line(name: str, split:
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 1000
 
 
+@pytest.mark.full
 def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
     code = (
         "import sys; from fedsash.lab.records import Records\n"

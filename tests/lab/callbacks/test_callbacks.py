@@ -162,7 +162,11 @@ def test_one_that_does_not_fit_is_refused_before_anything_is_written(tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("callback", [Diary(), StopAt(2), StopAt(5, "evaluation")], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(
+    "callback",
+    [Diary(), StopAt(2), pytest.param(StopAt(5, "evaluation"), marks=pytest.mark.full)],
+    ids=lambda it: type(it).__name__,
+)
 def test_those_of_ones_own_keep_the_identities(callback: Callback) -> None:
     if isinstance(callback, StopAt) and callback.at == 2:
         with pytest.raises(AssertionError, match="a resumed run must end as the one without a stop"):
@@ -171,7 +175,9 @@ def test_those_of_ones_own_keep_the_identities(callback: Callback) -> None:
         check_callback(callback)
 
 
-@pytest.mark.parametrize("name", CALLBACKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name == "tensorboard" else ()) for name in CALLBACKS]
+)
 def test_every_callback_of_the_library_keeps_the_identities(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +221,11 @@ class Pushes(Callback):
 
 @pytest.mark.parametrize(
     ("callback", "line"),
-    [(Counts(), "a resumed run"), (Clears(), "it must only observe"), (Pushes(), "it must only observe")],
+    [
+        (Counts(), "a resumed run"),
+        (Clears(), "it must only observe"),
+        pytest.param(Pushes(), "it must only observe", marks=pytest.mark.full),
+    ],
 )
 def test_one_that_forgets_or_interferes_is_found(callback: Callback, line: str) -> None:
     with pytest.raises(AssertionError, match=line):

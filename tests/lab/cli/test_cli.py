@@ -277,6 +277,7 @@ def test_what_is_on_a_network_and_what_is_not_have_commands_of_their_own(
     assert "start it with fedsash run" in refused(capsys, "network", experiment, "--out", out)
 
 
+@pytest.mark.pictures
 def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "clients.png"
     arguments = ["partition", str(experiment), "--set", "partition.clients=7", "--out", str(picture)]

@@ -102,6 +102,7 @@ def test_a_node_says_which_of_its_samples_nobody_trains_on(
     assert capsys.readouterr().out == (f"{line}\n" if test else "")
 
 
+@pytest.mark.full
 def test_a_superlink_that_is_not_configured_is_one_line(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,14 +239,14 @@ def experiments(draw: st.DrawFn) -> Experiment:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(experiments())
 def test_an_experiment_written_as_a_file_loads_as_an_equal_experiment(experiment: Experiment) -> None:
     file = tomli_w.dumps(experiment.table())
     assert parse(tomllib.loads(file), own_code=True) == experiment
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(experiments())
 def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
     def check(thing: Any, table: Any) -> None:

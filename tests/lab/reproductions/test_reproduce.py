@@ -30,6 +30,7 @@ def test_data_that_are_elsewhere_are_taken_from_there(tmp_path: Path) -> None:
     assert missing == {} and {run.experiment.data.path for run in sweep.runs} == {own}  # type: ignore[attr-defined]
 
 
+@pytest.mark.pictures
 def test_a_study_looks_again_at_runs_that_have_grown(tmp_path: Path) -> None:
     flatness = {"kind": "flatness", "models": ["model"], "samples": 20, "eigenvalues": 1}
     given = reproduction(figures=[flatness], axes={"seed": [0]}, tables=[])
@@ -150,6 +151,7 @@ def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.pictures
 @pytest.mark.parametrize(
     "name, pictures, analyses",
     [

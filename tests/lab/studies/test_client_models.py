@@ -60,7 +60,13 @@ def test_every_engine_gives_the_client_models(engine: LocalEngine) -> None:
     torch.testing.assert_close(models.mean, state.w, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", METHODS)
+SEVERAL = ("fedavg", "scaffold-II", "feddyn", "mime", "fedlesam", "fedfa")
+"""Methods whose clients or servers remember other things."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SEVERAL else pytest.param(name, marks=pytest.mark.full) for name in METHODS]
+)
 def test_training_a_rounds_clients_leaves_the_state_and_the_round_as_they_were(name: str) -> None:
     with federation(method=METHODS[name], averages={"wima": Window(2)}) as f:
         state = after(f, 3)

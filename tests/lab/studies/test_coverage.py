@@ -54,10 +54,10 @@ def test_nothing_is_expected_where_clients_are_preferred_follow_a_trace_or_share
 
 def test_uniform_sampling_covers_what_is_expected_over_many_rounds() -> None:
     clients, rng = [np.array([i]) for i in range(20)], np.random.default_rng(0)
-    there = np.array([rng.permutation(20) < 4 for _ in range(20_000)])
+    there = np.array([rng.permutation(20) < 4 for _ in range(4_000)])
     for size in (1, 3, 10):
         share = covered(clients, there, size)[size - 1 :].mean()
-        assert share == pytest.approx(1 - 0.8**size, abs=0.005)
+        assert share == pytest.approx(1 - 0.8**size, abs=0.01)
 
 
 # --- in a run -----------------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def test_the_error_of_the_mean_model_is_the_ensembles_up_to_the_square_of_the_lo
 
 
 def test_the_squared_error_is_bias_plus_variance_plus_covariance(runs: list[Path]) -> None:
-    assert fedsash("decompose", *runs, "--rounds", "3,5", "--name", "three") == 0
+    assert fedsash("decompose", *runs, "--rounds", "3,5", "--samples", 200, "--name", "three") == 0
     found = analysis(runs[0], "three")
     assert found["runs"] == 3 and found["rounds"] == [3, 5]
     parts = np.array([found[name] for name in ("bias", "variance", "covariance")])

@@ -17,6 +17,8 @@ from fedsash.lab.pictures.paper import draw
 from fedsash.lab.studies import kinds, pictures
 from support.histories import ACCURACY
 
+pytestmark = pytest.mark.pictures
+
 Kind = TypeVar("Kind")
 
 AXIS = [-1.0, 0.0, 1.0]

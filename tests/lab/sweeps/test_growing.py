@@ -25,7 +25,7 @@ def test_runs_go_on_to_more_rounds_with_the_bytes_of_longer_ones(tmp_path: Path)
     """Also those that shared all their rounds, and would now part later, and those that parted."""
     base = BASE | {"evaluation": {"every": 1, "last": 2}}
     late = {"broadcast": {"average": "ima", "start": 5}}
-    axes = {"averages.ima.size": [1, 2], "ima": {"off": {}, "t2": IMA["t2"], "t5": late}}
+    axes = {"ima": {"off": {}, "size": {"averages": {"ima": {"size": 1}}}, "t2": IMA["t2"], "t5": late}}
     longer, shorter = sweep(axes, base=base), sweep(axes, base=base | {"rounds": 4})
     assert not execute(shorter, tmp_path / "grown", jobs=1, progress=False).failed
     before = {path.name for path in (tmp_path / "grown" / "shared").iterdir()}

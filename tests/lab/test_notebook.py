@@ -48,7 +48,7 @@ def test_a_real_notebook_has_one_bar_for_a_run_a_table_and_a_picture() -> None:
     pytest.importorskip("ipykernel")
     cells = [MAKE, "result = fs.run(federation, 200)\nresult", "result.plot()"]
     notebook: Any = form.v4.new_notebook(cells=[form.v4.new_code_cell(cell) for cell in cells])
-    client.NotebookClient(notebook, timeout=120).execute()
+    client.NotebookClient(notebook, timeout=None).execute()
     trained, drawn = (cell.outputs for cell in notebook.cells[1:])
     assert [output.output_type for output in trained] == ["display_data", "execute_result"]
     bar, table = (output.data["text/html"] for output in trained)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from fedsash.lab.progress import Progress
+from fedsash.lab.progress.pace import Pace
 from support.histories import ACCURACY, SIX
 
 
@@ -45,7 +50,25 @@ def train(progress: Progress, rounds: int, first: int = 1) -> None:
         progress.update(t, values if t % 10 == 0 else None)
 
 
-def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
+@dataclass
+class Clock:
+    """One that goes on when a test says so."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("fedsash.lab.progress.progress.Pace", partial(Pace, clock=clock))
+    monkeypatch.setattr("fedsash.lab.progress.faces.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with Progress(3000, True) as progress:
         train(progress, 3000)
     out, err = capsys.readouterr()
@@ -53,19 +76,13 @@ def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) 
     assert out.startswith("round 3000/3000  0:0") and "model 71.2 %  window5 80.3 %  window20 81.1 %" in out
 
 
-def test_a_log_gets_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.faces.LINE", 0.1)
-    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.01)
-    began = time.monotonic()
-    with Progress(10**9, True) as progress:
-        t = 0
-        while time.monotonic() - began < 0.5:
-            t += 1
+def test_a_log_gets_a_line_in_ten_seconds_and_one_at_the_end(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+    with Progress(10**6, True) as progress:
+        for t in range(1, 411):
+            clock.now += 0.125
             progress.update(t, {"model": "0.5"})
     lines = capsys.readouterr().out.splitlines()
-    seen = [int(re.findall(r"\d+", line)[0]) for line in lines]
-    assert 3 <= len(lines) <= 2 + (time.monotonic() - began) / 0.1
-    assert seen == sorted(set(seen)) and seen[-1] == t
+    assert [int(re.findall(r"\d+", line)[0]) for line in lines] == [80, 160, 240, 320, 400, 410]
     assert all("left" in line and "/s" in line and "model 0.5" in line for line in lines)
 
 
@@ -132,8 +149,9 @@ def test_an_evaluation_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         with terminal(monkeypatch, columns) as screen, Progress(10, True, lambda round: 10 - round) as progress:
             progress.update(0)
             with progress.evaluation() as each:
-                for _ in each(["model", "window5", "ema"]):
-                    time.sleep(0.3)
+                for done, _ in enumerate(each(["model", "window5", "ema"])):
+                    while not any(f"{done}/3" in line for line in screen.lines()):
+                        time.sleep(0.01)  # a thread draws
             progress.update(1)
         lines = screen.lines()
         assert max(map(len, lines)) <= columns
@@ -178,32 +196,36 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in screen.getvalue() and screen.getvalue().count("\n") == 1
 
 
-def test_a_resumed_run_is_as_fast_as_its_own_rounds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.0)
+def test_a_resumed_run_is_as_fast_as_its_own_rounds(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with Progress(400, True) as progress:
-        for t in range(300, 306):
+        for t in range(300, 400):
             progress.update(t)
-            time.sleep(0.02)
+            clock.now += 0.25
     pace = re.search(r"([\d.]+)/s", capsys.readouterr().out)
-    assert pace is not None and 1 < float(pace[1]) <= 50
+    assert pace is not None and float(pace[1]) == 4
 
 
-def test_slow_rounds_have_a_time_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.0)
+def test_slow_rounds_have_a_time_each(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with Progress(7202, True) as progress:
         progress.update(1, {"model": math.nan})
-        time.sleep(1.05)
+        clock.now += 1.125
         progress.update(2)
-    out = capsys.readouterr().out
-    assert re.search(r"0:01, 2:\d\d:\d\d left  1\.\d s each  model nan", out)
+    assert "0:01, 2:15:00 left  1.1 s each  model nan" in capsys.readouterr().out
+
+
+def needed(work: Callable[[], object]) -> float:
+    """The processor time of some work, in seconds."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def test_an_update_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not much more than to write a few numbers as text."""
     with terminal(monkeypatch), Progress(10**6, True) as progress:
         train(progress, 1000)
-        began = time.process_time()
-        train(progress, 101_000, 1001)
-        seconds = time.process_time() - began
-    assert seconds / 100_000 < 20e-6
+        seconds = needed(lambda: train(progress, 21_000, 1001))
+    dumped = {"round": 1, "values": {name: 0.5 for name in SIX}}
+    assert seconds < 5 * needed(lambda: [json.dumps(dumped) for _ in range(20_000)]), (
+        "dearer than to write a few numbers"
+    )

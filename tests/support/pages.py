@@ -189,10 +189,11 @@ QUIET = ("disable-background-networking", "disable-component-update", "disable-s
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser; without one the test is skipped."""
-    sync = pytest.importorskip("playwright.sync_api")
+    how = "the page is tested in Chromium: install it (apt-get install chromium) and pip install playwright"
+    sync = pytest.importorskip("playwright.sync_api", reason=how)
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
-        pytest.skip("no chromium on this machine")
+        pytest.skip(how)
     with sync.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=[f"--{switch}" for switch in (*SWITCHES, *QUIET)]

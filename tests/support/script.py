@@ -86,6 +86,6 @@ class Script:
         self.orders.close()
         self.answers.close()
         try:
-            assert self.process.wait(timeout=10) == 0
+            assert self.process.wait() == 0
         finally:
             self.process.kill()

@@ -158,12 +158,12 @@ def test_a_stopped_run_says_so_as_json_and_nothing_else_is_on_standard_output(he
     (here / "long.toml").write_text(SMALL.replace("rounds = 2", "rounds = 1_000_000"))
     command = [sys.executable, "-m", "fedsash", "run", "long.toml", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until, metrics = time.monotonic() + 100, here / "runs" / "long" / "metrics.jsonl"
+    metrics = here / "runs" / "long" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None and time.monotonic() < until
+        assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=100)
+    out, error = process.communicate()
     stopped = json.loads(out)
     assert process.returncode == 130 and stopped["interrupted"] and stopped["folder"] == "runs/long"
     assert error.endswith("stopped; go on with: fedsash resume runs/long\n")

@@ -84,13 +84,10 @@ def script(request: pytest.FixtureRequest) -> Iterator[Script]:
 
 
 def wait_for_rows(out: Path) -> None:
-    end = time.monotonic() + 100
     while not Records(out).load():
-        assert time.monotonic() < end
         time.sleep(0.02)
 
 
-@pytest.mark.timeout(100)
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=() if n == signal.SIGTERM else pytest.mark.slow) for n in STOPS]
 )
@@ -108,7 +105,6 @@ def test_a_signal_to_the_whole_group_ends_a_command_after_its_round(
 
 
 @NO_NOHUP
-@pytest.mark.timeout(100)
 def test_a_closed_terminal_loses_nothing(script: Script, tmp_path: Path) -> None:
     file, out = file_with(EXPERIMENT, tmp_path), tmp_path / "out"
     alone = ["--set", "engine.workers=1"]  # a worker would hold the terminal open
@@ -184,7 +180,6 @@ def train(out: str, rounds: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(100)
 def test_two_signals_at_any_moment_change_nothing(script: Script, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     script.begin(what="train", out=whole, rounds=40)

@@ -232,7 +232,6 @@ def script() -> Iterator[Script]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(100)
 def test_kill_minus_nine_at_any_moment_changes_no_sum(script: Script, tmp_path: Path) -> None:
     kills, rounds = 5, 60
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -99,12 +99,11 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_from(run: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fedsash", *command], stderr=subprocess.PIPE, text=True, cwd=runs_module(run)
     )
-    until = time.monotonic() + 60
     while not (run / "analyses" / "x.npz").exists():
-        assert process.poll() is None and time.monotonic() < until, process.stderr and process.stderr.read()
+        assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate()
     assert process.returncode == 130 and error == "stopped; the same command continues from here\n"
     assert main(command) == 0 and not (run / "analyses" / "x.npz").exists()
 

@@ -163,10 +163,10 @@ def test_a_stacked_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(
 ) -> None:
     file, out, process = begun(tmp_path)
     os.kill(process.pid, number)
-    process.wait(60)
+    process.wait()
     wait_for(lambda: not trains_into(out))
     assert not list((out / "runs").glob("*/summary.json")) or number == signal.SIGTERM
-    assert started(file, out).wait(120) == 0
+    assert started(file, out).wait() == 0
     for run in (whole / "runs").iterdir():
         assert contents(out / "runs" / run.name) == contents(run)
 
@@ -175,7 +175,7 @@ def test_a_stacked_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(
 def test_if_a_process_is_killed_its_runs_are_trained_alone(whole: Path, tmp_path: Path) -> None:
     _, out, process = begun(tmp_path)
     os.kill(trains_into(out)[0], signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate()
     assert process.returncode == 0
     assert "runs has died (killed by SIGKILL" in " ".join(said.split()) and "they go on, each alone" in said
     for run in (whole / "runs").iterdir():

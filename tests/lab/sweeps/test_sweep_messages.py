@@ -45,7 +45,7 @@ def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path)
     child, heard = Child("no_module_of_this_name", str(log), str(tmp_path), {}), SimpleQueue[Message | StopRequest]()
     log.unlink()
     Process(child, heard)
-    message = heard.get(timeout=30)
+    message = heard.get()
     assert isinstance(message, Message) and message.crash and str(log) in message.reason
 
 
@@ -121,5 +121,5 @@ def test_a_sweep_says_which_runs_are_stuck(tmp_path: Path, capsys: pytest.Captur
 def test_messages_that_can_not_be_read_are_a_death_and_no_wait(tmp_path: Path) -> None:
     child, heard = Child("platform", str(tmp_path / "log.txt"), str(tmp_path), {}), SimpleQueue[Message | StopRequest]()
     Process(child, heard)
-    message = heard.get(timeout=30)
+    message = heard.get()
     assert isinstance(message, Message) and message.crash and "its messages can't be read" in message.reason

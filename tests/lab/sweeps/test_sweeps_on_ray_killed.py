@@ -44,7 +44,7 @@ def are_under_way(out: Path) -> bool:
 def begun(tmp_path: Path, table: dict[str, Any], *more: str) -> tuple[Path, subprocess.Popen[str]]:
     out = tmp_path / "out"
     process = started(write(table, tmp_path / "s.toml"), out, "--cluster", "local", *more)
-    wait_for(lambda: are_under_way(out), 120)
+    wait_for(lambda: are_under_way(out))
     return out, process
 
 
@@ -57,7 +57,7 @@ def test_a_run_whose_process_or_actor_is_killed_goes_on_in_another_one(whose: st
     out, process = begun(tmp_path, LONG)
     job = trains_into(out)[0]
     os.kill(job if whose == "process" else parent_of(job), signal.SIGKILL)
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate()
     assert process.returncode == 0
     why = {"process": "killed by SIGKILL, out of memory perhaps", "actor": "its actor died"}[whose]
     assert f"a process has died ({why}" in " ".join(said.split()) and "another one goes on" in said
@@ -67,7 +67,7 @@ def test_a_run_whose_process_or_actor_is_killed_goes_on_in_another_one(whose: st
 def test_runs_that_were_trained_together_go_on_together_if_their_actor_is_killed(tmp_path: Path) -> None:
     out, process = begun(tmp_path, TOGETHER, "--jobs", "1")
     os.kill(parent_of(trains_into(out)[0]), signal.SIGKILL)
-    process.communicate(timeout=200)
+    process.communicate()
     execute(parse(TOGETHER, Path()), tmp_path / "whole", jobs=1, progress=False)
     for folder in (out, tmp_path / "whole"):
         (file,) = (folder / "stacks").iterdir()
@@ -79,24 +79,24 @@ def test_runs_that_were_trained_together_go_on_together_if_their_actor_is_killed
 def test_a_run_that_loses_three_processes_has_failed_and_the_other_goes_on(whole: Path, tmp_path: Path) -> None:
     out, process = begun(tmp_path, LONG, "--jobs", "1")
     for _ in range(3):
-        wait_for(lambda: trains_into(out), 120)
+        wait_for(lambda: trains_into(out))
         job = trains_into(out)[0]
         os.kill(job, signal.SIGKILL)
         wait_for(lambda: job not in trains_into(out))  # noqa: B023
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate()
     assert process.returncode == 2 and said.count("another one goes on") == 2
     assert len(json.loads((out / "sweep.json").read_text())["failed"]) == 1
-    assert started(tmp_path / "s.toml", out).wait(200) == 0 and same(out, whole)
+    assert started(tmp_path / "s.toml", out).wait() == 0 and same(out, whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_sweep_that_was_stopped_or_killed_goes_on(number: int, whole: Path, tmp_path: Path) -> None:
     out, process = begun(tmp_path, LONG)
     os.kill(process.pid, number)
-    assert process.wait(100) == (-number if number == signal.SIGKILL else 128 + number)
+    assert process.wait() == (-number if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not trains_into(out))
     assert not list((out / "runs").glob("*/summary.json")) or number == signal.SIGINT
-    assert started(tmp_path / "s.toml", out, "--cluster", "local").wait(200) == 0
+    assert started(tmp_path / "s.toml", out, "--cluster", "local").wait() == 0
     assert same(out, whole)
 
 
@@ -112,7 +112,7 @@ def test_the_runs_of_a_machine_that_goes_are_trained_by_another_one(
     second = machines.add_node(num_cpus=1)
 
     def remove() -> None:
-        wait_for(lambda: are_under_way(tmp_path), 120)
+        wait_for(lambda: are_under_way(tmp_path))
         machines.remove_node(second, allow_graceful=False)
 
     remover = Thread(target=remove)

@@ -118,7 +118,7 @@ def test_a_fork_of_a_start_is_kept_as_well(tmp_path: Path) -> None:
     assert final(tmp_path / "b") == final(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("every", [1, 50])
+@pytest.mark.parametrize("every", [1, pytest.param(50, marks=pytest.mark.full)])
 def test_a_fork_that_crashed_resumes_from_the_fork(every: int, source: Path, tmp_path: Path) -> None:
     settings = {"broadcast": Broadcast("window", start=4)}
     start(observed(**settings), 8, tmp_path / "whole", fork=Fork(source, 4))

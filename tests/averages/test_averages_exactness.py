@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -53,6 +53,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("dtype", VALUES)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_window_agrees_with_a_list(dtype: torch.dtype, data: st.DataObject) -> None:
     """Observing and retracting in any order leaves the exact mean of the models that a plain list would hold."""

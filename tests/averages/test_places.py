@@ -24,6 +24,7 @@ from fedsash.averages import Observer, Observers, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
 from fedsash.averages.places import Memory
 from fedsash.basics.storage import Storage
+from support.by_default import full
 from support.limits import short_files
 from support.trajectories import Alone, follow, same_bits, trajectory
 
@@ -49,7 +50,7 @@ WINDOW = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6, derandomize=True)
 @given(windows=st.lists(WINDOW, min_size=1, max_size=4), data=st.data())
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_all_storages_give_the_same_bytes(
@@ -167,8 +168,8 @@ def test_several_windows_may_have_all_their_files_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
     try:
-        models = trajectory(300, d=2, dtype=torch.float32)
-        windows = [follow(Window(300, storage="disk"), models, tmp_path) for _ in range(4)]
+        models = trajectory(60, d=2, dtype=torch.float32)
+        windows = [follow(Window(60, storage="disk"), models, tmp_path) for _ in range(4)]
         assert len({float(window.value(models[0])[0]) for window in windows}) == 1
     finally:
         windows = []
@@ -200,10 +201,10 @@ def most_anonymous_memory() -> Iterator[list[int]]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
-@pytest.mark.parametrize("kept_as", ["model", "bfloat16"])
+@pytest.mark.parametrize("kept_as", ["model", full("bfloat16")])
 def test_a_window_on_disk_takes_less_than_two_models_of_memory(kept_as: Any, tmp_path: Path) -> None:
     """In memory it would be 20 models, and 4 for their sum."""
-    w = torch.ones(4_000_000)
+    w = torch.ones(2_000_000)
     follow(Window(2, storage="disk"), torch.ones(4, 10), tmp_path).value(torch.ones(10))
     with most_anonymous_memory() as most:
         window = follow(Window(20, storage="disk", kept_as=kept_as), w.expand(31, -1), tmp_path)
@@ -219,6 +220,7 @@ def test_a_window_on_disk_takes_less_than_two_models_of_memory(kept_as: Any, tmp
 NUMBERS = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True)
 
 
+@settings(max_examples=20)
 @given(columns=st.lists(st.lists(NUMBERS, min_size=6, max_size=6), min_size=1, max_size=4))
 @pytest.mark.parametrize("storage", ["host", "disk"])
 def test_bfloat16_changes_the_mean_by_no_more_than_the_docstring_says(

@@ -127,11 +127,11 @@ def test_a_running_sum_that_could_not_be_kept_is_not_there(tmp_path: Path) -> No
 
 def test_models_on_disk_make_room_for_more_open_files_as_they_come(tmp_path: Path) -> None:
     like = torch.zeros(1).expand(2)
-    with few_files(400):
+    with few_files(100):
         place = Disk(8, like, tmp_path)
-        for round in range(1500):
+        for round in range(400):
             place.put(round, Pieces.of(torch.full((2,), float(round))))
-        assert all(place[round].tolist() == [round, round] for round in range(1500))
+        assert all(place[round].tolist() == [round, round] for round in range(400))
 
 
 def without_weight(layer: nn.Module) -> None:

@@ -76,7 +76,7 @@ def test_a_model_is_one_copy_bitwise_and_its_row_goes_to_the_next() -> None:
 WINDOW = st.builds(Window, st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
 
 
-@no_deadline
+@settings(max_examples=20)
 @given(windows=st.lists(WINDOW, min_size=1, max_size=4), data=st.data())
 def test_windows_together_are_the_windows_alone(windows: list[Window], data: st.DataObject) -> None:
     """Whatever is observed, left out or retracted: the same sums, and the union of what each alone would hold."""

@@ -144,6 +144,7 @@ def test_equal_settings_have_equal_texts(one: Any, other: Any) -> None:
     assert text(one) == text(other)
 
 
+@pytest.mark.full
 def test_texts_are_the_same_in_another_process() -> None:
     """No address in memory, and no order of a set, gets into them."""
     program = "import sys; sys.path[:] = sys.argv[1:]; import test_fingerprint as t; print(t.everything())"

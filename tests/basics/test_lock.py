@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from fedsash.basics.lock import InUseError, check_free, held
 from fedsash.evaluation import Metrics
 from fedsash.lab.cli import main
 from fedsash.lab.sweeps import execute, index, parse
+from support.forked import Forked
 from support.observing import Evaluated, final, go_on, observed, start
-from support.script import Script, tell
+from support.script import tell
 from support.worlds import federation
 
 ORDERS: dict[str, Callable[[Path], object]] = {}
@@ -39,8 +39,8 @@ def do(what: str, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Script]:
-    started = Script(__name__, "do")
+def script() -> Iterator[Forked]:
+    started = Forked(do)
     yield started
     started.close()
 
@@ -67,7 +67,7 @@ def at_once(times: int, act: Callable[[int], object]) -> None:
 def hold(folder: Path) -> None:
     with held(folder):
         tell("held")
-        time.sleep(60)
+        signal.pause()
 
 
 @order
@@ -75,14 +75,14 @@ def hold_with_workers(folder: Path) -> None:
     with held(folder):
         worker = os.fork()
         if not worker:
-            time.sleep(60)
+            signal.pause()
             os._exit(0)
         tell("worker", worker)
-        time.sleep(60)
+        signal.pause()
 
 
 @pytest.mark.parametrize("act", ["hold", "hold_with_workers"])
-def test_the_second_process_is_told_who_is_the_first(act: str, script: Script, tmp_path: Path) -> None:
+def test_the_second_process_is_told_who_is_the_first(act: str, script: Forked, tmp_path: Path) -> None:
     pid = script.begin(what=act, folder=tmp_path)
     worker = script.wait_for("held", "worker")
     before = (tmp_path / "lock").read_bytes()
@@ -115,7 +115,7 @@ def take_turns(folder: Path) -> None:
     at_once(10, add)
 
 
-def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script: Script, tmp_path: Path) -> None:
+def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script: Forked, tmp_path: Path) -> None:
     script.begin(what="take_turns", folder=tmp_path)
     assert script.wait_for("ended") == "0"
     assert (tmp_path / "number").read_text() == "200"
@@ -159,7 +159,7 @@ def race(folder: Path) -> None:
     at_once(4, begin)
 
 
-def test_of_processes_that_begin_the_same_run_one_trains_it(script: Script, tmp_path: Path) -> None:
+def test_of_processes_that_begin_the_same_run_one_trains_it(script: Forked, tmp_path: Path) -> None:
     script.begin(what="race", folder=tmp_path)
     assert script.wait_for("ended") == "0"
     outcomes = {int(file.stem): file.read_text() for file in tmp_path.glob("*.txt")}
@@ -223,7 +223,7 @@ def test_a_lock_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_command_on_a_folder_in_use_is_one_line_before_data_are_loaded(
-    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    script: Forked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.toml").write_text('[data]\nname = "cifar10"\npath = "not there"\n')
     pid = script.begin(what="hold", folder=tmp_path / "run")
@@ -278,7 +278,7 @@ def two_sweeps(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_sweeps_of_the_same_runs_into_one_folder_are_one_sweep(script: Script, tmp_path: Path) -> None:
+def test_two_sweeps_of_the_same_runs_into_one_folder_are_one_sweep(script: Forked, tmp_path: Path) -> None:
     script.begin(what="two_sweeps", folder=tmp_path)
     execute(parse(TABLE, Path(), ("seed=0",)), tmp_path / "one", 1, progress=False)
     assert script.wait_for("ended") == "0"

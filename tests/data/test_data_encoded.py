@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from fedsash.data.encoded import AHEAD, EncodedImages, split
 from fedsash.data.formats.pixels import Decoder, Look, decode
 from fedsash.data.formats.splits import ImageSplit
 from fedsash.sampling import Uniform
+from support.by_default import by_default, full, tried
 from support.worlds import ENGINES, SEQUENTIAL, WORKERS, after, identical
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
@@ -86,8 +87,7 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
 # The same runs.
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine, form", tried(ENGINES, FORMS))
 def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path: Path, form: str, engine: str) -> None:
     FORMS[form](tmp_path)
     states, metrics = [], []
@@ -100,9 +100,18 @@ def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path
     assert {row["split"] for row in metrics[0]} == {"test", "held_out", "clients"}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method", [Scaffold("I"), FedSWA()], ids=["full gradients", "sharpness"])
-def test_full_gradients_and_unequal_clients_have_the_same_bytes_too(tmp_path: Path, method: Any, engine: str) -> None:
+METHODS = {"full gradients": Scaffold("I"), "sharpness": FedSWA()}
+
+
+@pytest.mark.parametrize(
+    "name, engine",
+    by_default(
+        (pytest.param(*pair) for pair in product(METHODS, ENGINES)),
+        lambda name, engine: engine == ("sequential" if name == "sharpness" else "vectorised"),
+    ),
+)
+def test_full_gradients_and_unequal_clients_have_the_same_bytes_too(tmp_path: Path, name: str, engine: str) -> None:
+    method = METHODS[name]
     parquet(tmp_path)
     states = []
     for when in ("once", "batches"):
@@ -112,7 +121,7 @@ def test_full_gradients_and_unequal_clients_have_the_same_bytes_too(tmp_path: Pa
     assert identical(states[0], states[1])
 
 
-@pytest.mark.parametrize("engine", [SEQUENTIAL, WORKERS], ids=["sequential", "workers"])
+@pytest.mark.parametrize("engine", [SEQUENTIAL, full(WORKERS)], ids=["sequential", "workers"])
 def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine: LocalEngine) -> None:
     parquet(tmp_path)
     results = [run(federation(tmp_path, "batches", engine), 4, out=tmp_path / "whole", progress=False)]

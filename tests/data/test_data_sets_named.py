@@ -85,6 +85,7 @@ def test_real_cifar10_is_decoded_in_ten_seconds_and_read_again_in_one(caplog: py
     assert caplog.text == ""
 
 
+@pytest.mark.full
 def test_real_mnist_and_fashion_mnist_are_grey_images_of_ten_classes() -> None:
     digits, clothes = MNIST(real("mnist10k")).load(), FashionMNIST(real("fashion_mnist")).load()
     assert (digits.train.x.shape, clothes.train.x.shape) == ((8_000, 28, 28, 1), (60_000, 28, 28, 1))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedsash.data import IID, PARTITIONS, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Shards
+from support.by_default import full
 
 Ints = NDArray[np.int64]
 Rule = Callable[[Ints, int], list[Ints]]
@@ -118,14 +119,14 @@ def test_labels_need_not_be_consecutive() -> None:
     ("labels", "alpha", "published"),
     [
         (CIFAR10, 0, 1),
-        (CIFAR10, 0.05, 1.32),
+        full(CIFAR10, 0.05, 1.32),
         (CIFAR10, 0.1, 1.54),
-        (CIFAR10, 0.2, 2.19),
-        (CIFAR10, 0.5, 3.57),
+        full(CIFAR10, 0.2, 2.19),
+        full(CIFAR10, 0.5, 3.57),
         (CIFAR10, 1, 4.78),
-        (CIFAR10, 10, 9.28),
-        (CIFAR10, 100, 9.9),
-        (CIFAR100, 0, 1),
+        full(CIFAR10, 10, 9.28),
+        full(CIFAR10, 100, 9.9),
+        full(CIFAR100, 0, 1),
         (CIFAR100, 0.5, 5.13),
     ],
     ids=lambda value: f"cifar{len(set(value.tolist()))}" if isinstance(value, np.ndarray) else None,

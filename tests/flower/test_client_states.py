@@ -22,6 +22,7 @@ from fedsash.flower.nodes import wire
 from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.state import State
+from support.by_default import full
 from support.faults import run_of
 from support.flower import assert_same, grid, here, there
 from support.worlds import SIZES, data
@@ -61,11 +62,11 @@ def test_a_client_whose_state_overflows_is_refused_as_in_the_simulation(remember
     ("change", "named"),
     [
         (lambda c: c * float("nan"), "refused"),
-        (lambda c: c + float("inf"), "refused"),
+        full(lambda c: c + float("inf"), "refused"),
         (lambda c: c.fill_(1e300), "refused"),
-        (lambda c: c[:, :-1], "missing"),
+        full(lambda c: c[:, :-1], "missing"),
         (lambda c: c.repeat(1, 1000), "missing"),
-        (lambda c: c.float(), "missing"),
+        full(lambda c: c.float(), "missing"),
     ],
     ids=["nan", "infinite", "absurd", "short", "long", "type"],
 )

@@ -22,6 +22,7 @@ from fedsash.network import (
 )
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.sampling import Uniform
+from support.by_default import full
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0
 FOREVER = 10**9
@@ -72,7 +73,7 @@ def test_with_the_capacity_the_link_is_nearly_filled_and_uploads_hardly_wait() -
     assert found[2][0] < 1.25 * found[1][0] and found[2][1] > 0.7 * TRAINING
 
 
-@pytest.mark.parametrize(("rate", "decrease"), [(RATE, 0.5), (RATE / 4, 0.8)])
+@pytest.mark.parametrize(("rate", "decrease"), [full(RATE, 0.5), (RATE / 4, 0.8)])
 def test_the_sawtooth_finds_the_capacity_within_15_per_cent(rate: float, decrease: float) -> None:
     """Peaks near W_d = (R/b) * (T + d), a mean near (1 + decrease)/2 * W_d, and a link that is never idle."""
     delay = 3 * TRAINING
@@ -88,6 +89,7 @@ def test_the_sawtooth_finds_the_capacity_within_15_per_cent(rate: float, decreas
     assert site.up.carried > 0.97 * rate * (900 - 100)  # but for the climb from 5
 
 
+@pytest.mark.full
 def test_a_window_that_hears_of_failures_alone_stays_below_what_the_link_holds() -> None:
     """A link that holds 30 uploads refuses more: W saws below (R/b) * T + 30 = 70, and few uploads fail.
 
@@ -106,6 +108,7 @@ def test_a_window_that_hears_of_failures_alone_stays_below_what_the_link_holds()
     assert everyone.log.failures > 0.5 * everyone.log.trips
 
 
+@pytest.mark.full
 def test_two_adaptive_windows_share_a_link_fairly_wherever_they_begin() -> None:
     """Jain's index (sum x)^2 / (n * sum x^2) of what they carry: from windows of 150 and 2 to at least 0.97."""
     env = Environment()

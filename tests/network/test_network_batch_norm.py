@@ -15,6 +15,7 @@ from fedsash.local import LocalTraining
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.messages import model_bytes
 from fedsash.sampling import Uniform
+from support.by_default import full
 from support.norms import batch_norm_model, with_norm
 from support.worlds import after, data
 
@@ -61,7 +62,7 @@ def test_the_statistics_count_in_the_length_of_an_upload() -> None:
     assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == model_bytes(Sharing(plain))
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
+@pytest.mark.parametrize("rounds", [full(1), 5])
 def test_with_fedbuff_a_resumed_run_has_the_same_statistics(rounds: int, tmp_path: Path) -> None:
     """Its buffer then holds statistics of models that were trained before the stop."""
 

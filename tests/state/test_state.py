@@ -17,6 +17,7 @@ from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import Best, State
+from support.by_default import some
 from support.worlds import after, bits, clock, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
@@ -46,10 +47,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+SHOWN = ("FedAdam", "window on the device", "window on disk", "window of the classifier", "everything")
+"""Kinds that are tried by default; `everything` has client state, moments and all averages."""
+
 # What is saved comes back.
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some(KINDS, *SHOWN))
 def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, tmp_path: Path) -> None:
     world = federation(**KINDS[kind], evaluation=CHOSEN)
     state = after(world, 5)

@@ -78,7 +78,7 @@ Rounds = list[tuple[set[int], bool]]
 any_rounds = st.lists(st.tuples(st.sets(st.integers(0, CLIENTS - 1)), st.booleans()), max_size=8)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(rounds=any_rounds)
 def test_a_state_writes_the_clients_of_its_rounds_and_links_the_others(
     rounds: Rounds, tmp_path_factory: pytest.TempPathFactory

@@ -26,6 +26,7 @@ from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Function, Uniform
+from support.by_default import some
 from support.executors import OneByOne
 from support.observing import final, go_on, observed, start
 from support.worlds import after, data, federation, mlp
@@ -90,7 +91,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", some(OTHERS, "method", "model", "partition", "data"))
 def test_resuming_another_experiment_is_refused_and_changing_it_by_a_fork_is_not(name: str, tmp_path: Path) -> None:
     start(observed(), 2, tmp_path / "run")
     before = final(tmp_path / "run")

@@ -21,6 +21,7 @@ from fedsash.averages.trajectory import Trajectory
 from fedsash.basics.saved import cut, place, saved_rounds
 from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.state import State
+from support.by_default import full
 from support.script import Script, tell
 from support.worlds import identical
 
@@ -42,33 +43,37 @@ def kill_at(operation: int) -> None:
     sys.addaudithook(count)
 
 
-def saves_and_cuts(folder: str, operation: int) -> None:
+def saves_and_cuts(folder: Path, operation: int) -> None:
     kill_at(operation)
     for round in range(1, 5):
-        save(_numbered(round), Path(folder), keep=(1,))
-    cut(Path(folder), 3)
-    save(_numbered(3), Path(folder), keep=(1,))
+        save(_numbered(round), folder, keep=(1,))
+    cut(folder, 3)
+    save(_numbered(3), folder, keep=(1,))
 
 
-@pytest.fixture(scope="module")
-def other() -> Iterator[Script]:
-    started = Script(__name__, "saves_and_cuts")
-    yield started
-    started.close()
+def ended(folder: Path, operation: int) -> int:
+    """How a process ends that saves and cuts, and is killed before that operation."""
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            saves_and_cuts(folder, operation)
+            os._exit(0)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_kill_at_any_operation_leaves_only_whole_states(other: Script, tmp_path: Path) -> None:
-    operation, ended = 0, -signal.SIGKILL
-    while ended:
-        operation += 1
+@pytest.mark.parametrize("step", [3, full(1)])
+def test_a_kill_at_any_operation_leaves_only_whole_states(step: int, tmp_path: Path) -> None:
+    operation, how = 0, -signal.SIGKILL
+    while how == -signal.SIGKILL:
+        operation += step
         folder = tmp_path / str(operation)
-        other.begin(folder=folder, operation=operation)
-        ended = int(other.wait_for("ended"))
+        how = ended(folder, operation)
         for round in saved_rounds(folder):
             assert identical(load(place(folder, round), _numbered(0)), _numbered(round)), f"killed at {operation}"
         save(_numbered(5), folder)
         assert not list(folder.glob(".*")), "the next save clears up after a killed one"
-    assert operation > 40 and saved_rounds(folder) == [3, 5]
+    assert how == 0 and operation > 40 and saved_rounds(folder) == [3, 5]
 
 
 def test_ctrl_c_between_the_two_steps_of_a_removal_leaves_nothing_behind(
@@ -127,7 +132,7 @@ def _numbered(round: int) -> State:
     return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [full(signal.SIGKILL), pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
     number: signal.Signals, script: Script, tmp_path: Path
 ) -> None:

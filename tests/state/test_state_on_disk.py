@@ -24,6 +24,7 @@ from fedsash.basics.saved import saved_rounds
 from fedsash.lab.checkpoints import load, save
 from fedsash.lab.runs import Callback, LiveRun
 from support.broadcasting import ADAPTIVE, noisy
+from support.by_default import full, some
 from support.choices import chequered
 from support.observing import final, go_on, start
 from support.script import Script, tell
@@ -42,6 +43,10 @@ FED: dict[str, Any] = ADAPTIVE | {
 }
 
 
+SHOWN = ("nobody", "after", "code")
+"""Broadcasts with which a run is tried by default."""
+
+
 def on(storage: Any, windows: dict[str, Window]) -> Any:
     return {name: replace(window, storage=storage) for name, window in windows.items()}
 
@@ -51,7 +56,7 @@ def kept(place: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in place.glob("past-*")}
 
 
-@pytest.mark.parametrize("broadcast, kept_as", chequered(FED, KEPT, of=3))
+@pytest.mark.parametrize("broadcast, kept_as", some(chequered(FED, KEPT, of=3), *SHOWN))
 def test_a_run_has_the_same_bytes_wherever_its_models_lie(broadcast: str, kept_as: str, tmp_path: Path) -> None:
     windows = KEPT[kept_as]
     for storage in ("host", "disk"):
@@ -60,7 +65,7 @@ def test_a_run_has_the_same_bytes_wherever_its_models_lie(broadcast: str, kept_a
     assert final(tmp_path / "host") == final(tmp_path / "disk")
 
 
-@pytest.mark.parametrize("windows", list(KEPT.values()), ids=list(KEPT))
+@pytest.mark.parametrize("windows", [full(WINDOWS), LOW], ids=list(KEPT))
 def test_a_run_that_is_resumed_or_forked_may_go_on_with_another_storage(
     windows: dict[str, Window], tmp_path: Path
 ) -> None:
@@ -209,6 +214,7 @@ def script() -> Iterator[Script]:
     started.close()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(100)
 def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_with_room_it_goes_on(script: Script, tmp_path: Path) -> None:
     script.begin(folder=tmp_path)

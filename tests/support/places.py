@@ -18,3 +18,10 @@ def real(name: str) -> str:
     if "FEDSASH_DATA" not in os.environ:
         pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
     return str(Path(os.environ["FEDSASH_DATA"]) / name)
+
+
+def offline(patch: pytest.MonkeyPatch) -> None:
+    """Let the hub's library do as without a network, or skip the test without the library."""
+    datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+    patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

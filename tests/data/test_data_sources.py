@@ -269,6 +269,7 @@ def test_every_source_has_a_name_and_says_what_it_is() -> None:
     assert all((source.__doc__ or "").splitlines()[0].endswith(".") for source in DATASETS.values())
 
 
+@pytest.mark.full
 def test_importing_the_data_room_imports_no_heavy_library() -> None:
     heavy = ["datasets", "pyarrow", "sklearn", "matplotlib", "rich", "PIL", "flwr_datasets"]
     code = f"import sys, fedsash.data, fedsash.lab.partition; print([m for m in {heavy} if m in sys.modules])"

@@ -18,7 +18,7 @@ from torch import nn
 
 from support.apps import Nodes, arrays, scores, strategy, vector
 from support.by_default import some
-from support.by_hand import STRATEGIES
+from support.by_hand import MEMORIES, STRATEGIES
 from support.choices import chequered
 
 # isort: split
@@ -34,8 +34,6 @@ from fedsash.flower.averaged.progress import Progress
 ROUNDS = 6
 AVERAGES: dict[str, Average] = {"wima": Window(3), "lawa": Window(2, every=2), "ema": EMA(0.9), "swa": SWA(2)}
 START = arrays(np.zeros(5))
-SHOWN = ("FedAvgM", "FedYogi", "FedMedian", "QFedAvg", "DifferentialPrivacyClientSideAdaptiveClipping")
-"""Strategies that remember a momentum, two of them, nothing, the last model, and a norm inside another strategy."""
 
 
 class Killed(BaseException):
@@ -72,7 +70,7 @@ def content(averaged: Averaged, result: Result) -> list[Any]:
     return [*({n: a.data for n, a in model.items()} for model in models), *map(str, metrics)]
 
 
-@pytest.mark.parametrize("kind, broadcast", some(chequered(STRATEGIES, [None, Broadcast("wima", 2)], of=3), *SHOWN))
+@pytest.mark.parametrize("kind, broadcast", some(chequered(STRATEGIES, [None, Broadcast("wima", 2)], of=3), *MEMORIES))
 def test_killed_again_and_again_it_ends_with_the_bytes_of_a_training_without_a_stop(
     kind: str, broadcast: Broadcast | None, tmp_path: Path
 ) -> None:

@@ -75,9 +75,8 @@ def _numbers(value: Any) -> list[str]:
 
 def accounted() -> list[ParameterSet]:
     """By default each problem in an engine, of which one has worker processes."""
-    own = {name: "vectorised" if i % 2 else "sequential" for i, name in enumerate(PROBLEMS)} | {
-        "multi_label": "workers"
-    }
+    own = {name: "vectorised" if i % 2 else "sequential" for i, name in enumerate(PROBLEMS)}
+    own["multi_label"] = "workers"
     pairs = [pytest.param(name, engine) for name in PROBLEMS for engine in ENGINES]
     return by_default(pairs, lambda name, engine: own[name] == engine)
 

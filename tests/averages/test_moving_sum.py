@@ -40,7 +40,7 @@ class Sums(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3), asked=st.lists(st.booleans(), min_size=30, max_size=30)
 )
@@ -71,10 +71,11 @@ def test_when_it_is_asked_changes_nothing(sizes: list[int], asked: list[bool]) -
     ],
 )
 def test_a_round_takes_two_models_at_most_and_fewer_the_more_rarely_it_is_asked(every: int, most: float) -> None:
-    models, rounds = trajectory(3000, d=2, dtype=torch.float32), 2000
-    window = follow(Window(100), models[:1001])
+    rounds = min(50 * every, 2000)
+    models = trajectory(200 + rounds, d=2, dtype=torch.float32)
+    window = follow(Window(100), models[:201])
     with Sums() as sums:
-        for round in range(1001, 1001 + rounds):
+        for round in range(201, 201 + rounds):
             window.observe(models[round], round)
             if round % every == 0:
                 window.value(models[0])

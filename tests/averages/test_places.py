@@ -168,8 +168,8 @@ def test_several_windows_may_have_all_their_files_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
     try:
-        models = trajectory(60, d=2, dtype=torch.float32)
-        windows = [follow(Window(60, storage="disk"), models, tmp_path) for _ in range(4)]
+        models = trajectory(30, d=2, dtype=torch.float32)
+        windows = [follow(Window(30, storage="disk"), models, tmp_path) for _ in range(4)]
         assert len({float(window.value(models[0])[0]) for window in windows}) == 1
     finally:
         windows = []

@@ -103,7 +103,7 @@ def test_the_second_process_is_told_who_is_the_first(act: str, script: Forked, t
 
 @order
 def take_turns(folder: Path) -> None:
-    """Ten processes add to the number in a file many times. If two were there at once, numbers would be lost."""
+    """Five processes add to the number in a file many times. If two were there at once, numbers would be lost."""
     (folder / "number").write_text("0")
 
     def add(_: int) -> None:
@@ -112,13 +112,13 @@ def take_turns(folder: Path) -> None:
                 before = int((folder / "number").read_text())
                 (folder / "number").write_text(str(before + 1))
 
-    at_once(10, add)
+    at_once(5, add)
 
 
 def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script: Forked, tmp_path: Path) -> None:
     script.begin(what="take_turns", folder=tmp_path)
     assert script.wait_for("ended") == "0"
-    assert (tmp_path / "number").read_text() == "200"
+    assert (tmp_path / "number").read_text() == "100"
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["removed", "removed and made again"])

@@ -101,6 +101,7 @@ def test_the_model_for_texts_learns_the_reviews_of_the_page(monkeypatch: pytest.
     assert finished(tomllib.loads(file))["accuracy"] == 1.0
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("here")
 def test_the_line_for_next_tokens_trains_with_the_model_that_is_named_beside_it() -> None:
     (model, line) = re.search(r"for next tokens; with `(.*)` \| `(.*)` \|", PAGE).groups()  # type: ignore[union-attr]

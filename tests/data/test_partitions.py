@@ -118,12 +118,12 @@ def test_labels_need_not_be_consecutive() -> None:
 @pytest.mark.parametrize(
     ("labels", "alpha", "published"),
     [
-        (CIFAR10, 0, 1),
+        full(CIFAR10, 0, 1),
         full(CIFAR10, 0.05, 1.32),
         (CIFAR10, 0.1, 1.54),
         full(CIFAR10, 0.2, 2.19),
         full(CIFAR10, 0.5, 3.57),
-        (CIFAR10, 1, 4.78),
+        full(CIFAR10, 1, 4.78),
         full(CIFAR10, 10, 9.28),
         full(CIFAR10, 100, 9.9),
         full(CIFAR100, 0, 1),

@@ -18,6 +18,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.exchange import Missing, Reply
 from fedsash.federation import Federation
 from fedsash.flower.nodes import wire
+from support.by_default import full
 from support.flower import assert_same, grid, here, there
 
 LOSS = "clients/loss"
@@ -92,9 +93,9 @@ def test_scores_of_which_a_metric_makes_nothing_do_not_end_the_run_if_all_nodes_
     [
         (lambda losses: losses + torch.tensor([0.0, 1e6]), "has scored other numbers of samples in clients"),
         (lambda losses: losses * torch.tensor([float("nan"), 1.0]), "sent scores that are not finite"),
-        (lambda losses: losses.repeat(1, 2), "has scored other numbers of samples in clients"),
+        full(lambda losses: losses.repeat(1, 2), "has scored other numbers of samples in clients"),
         (lambda losses: losses.float(), r"clients/loss is float32 \[1, 2\]: must be float64"),
-        (lambda losses: losses.sum(), r"clients/loss is float64 \[\]: must be float64"),
+        full(lambda losses: losses.sum(), r"clients/loss is float64 \[\]: must be float64"),
     ],
     ids=["more samples", "nan", "longer", "type", "shape"],
 )

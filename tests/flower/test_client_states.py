@@ -40,7 +40,7 @@ class Overflowing(Scaffold):
         return upload, {"c": torch.where(local.size == SIZES[BAD], torch.inf, own["c"])}
 
 
-@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("remember", [True, full(False)], ids=["at nodes", "travels"])
 def test_a_client_whose_state_overflows_is_refused_as_in_the_simulation(remember: bool, tmp_path: Path) -> None:
     simulated, nodes = here(method=Overflowing()), grid(tmp_path)
     own = f"{__name__}:Overflowing"

@@ -32,8 +32,8 @@ from support.flower import WAITING, assert_same, both, grid, here, there
 from support.worlds import SIZES, data, mlp
 
 AVERAGES = {"w": Window(3), "ema": EMA(0.9)}
-SHOWN = ("fedavg", "scaffold-II", "feddyn-samples", "mime", "fedfa", "fedmoswa-I", "fedlesam")
-"""Methods that differ in what travels: nothing more, variates, multipliers, a probe, anchors, two models, the last."""
+SHOWN = ("scaffold-II", "feddyn-samples", "mime", "fedfa", "fedmoswa-I")
+"""Methods that differ in what travels beside the model: variates, multipliers, a probe, anchors, two models."""
 WHOSE = {"fednova": "scaffold-II", "fednova-steps": "feddyn", "fedgma": "feddyn", "fedgma-hard": "scaffold-II"}
 """The method with which an aggregation is tried by default, if it is not FedAvg."""
 

@@ -37,7 +37,7 @@ def test_with_fedbuff_statistics_are_the_mean_of_the_uploads_whatever_moves_the_
     world = with_norm(sampling=Uniform(fraction=1.0), data=data((20,) * 20), local=local, averages={})
     with Asynchronous(world, Network(Link(1e6, 0.01), clients=clients), FedBuff()) as driver:
         state = driver.start()
-        for _ in range(40):
+        for _ in range(25):
             state, _ = driver.round(state)
             assert bool((world.layout.views(state.w)["1.running_var"] > 0).all())
     first = [after(Asynchronous(world, NETWORK, FedBuff(2, lr=lr, a=a)), 1).w for lr, a in ((1, 0), (0.1, 2))]  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simpy import Environment
 
 from fedsash.network.links import Channel, Link, Transfer
+from support.by_default import full
 
 Floats = NDArray[np.float64]
 RATE = 5.0
@@ -64,7 +65,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("load", [0.5, 0.8])
+@pytest.mark.parametrize("load", [full(0.5), 0.8])
 @pytest.mark.parametrize(("queue", "factor"), [("exponential", 1.0), ("constant", 0.5)])
 def test_first_come_waiting_is_that_of_mm1_and_md1_within_three_standard_errors(
     queue: str, factor: float, load: float

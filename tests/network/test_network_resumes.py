@@ -130,13 +130,13 @@ FAULTS = [
 @pytest.mark.parametrize("name", some(["probes", "own", "guard", "fedbuff"], "probes", "fedbuff"))
 def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, stopped, go = tmp_path / "whole", tmp_path / "stopped", start
-    start(driver(name), 12, whole, every=5)
+    start(driver(name), 8, whole, every=3)
     for number, (owner, method, when) in enumerate(FAULTS):
         with monkeypatch.context() as patched, pytest.raises(Crash):
             failing(owner, method, 1 + number % 2, when, patched)
-            go(driver(name), 12, stopped, every=5)
+            go(driver(name), 8, stopped, every=3)
         go = go_on if (stopped / "metrics.jsonl").exists() else start
-    go(driver(name), 12, stopped, every=5)
+    go(driver(name), 8, stopped, every=3)
     assert everything(stopped) == everything(whole)
 
 
@@ -156,7 +156,7 @@ def test_a_step_that_an_exception_has_ended_can_be_made_again(name: str, monkeyp
         assert world.chronicle.measures(6) == whole.chronicle.measures(6)
 
 
-@pytest.mark.parametrize("name", some(["deadline", "own", "aimd", "fedasync"], "deadline", "aimd"))
+@pytest.mark.parametrize("name", some(["deadline", "own", "aimd", "fedasync"], "aimd"))
 def test_a_longer_run_goes_on_from_a_shorter_one(name: str, tmp_path: Path) -> None:
     """With evaluations that do not depend on the length."""
     often = Evaluation(every=2, last=1)
@@ -166,7 +166,7 @@ def test_a_longer_run_goes_on_from_a_shorter_one(name: str, tmp_path: Path) -> N
     assert everything(tmp_path / "short") == everything(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", some(["deadline", "aimd", "fedbuff"], "deadline", "fedbuff"))
+@pytest.mark.parametrize("name", some(["deadline", "aimd", "fedbuff"], "fedbuff"))
 def test_going_on_with_a_run_that_is_done_changes_nothing(name: str, tmp_path: Path) -> None:
     start(driver(name), 4, tmp_path)
     before = everything(tmp_path), json.loads((tmp_path / "summary.json").read_text())["network"]
@@ -174,7 +174,7 @@ def test_going_on_with_a_run_that_is_done_changes_nothing(name: str, tmp_path: P
     assert (everything(tmp_path), json.loads((tmp_path / "summary.json").read_text())["network"]) == before
 
 
-@pytest.mark.parametrize("name", some(["deadline", "probes", "own", "fedbuff"], "probes", "own"))
+@pytest.mark.parametrize("name", some(["deadline", "probes", "own", "fedbuff"], "probes"))
 def test_a_run_whose_time_is_over_says_so_and_goes_on_to_the_same_end(name: str, tmp_path: Path) -> None:
     """Also from the state in which it ended, between two steps. Its last models are evaluated, though `every` is 4."""
 

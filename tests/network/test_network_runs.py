@@ -37,6 +37,7 @@ from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
 from fedsash.sampling import FixedClients, Uniform
+from support.by_default import full
 from support.worlds import federation, quadratic_federation
 
 SCHEDULERS = {
@@ -235,7 +236,7 @@ def test_a_study_of_time_alone_has_no_gradients() -> None:
         Network(clients=SimulatedClients(3), bytes=1000, learning=False, gradients=True)
 
 
-@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2), FedWindow(ConstantWindow(2))], ids=type)
+@pytest.mark.parametrize("scheduler", [full(FedAsync()), FedBuff(2), full(FedWindow(ConstantWindow(2)))], ids=type)
 def test_a_run_whose_clients_all_diverge_ends_and_says_so(scheduler: Scheduler) -> None:
     wild = quadratic_federation([1.0] * 3, [0.0] * 3, start=1.0, local=LocalTraining(lr=1e3, batch="full", steps=5))
     with (

@@ -43,7 +43,7 @@ FED: dict[str, Any] = ADAPTIVE | {
 }
 
 
-SHOWN = ("nobody", "after", "code")
+SHOWN = ("after", "code")
 """Broadcasts with which a run is tried by default."""
 
 

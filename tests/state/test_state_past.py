@@ -16,6 +16,7 @@ from fedsash.averages import Average, Pieces, Retention
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.saved import StateError
 from fedsash.lab.checkpoints import load, save
+from support.by_default import some
 from support.worlds import after, federation, identical, trained
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -119,7 +120,7 @@ def test_a_window_of_other_parameters_is_refused_also_where_they_are_as_many(tmp
     assert not start.past["w"]
 
 
-@pytest.mark.parametrize("order", ["before", "code"])
+@pytest.mark.parametrize("order", some(["before", "code"], "code"))
 def test_a_run_that_broadcasts_before_the_server_is_resumed_and_forked_with_the_same_bytes(
     order: Any, tmp_path: Path
 ) -> None:

@@ -166,6 +166,6 @@ STRATEGIES: dict[str, tuple[dict[str, Any], Callable[[], Step]]] = {
 }
 """Flower's name of each strategy, the arguments that it is made with, and its step by hand. Wrappers are of FedAvg."""
 
-MEMORIES = ("FedAvgM", "FedYogi", "FedMedian", "QFedAvg", "DifferentialPrivacyClientSideAdaptiveClipping")
-"""Strategies that remember a momentum, two of them, nothing, the last model, and a norm inside another strategy."""
+MEMORIES = ("FedYogi", "QFedAvg", "DifferentialPrivacyClientSideAdaptiveClipping")
+"""Strategies that remember moments, the last model, and a norm inside another strategy."""
 REFUSED = ("FedXgbBagging", "FedXgbCyclic")

@@ -17,7 +17,7 @@ from fedsash.data.encoded import AHEAD, EncodedImages, split
 from fedsash.data.formats.pixels import Decoder, Look, decode
 from fedsash.data.formats.splits import ImageSplit
 from fedsash.sampling import Uniform
-from support.by_default import by_default, full, tried
+from support.by_default import by_default, full, rotated
 from support.worlds import ENGINES, SEQUENTIAL, WORKERS, after, identical
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
@@ -87,7 +87,7 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
 # The same runs.
 
 
-@pytest.mark.parametrize("engine, form", tried(ENGINES, FORMS))
+@pytest.mark.parametrize("engine, form", rotated(ENGINES, FORMS))
 def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path: Path, form: str, engine: str) -> None:
     FORMS[form](tmp_path)
     states, metrics = [], []

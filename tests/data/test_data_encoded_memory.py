@@ -21,7 +21,7 @@ from fedsash.data.encoded import EncodedImages
 from fedsash.data.images import SHARE
 from fedsash.lab.config import load, parse
 from fedsash.sampling import Uniform
-from support.by_default import tried
+from support.by_default import rotated
 from support.worlds import ENGINES, VECTORISED
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
@@ -151,7 +151,7 @@ def damaged_folder(folder: Path) -> str:
     return rf"^{file}: the image can't be decoded \("
 
 
-@pytest.mark.parametrize("engine, damage", tried(ENGINES, [damaged_parquet, damaged_folder]))
+@pytest.mark.parametrize("engine, damage", rotated(ENGINES, [damaged_parquet, damaged_folder]))
 def test_a_damaged_image_is_named_when_its_batch_comes(tmp_path: Path, engine: str, damage: Any) -> None:
     line = damage(tmp_path)
     data = images(tmp_path, "batches", test=0).load().partition(lambda y, seed: np.split(np.arange(N), 6))

@@ -17,7 +17,7 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from fedsash.tasks import Segmentation
-from support.by_default import tried
+from support.by_default import rotated
 from support.own import Noise
 from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, after, identical
 
@@ -85,7 +85,7 @@ def world(kind: str, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Feder
     return Federation(model().double(), data(), local=local, sampling=sampling, engine=engine, **settings)
 
 
-FEW = tried(("features", "tokens", "images"), [*ENGINES.values()][1:])
+FEW = rotated(("features", "tokens", "images"), [*ENGINES.values()][1:])
 
 
 @pytest.mark.parametrize(("kind", "engine"), [*FEW, pytest.param("images", SPAWNED, marks=pytest.mark.slow)])

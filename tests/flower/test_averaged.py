@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.apps import Nodes, arrays, scores, strategies, strategy, vector
-from support.by_default import some, tried
+from support.by_default import rotated, some
 from support.by_hand import NODES, REFUSED, STRATEGIES, Floats
 
 # isort: split
@@ -41,7 +41,7 @@ def test_each_strategy_that_this_flower_ships_is_tested_or_refused() -> None:
     assert found == {*STRATEGIES, *REFUSED}
 
 
-@pytest.mark.parametrize("kind, broadcast", tried(STRATEGIES, [None, Broadcast("wima"), Broadcast("ema", start=3)]))
+@pytest.mark.parametrize("kind, broadcast", rotated(STRATEGIES, [None, Broadcast("wima"), Broadcast("ema", start=3)]))
 def test_clients_receive_and_everybody_evaluates_what_arithmetic_by_hand_says(
     kind: str, broadcast: Broadcast | None
 ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.apps import Nodes, arrays, scores, strategies, strategy, vector
-from support.by_default import tried
+from support.by_default import rotated
 from support.by_hand import NODES, Floats, fedavg
 
 # isort: split
@@ -38,7 +38,7 @@ def test_a_round_without_answers_changes_nothing_and_clients_get_the_last_model_
 
 
 @pytest.mark.parametrize(
-    "kind, broadcast", tried(["FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"], [None, "wima"])
+    "kind, broadcast", rotated(["FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"], [None, "wima"])
 )
 def test_after_a_model_that_is_not_finite_the_training_is_as_if_its_round_had_failed(
     kind: str, broadcast: str | None

@@ -26,7 +26,7 @@ from fedsash.local import Adam, LocalTraining
 from fedsash.methods import FedAvg, Mime, Scaffold
 from fedsash.sampling import Poisson, Uniform
 from fedsash.testing import check_clients
-from support.by_default import by_default, full, some, tried
+from support.by_default import by_default, full, rotated, some
 from support.choices import AGGREGATIONS, METHODS, SAMPLINGS, SERVERS, chequered
 from support.flower import WAITING, assert_same, both, grid, here, there
 from support.worlds import SIZES, data, mlp
@@ -81,7 +81,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name, state", tried(OTHERS, ["at nodes", "travels"]))
+@pytest.mark.parametrize("name, state", rotated(OTHERS, ["at nodes", "travels"]))
 def test_other_settings_of_a_training_reach_the_nodes(name: str, state: str, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 3, state == "at nodes", averages=AVERAGES, **OTHERS[name]))
 
@@ -106,7 +106,7 @@ def test_a_test_set_that_the_model_does_not_take_is_refused_before_the_first_rou
         Federation(nn.Linear(3, 3), clients)
 
 
-@pytest.mark.parametrize("buffers, state", tried(["average", "local", "local_norm"], ["travels", "at nodes"]))
+@pytest.mark.parametrize("buffers, state", rotated(["average", "local", "local_norm"], ["travels", "at nodes"]))
 def test_statistics_of_batch_norm_travel_or_stay_as_in_the_simulation(buffers: str, state: str, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).double()
     settings = {"model": model, "buffers": buffers, "local": LocalTraining(batch="full")}
@@ -124,7 +124,7 @@ EVALUATIONS = {
 PARTS: dict[str, Any] = {"personal": "classifier", "common": ()}
 
 
-@pytest.mark.parametrize("name, whose", tried(EVALUATIONS, PARTS))
+@pytest.mark.parametrize("name, whose", rotated(EVALUATIONS, PARTS))
 def test_clients_score_models_as_in_the_simulation(name: str, whose: str, tmp_path: Path) -> None:
     samples, part = data().deal_test(3), PARTS[whose]
     simulated = here(evaluation=EVALUATIONS[name], averages=AVERAGES, personal=part, data=samples)

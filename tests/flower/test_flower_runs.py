@@ -22,7 +22,7 @@ from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
-from support.by_default import full, tried
+from support.by_default import full, rotated
 from support.flower import assert_same, grid, here, there
 from support.worlds import SIZES, data, mlp
 
@@ -68,7 +68,7 @@ def test_the_records_and_models_of_a_run_are_those_of_the_simulation(method: Met
 @pytest.mark.parametrize(
     "after, state",
     [
-        *tried([1, 4], ["travels", "at nodes"]),
+        *rotated([1, 4], ["travels", "at nodes"]),
         *(pytest.param(*pair, marks=pytest.mark.slow) for pair in product([3, 5], ["travels", "at nodes"])),
     ],
 )

@@ -20,7 +20,7 @@ from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
 from fedsash.testing import close
 from fedsash.testing.grid import identify
-from support.by_default import some, tried
+from support.by_default import rotated, some
 from support.flower import grid, here, there
 from support.worlds import data
 
@@ -63,7 +63,7 @@ def test_the_vectors_of_a_request_go_to_the_device_and_those_of_a_reply_come_to_
 
 
 @pytest.mark.parametrize(
-    "device, state", [*tried(["cpu", "auto"], ["at nodes", "travels"]), ("cuda", "at nodes"), ("cuda", "travels")]
+    "device, state", [*rotated(["cpu", "auto"], ["at nodes", "travels"]), ("cuda", "at nodes"), ("cuda", "travels")]
 )
 def test_a_node_trains_on_its_device_as_the_simulation_does(device: str, state: str, tmp_path: Path) -> None:
     if device == "cuda" and not torch.cuda.is_available():

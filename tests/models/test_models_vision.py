@@ -11,7 +11,7 @@ from test_models import make, parameters
 from torch import nn
 
 from fedsash.models import MODELS
-from support.by_default import tried
+from support.by_default import rotated
 
 
 def on_meta(name: str, shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
@@ -56,7 +56,7 @@ def test_at_224_pixels_alexnets_average_pool_is_the_identity() -> None:
     assert features[:pool](torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 256, 6, 6)
 
 
-@pytest.mark.parametrize("side, name", tried([32, 64, 224], ["vgg11_gn", "mobilenet_v2_gn", "resnet18_gn"]))
+@pytest.mark.parametrize("side, name", rotated([32, 64, 224], ["vgg11_gn", "mobilenet_v2_gn", "resnet18_gn"]))
 def test_any_size_of_image_has_the_same_parameters(side: int, name: str) -> None:
     model = on_meta(name, (3, side, side), 10)
     assert size(model) == size(on_meta(name, (3, 32, 32), 10))

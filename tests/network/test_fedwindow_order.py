@@ -9,7 +9,7 @@ from fedsash.local import LocalTraining
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
 from fedsash.network.schedulers.fedwindow import Beginning
 from fedsash.testing import after, quadratic_federation
-from support.by_default import tried
+from support.by_default import rotated
 
 SHARE = 0.05
 """A training goes this share of the way from 1 to 0, which is the minimum of every client's loss: IID data."""
@@ -35,7 +35,7 @@ def by_hand(size: int, age: int, share: float = SHARE, trips: int = TRIPS) -> li
     return w
 
 
-@pytest.mark.parametrize("of, start", tried([(2, 2), (3, 1), (4, 0), (5, 4)], ["own", "newest"]))
+@pytest.mark.parametrize("of, start", rotated([(2, 2), (3, 1), (4, 0), (5, 4)], ["own", "newest"]))
 def test_a_run_with_equal_clients_is_the_scalar_recursion(of: tuple[int, int], start: Beginning) -> None:
     """`own` is the age of a client's own model: N - W - 1, and N - 1 for W = N, where the entering client leaves."""
     size, own = of

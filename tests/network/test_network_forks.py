@@ -17,7 +17,7 @@ from fedsash.methods import FedAvg, LocalRun
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.schedulers import Scheduler, Synchronous
 from fedsash.sampling import Uniform
-from support.by_default import tried
+from support.by_default import rotated
 from support.observing import final, observed, rows, start
 from support.worlds import data
 
@@ -56,7 +56,7 @@ def test_a_fork_keeps_how_long_messages_are(tmp_path: Path) -> None:
         start(driver("deadline", method=Twice()), 6, tmp_path / "other", fork=Fork(tmp_path / "source", 3))
 
 
-@pytest.mark.parametrize("how, name", tried(OTHER_EVENTS, ["deadline", "own"]))
+@pytest.mark.parametrize("how, name", rotated(OTHER_EVENTS, ["deadline", "own"]))
 def test_a_fork_keeps_what_its_past_on_a_network_depends_on(name: str, how: str, tmp_path: Path) -> None:
     start(driver(name), 6, tmp_path / "source", until=3)
     fork = {"fork": Fork(tmp_path / "source", 3)}

@@ -37,7 +37,7 @@ from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import quadratic_federation
-from support.by_default import tried
+from support.by_default import rotated
 from support.worlds import after, data, federation, identical
 
 EVEN = Network(Link(1e9), clients=SimulatedClients(seconds=1.0))
@@ -114,7 +114,7 @@ def test_a_deadline_makes_the_round_of_those_who_came() -> None:
     assert close(state.w, came.w)
 
 
-@pytest.mark.parametrize("size, start", tried([1, 2, 3, 4, 5], ["own", "newest"]))
+@pytest.mark.parametrize("size, start", rotated([1, 2, 3, 4, 5], ["own", "newest"]))
 def test_fedwindow_moves_by_what_entered_less_what_left_over_w(size: int, start: Any) -> None:
     learner, _ = played(FedWindow(ConstantWindow(size), start=start), 12)
     first = learner.models[0]
@@ -177,7 +177,7 @@ def test_literal_w_1_is_n_minus_1_chains_that_never_meet() -> None:
         assert torch.equal(start, learner.models[max(t - 3, 0)]) and close(w, learner.models[t + 1])
 
 
-@pytest.mark.parametrize("size, start", tried([1, 2, 3, 4], ["own", "newest"]))
+@pytest.mark.parametrize("size, start", rotated([1, 2, 3, 4], ["own", "newest"]))
 def test_a_mean_of_the_last_models_moves_by_2_over_2n_minus_w_minus_1_of_the_windows_mean_update(
     size: int, start: Any
 ) -> None:

@@ -33,7 +33,7 @@ from fedsash.sampling import Uniform
 from fedsash.schedules import Constant, Exponential, Mild
 from fedsash.testing import after, quadratic_federation
 from fedsash.testing.worlds import WORKERS
-from support.by_default import tried
+from support.by_default import rotated
 from support.worlds import federation
 
 UNEVEN = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0, noise="exponential"))
@@ -73,7 +73,7 @@ def trips(scheduler: Scheduler) -> tuple[tuple[int, int, float], ...]:
     return learner.trips
 
 
-@pytest.mark.parametrize("name, counts", tried(SCHEDULERS, ["trainings", "steps"]))
+@pytest.mark.parametrize("name, counts", rotated(SCHEDULERS, ["trainings", "steps"]))
 def test_the_rate_follows_what_is_counted(name: str, counts: Any) -> None:
     made = trips(replace(SCHEDULERS[name], schedule_counts=counts))
     assert any(number != version for number, version, _ in made)

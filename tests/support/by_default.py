@@ -1,4 +1,4 @@
-"""Which values of a parametrised test are tried by default. The rest is tried by `make full`."""
+"""Which values of a parametrised test are tried by default. `make full` tries the rest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import pytest
 from _pytest.mark import ParameterSet
 
 
+def full(*values: Any, id: Any = None) -> ParameterSet:
+    """Values that are tried by `make full` alone."""
+    return pytest.param(*values, marks=pytest.mark.full, id=id)
+
+
 def by_default(values: Iterable[Any], chosen: Callable[..., bool]) -> list[ParameterSet]:
     """All values, `full` unless they are chosen. Those that have a mark already, such as `slow`, keep it."""
-    found = [value if isinstance(value, ParameterSet) else pytest.param(value) for value in values]
-    assert any(chosen(*each.values) and not each.marks for each in found), "none is left"
-    return [each if each.marks or chosen(*each.values) else full(*each.values, id=each.id) for each in found]
+    parameters = [value if isinstance(value, ParameterSet) else pytest.param(value) for value in values]
+    assert any(chosen(*each.values) and not each.marks for each in parameters), "none is left"
+    return [each if each.marks or chosen(*each.values) else full(*each.values, id=each.id) for each in parameters]
 
 
 def some(values: Iterable[Any], *chosen: Any) -> list[ParameterSet]:
@@ -25,14 +30,16 @@ def some(values: Iterable[Any], *chosen: Any) -> list[ParameterSet]:
     return by_default(values, lambda first, *others: first in chosen)
 
 
-def full(*values: Any, id: Any = None) -> ParameterSet:
-    """Values that are tried by `make full` alone."""
-    return pytest.param(*values, marks=pytest.mark.full, id=id)
+def rotated(*choices: Iterable[Any], turns: int = 0) -> list[ParameterSet]:
+    """The whole product. By default all go round together until each value has been met; the rest is full.
 
-
-def tried(one: Iterable[Any], other: Iterable[Any]) -> list[ParameterSet]:
-    """All pairs, `full` but for a few in which each value of both is."""
-    one, other = list(one), list(other)
-    few = {(i % len(one), i % len(other)) for i in range(max(len(one), len(other)))}
-    pairs = product(enumerate(one), enumerate(other))
-    return [pytest.param(a, b) if (i, j) in few else full(a, b) for (i, a), (j, b) in pairs]
+    With `turns` there are only so many.
+    """
+    lists = [list(values) for values in choices]
+    turns = turns or max(map(len, lists))
+    met = {tuple(turn % len(values) for values in lists) for turn in range(turns)}
+    parameters = []
+    for places in product(*(range(len(values)) for values in lists)):
+        values = [each[place] for each, place in zip(lists, places, strict=True)]
+        parameters.append(pytest.param(*values) if places in met else full(*values))
+    return parameters

@@ -16,8 +16,8 @@ from fedsash.lab.pictures.curves import curves, lines
 from fedsash.lab.pictures.paper import draw
 from fedsash.lab.pictures.smoothing import ORDER, WINDOW, smooth
 from fedsash.tasks import Criterion
+from support.by_default import rotated
 from support.histories import ACCURACY, NO_TEST, RMSE, history
-from support.pairs import few
 
 
 def drawn(panel: Panel) -> dict[str, Line]:
@@ -126,7 +126,7 @@ ODD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name, share", few(ODD, [True, False]))
+@pytest.mark.parametrize("name, share", rotated(ODD, [True, False]))
 def test_there_is_a_picture_of_everything(name: str, share: bool, tmp_path: Path) -> None:
     criterion = Criterion("accuracy", "higher" if share else "lower", share, 0.95)
     draw(curves(Curves.of(ODD[name], criterion), "$5 & <b>", broadcast_start=15), tmp_path / "curves.png")

@@ -12,8 +12,8 @@ from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Pe
 from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
+from support.by_default import rotated
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
-from support.pairs import few
 from support.personal import personal
 from support.worlds import data, federation, mlp
 
@@ -34,7 +34,7 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "average, broadcasts", few(["window", "ema", "swa"], [("after", 4), ("after", 5), ("before", 5)])
+    "average, broadcasts", rotated(["window", "ema", "swa"], [("after", 4), ("after", 5), ("before", 5)])
 )
 def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
     average: str, broadcasts: tuple[Any, int], source: Path, tmp_path: Path

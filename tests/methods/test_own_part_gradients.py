@@ -14,6 +14,7 @@ from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, Method, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing import close
+from support.choices import rotated
 from support.norms import with_norm
 from support.personal import SIZES, personal
 from support.worlds import ENGINES, EVERY_ENGINE, after, data
@@ -27,17 +28,20 @@ OWN: dict[str, Any] = {
     "local_norm": partial(with_norm, buffers="local_norm"),
 }
 """Federations in which something stays with the clients."""
+WITH_OPTIONS: dict[str, Any] = {"scaffold": Scaffold, "fedmoswa": partial(FedMoSWA, rho=1.0)}
+
+
+SPAWNED_TOO = [pytest.param("spawned", own, marks=pytest.mark.full) for own in OWN]
 
 
 def of_everyone(own: str, **settings: Any) -> Federation:
     return OWN[own](**{"sampling": Uniform(len(SIZES)), "local": ONE_STEP, "averages": {}} | settings)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("own", OWN)
-@pytest.mark.parametrize("make", [Scaffold, partial(FedMoSWA, rho=1.0)], ids=["scaffold", "fedmoswa"])
-def test_with_one_full_batch_step_options_one_and_two_agree(engine: str, own: str, make: Any) -> None:
+@pytest.mark.parametrize("engine, own, name", rotated(ENGINES, OWN, WITH_OPTIONS))
+def test_with_one_full_batch_step_options_one_and_two_agree(engine: str, own: str, name: str) -> None:
     """Both are the gradient that this step took, at the received model with what the client had of its own."""
+    make = WITH_OPTIONS[name]
     one, two = (
         after(of_everyone(own, method=make(option=option), engine=ENGINES[engine]), 3).client_state["c"]
         for option in ("I", "II")
@@ -51,8 +55,7 @@ def test_with_one_full_batch_step_mimelite_is_fedcm(own: str) -> None:
     assert close(lite, cm, 1e-13)
 
 
-@pytest.mark.parametrize("engine", EVERY_ENGINE)
-@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("engine, own", [*rotated(ENGINES, OWN), *SPAWNED_TOO])
 def test_mime_sgd_of_one_client_is_gradient_descent(own: str, engine: str) -> None:
     """What corrects the gradient is the same twice, so nothing is left of it."""
     settings: dict[str, Any] = {"data": data((12,)), "sampling": Uniform(1), "local": STEPS}

@@ -113,11 +113,31 @@ def chequered(one: Iterable[Any], other: Iterable[Any], of: int = 2) -> list[Any
 
 
 def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:
-    """All pairs, slow unless the other is the first one or the method one of two that show most."""
-    others = list(others)
+    """All pairs. By default the other goes round with the method, so that each of both is met.
+
+    In full the others are the first one, and all of them for two methods that show most; the rest is slow.
+    """
+    methods, others = list(methods), list(others)
 
     def pair(method: str, other: str) -> Any:
-        quick = other == others[0] or method in ("scaffold-II", "feddyn")
-        return pytest.param(method, other, marks=() if quick else pytest.mark.slow)
+        if others.index(other) == methods.index(method) % len(others):
+            return pytest.param(method, other)
+        more = other == others[0] or method in ("scaffold-II", "feddyn")
+        return pytest.param(method, other, marks=pytest.mark.full if more else pytest.mark.slow)
 
     return [pair(method, other) for method, other in product(methods, others)]
+
+
+def rotated(*choices: Iterable[Any]) -> list[Any]:
+    """The whole product. By default all go round together until each value has been met; the rest is full."""
+    lists = [list(values) for values in choices]
+    turns = range(max(map(len, lists)))
+    met = {tuple(turn % len(values) for values in lists) for turn in turns}
+    places = product(*(range(len(values)) for values in lists))
+    return [
+        pytest.param(
+            *(values[place] for values, place in zip(lists, found, strict=True)),
+            marks=() if found in met else pytest.mark.full,
+        )
+        for found in places
+    ]

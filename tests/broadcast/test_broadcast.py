@@ -14,6 +14,7 @@ from fedsash.evaluation import Evaluation, Metrics
 from fedsash.lab.config import ConfigError, parse
 from fedsash.servers import FedAdam, Server, ServerSGD
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
+from support.choices import rotated
 from support.worlds import ENGINES, after, data, federation, identical
 
 
@@ -28,7 +29,7 @@ def rows_of_the_broadcast(metrics: list[Metrics]) -> list[Metrics]:
 # A run that finds its start is one without a broadcast, then one with that start.
 
 
-@pytest.mark.parametrize("server", [ServerSGD(), ServerSGD(momentum=0.3), FedAdam(lr=0.3)])
+@pytest.mark.parametrize("server", rotated([ServerSGD(momentum=0.3), ServerSGD(), FedAdam(lr=0.3)], turns=1))
 def test_an_adaptive_run_is_no_broadcast_up_to_its_start_and_then_the_broadcast_with_that_start_bitwise(
     server: Server,
 ) -> None:
@@ -71,7 +72,8 @@ def test_before_the_first_evaluation_the_average_named_first_is_fed(average: str
 
 
 @pytest.mark.parametrize(
-    "broadcast", [None, Broadcast("wima", 3), Broadcast("wima", 3, "before"), Broadcast("wima", 3, "code")]
+    "broadcast",
+    rotated([Broadcast("wima", 3), Broadcast("wima", 3, "code"), None, Broadcast("wima", 3, "before")], turns=2),
 )
 def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_is_adaptive(
     broadcast: Broadcast | None,
@@ -83,7 +85,7 @@ def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_
     assert identical(none, once) and identical(once, twice)
 
 
-@pytest.mark.parametrize("broadcast", ADAPTIVE)
+@pytest.mark.parametrize("broadcast", rotated(["start and average", "start", "average"], turns=1))
 def test_workers_choose_and_train_as_the_sequential_engine_bitwise(broadcast: str) -> None:
     one, other = (
         walk(noisy(broadcast=ADAPTIVE[broadcast], engine=ENGINES[e]), 9)[2] for e in ("sequential", "workers")

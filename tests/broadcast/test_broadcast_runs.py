@@ -18,7 +18,7 @@ from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, EVERY, noisy, walk
-from support.choices import chequered
+from support.choices import rotated
 from support.observing import final, go_on, start
 from support.worlds import after, learned
 
@@ -29,7 +29,7 @@ def files(folder: Path) -> dict[str, Any]:
     return final(folder) | {"choice": json.loads((last / "state.json").read_text())["choice"]}
 
 
-@pytest.mark.parametrize("broadcast, half", chequered(ADAPTIVE, [3, 6, 8], of=3))
+@pytest.mark.parametrize("broadcast, half", rotated(ADAPTIVE, [6, 3, 8], turns=1))
 def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half: int, tmp_path: Path) -> None:
     """Before the first success, between the two that it takes, and after the broadcast has begun."""
     settings = {"broadcast": ADAPTIVE[broadcast]}
@@ -44,14 +44,15 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half
 
 
 def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Path) -> None:
+    settings = {"broadcast": Broadcast("wima", 3, "code"), "server": FedAdam(), "method": Scaffold()}
+    start(noisy(**settings), 5, tmp_path / "whole")
     for half in (2, 3):
-        settings = {"broadcast": Broadcast("wima", 3, "code"), "server": FedAdam(), "method": Scaffold()}
-        start(noisy(**settings), 6, tmp_path / f"whole-{half}")
         start(noisy(**settings), half, tmp_path / f"halves-{half}")
-        go_on(noisy(**settings), 6, tmp_path / f"halves-{half}")
-        assert files(tmp_path / f"halves-{half}") == files(tmp_path / f"whole-{half}")
+        go_on(noisy(**settings), 5, tmp_path / f"halves-{half}")
+        assert files(tmp_path / f"halves-{half}") == files(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_a_run_resumed_to_more_rounds_makes_the_choices_of_the_longer_run(tmp_path: Path) -> None:
     """The evaluations of what were to be the last rounds are in the metrics, and must not count for the choice."""
     settings = {"broadcast": ALONE, "evaluation": Evaluation(every=4, last=3, held_out=0.4)}
@@ -70,7 +71,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("broadcast", [ALONE, BOTH])
+@pytest.mark.parametrize("broadcast", [pytest.param(ALONE, marks=pytest.mark.full), BOTH])
 def test_a_fork_into_an_adaptive_broadcast_chooses_from_the_fork_on(
     broadcast: Broadcast, source: Path, tmp_path: Path
 ) -> None:
@@ -112,8 +113,10 @@ def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_ane
 
 @pytest.mark.parametrize(
     "settings",
-    [{"averages": AVERAGES | {"wima": Window(9)}}, {"evaluation": replace(EVERY, metric="loss")}],
-    ids=["another average", "another metric"],
+    [
+        pytest.param({"averages": AVERAGES | {"wima": Window(9)}}, id="another average"),
+        pytest.param({"evaluation": replace(EVERY, metric="loss")}, id="another metric", marks=pytest.mark.full),
+    ],
 )
 def test_a_fork_that_compares_something_else_than_its_source_did_decides_anew(
     settings: dict[str, Any], tmp_path: Path

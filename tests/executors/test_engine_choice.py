@@ -84,6 +84,13 @@ def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> Non
     assert _of_steps(replace(work, training=replace(work.training, sharing=sharing)), 1).steps.tolist() == [1] * 6
 
 
+@pytest.fixture(autouse=True)
+def _short_trials(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured need not be exact here, but where a test says that it takes long."""
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr("fedsash.executors.trials.LONG_TRIES", 0.01)
+
+
 @pytest.fixture
 def work() -> Iterator[ClientWork]:
     with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:

@@ -31,6 +31,7 @@ EVERYBODY = Uniform(len(SIZES))
 
 ALL = EVERY_ENGINE | {"own": Own()}
 EACH = pytest.mark.parametrize("name", [*ENGINES, "own", SPAWNED_TOO])
+ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 
 
 @EACH
@@ -38,6 +39,18 @@ def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) 
     check_executor(ALL[name])
 
 
+def test_a_round_that_fits_into_shared_memory_only_in_parts_has_the_bytes_of_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(buffers, "MOST_BYTES", 1)
+    one, parts = (
+        after(federation(engine=ALL[name], method=Scaffold(), sampling=EVERYBODY), 2)
+        for name in ONE_PROCESS_AND_SEVERAL
+    )
+    assert identical(one, parts)
+
+
+@pytest.mark.full
 def test_answers_stay_as_they_are_if_a_round_fits_into_shared_memory_only_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -45,7 +58,7 @@ def test_answers_stay_as_they_are_if_a_round_fits_into_shared_memory_only_in_par
     check_executor(ENGINES["workers"])
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("pieces", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_an_engine_that_sums_up_where_its_clients_are_passes_it_too(pieces: int) -> None:
     check_executor(Cluster(pieces=pieces))
 
@@ -55,7 +68,14 @@ def test_an_executor_that_breaks_the_contract_fails_the_check_with_a_sentence() 
         check_executor(Twice())
 
 
-@EACH
+@pytest.mark.parametrize(
+    "name",
+    [
+        *ONE_PROCESS_AND_SEVERAL,
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("vectorised", "own")),
+        SPAWNED_TOO,
+    ],
+)
 def test_ctrl_c_in_the_middle_of_a_round_of_ones_own_loop_does_not_change_the_next(name: str) -> None:
     """`Federation.round` without a runner around it: what is interrupted is done again from the state before."""
     whole = after(federation(engine=ALL[name]), 3).w
@@ -79,6 +99,7 @@ def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: s
         assert all(map(torch.equal, [reply.upload["delta"] for reply in answers(world, request)], expected))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_spawned_workers_give_the_bytes_of_forked_ones() -> None:
     settings: Any = {"method": Scaffold(), "sampling": EVERYBODY}
@@ -118,6 +139,7 @@ def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:
 # Shards: who holds some of the clients draws what he would among all.
 
 
+@pytest.mark.full  # it is in the check that every engine passes, too
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_shard_of_the_clients_draws_what_the_whole_draws(name: str) -> None:
     settings: Any = {"engine": ENGINES[name], "sampling": EVERYBODY, "model": mlp(dropout=0.3), "method": Scaffold()}

@@ -22,6 +22,7 @@ from fedsash.models import build
 from fedsash.sampling import Uniform
 from fedsash.tasks import NextCharacter
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, small_federation, small_model
+from support.choices import rotated
 
 LOW: dict[str, LocalEngine] = {
     "sequential": replace(SEQUENTIAL, precision="bfloat16"),
@@ -61,8 +62,7 @@ class Linear(nn.Module):
 METHODS = {"fedavg": FedAvg(), "fedprox": FedProx(0.1), "scaffold": Scaffold(option="I"), "mime": Mime()}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("engine", LOW)
+@pytest.mark.parametrize("engine, method", rotated(LOW, METHODS))
 def test_the_update_is_that_of_full_precision_up_to_the_rounding_of_bfloat16(engine: str, method: str) -> None:
     """A number of 8 significant bits is off by at most 1/256 of itself."""
     gap = apart(update(LOW[engine], METHODS[method]), update(SEQUENTIAL, METHODS[method]))

@@ -82,7 +82,7 @@ def kill_all() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.full), 2])
 @pytest.mark.parametrize("engine", [WORKERS, pytest.param(SPAWNED, marks=pytest.mark.slow)], ids=["fork", "spawn"])
 def test_a_worker_that_is_killed_in_a_training_is_replaced(
     engine: Any, times: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -163,6 +163,7 @@ def test_workers_that_are_all_killed_at_once_are_replaced(caplog: pytest.LogCapt
     assert 2 <= len(caplog.messages) <= 4
 
 
+@pytest.mark.full
 def test_kills_at_random_moments_change_nothing() -> None:
     settings: dict[str, Any] = {"engine": WORKERS, "method": Scaffold(), "sampling": EVERYBODY}
     undisturbed = after(federation(**settings), 30)
@@ -177,7 +178,9 @@ def test_kills_at_random_moments_change_nothing() -> None:
     assert identical(state, undisturbed)
 
 
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=() if number == signal.SIGINT else pytest.mark.full) for number in STOPS]
+)
 def test_a_signal_that_asks_to_stop_does_not_end_a_worker(number: int, caplog: pytest.LogCaptureFixture) -> None:
     undisturbed = after(federation(engine=WORKERS), 1)
     with federation(engine=WORKERS) as world:
@@ -224,6 +227,7 @@ def test_an_exception_that_cannot_be_sent_comes_as_its_text() -> None:
     assert str(error.value) == "LocalError: a plain word" and "clients" in error.value.__notes__[0]
 
 
+@pytest.mark.full
 def test_a_program_that_closes_nothing_ends_with_its_workers() -> None:
     program = (
         "from fedsash.testing import small_federation; from fedsash.testing.worlds import WORKERS\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedsash.methods import FedAvg, FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
+from support.choices import rotated
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
 from support.worlds import ENGINES, EVERY_ENGINE, after, data, federation
 
@@ -94,7 +94,7 @@ def test_a_frozen_norm_and_one_without_statistics_are_trained_as_pytorch_does(
 @pytest.mark.parametrize(
     "engine, method",
     [
-        *itertools.product(["vectorised", "workers"], [None, Scaffold(), FedSAM(), Mime()]),
+        *rotated(["vectorised", "workers"], [None, Scaffold(), FedSAM(), Mime()]),
         pytest.param("spawned", None, marks=pytest.mark.slow),
     ],
 )

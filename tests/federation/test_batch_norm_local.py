@@ -17,8 +17,9 @@ from fedsash.local import LocalTraining
 from fedsash.methods import EWC, AdaBest, FedACG, FedDyn, FedProx, FedSAM, Method, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing import close, identical
+from support.choices import rotated
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
-from support.worlds import ENGINES, EVERY_ENGINE, SPAWNED_TOO, after, data, federation
+from support.worlds import ENGINES, EVERY_ENGINE, after, data, federation
 
 KEPT = {"local": 17, "local_norm": 33}
 """How many entries of the model stay with each client: mean, variance and counter; weight and bias."""
@@ -29,8 +30,7 @@ METHODS: list[Method] = [
 ]
 
 
-@pytest.mark.parametrize("buffers", KEPT)
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("buffers, method", rotated(KEPT, METHODS), ids=str)
 def test_what_stays_with_a_client_is_in_no_upload_and_never_moves_the_server(buffers: Any, method: Method) -> None:
     world, kept = with_norm(buffers=buffers, method=method), KEPT[buffers]
     with world:
@@ -50,8 +50,7 @@ def test_what_stays_with_a_client_is_in_no_upload_and_never_moves_the_server(buf
     assert state.client_state["own"].shape == (len(SIZES), kept)
 
 
-@pytest.mark.parametrize("buffers", KEPT)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("buffers, engine", rotated(KEPT, ENGINES))
 def test_one_client_is_central_training_in_what_it_shares_and_in_what_it_keeps(buffers: Any, engine: str) -> None:
     model = batch_norm_model()
     world = alone(model, buffers=buffers, engine=ENGINES[engine])
@@ -62,8 +61,13 @@ def test_one_client_is_central_training_in_what_it_shares_and_in_what_it_keeps(b
         assert close(trained[name].double(), value.double(), 1e-12), name
 
 
-@pytest.mark.parametrize("buffers", KEPT)
-@pytest.mark.parametrize("engine", ["vectorised", "workers", SPAWNED_TOO])
+@pytest.mark.parametrize(
+    "buffers, engine",
+    [
+        *rotated(KEPT, ["vectorised", "workers"]),
+        *(pytest.param(buffers, "spawned", marks=pytest.mark.slow) for buffers in KEPT),
+    ],
+)
 def test_every_engine_keeps_the_same(buffers: Any, engine: str) -> None:
     settings: dict[str, Any] = {"buffers": buffers, "method": Scaffold(), "evaluation": Evaluation(clients=True)}
     found = []

@@ -13,6 +13,7 @@ from torch import nn
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import SGD, AdamW, LocalTraining, Optimiser
 from fedsash.testing import close, identical
+from support.choices import rotated
 from support.norms import alone, batch_norm_model, centrally_trained, with_norm
 from support.worlds import ENGINES, VECTORISED, after, federation
 
@@ -23,8 +24,7 @@ EPSILON = 1e-3
 UNEQUAL = LocalTraining(lr=0.01, batch=5, epochs=(1, 3), optimiser=AdamW(epsilon=EPSILON), keep_moments=True)
 
 
-@pytest.mark.parametrize("buffers", KINDS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("buffers, engine", rotated(KINDS, ENGINES))
 def test_one_client_is_central_training_by_an_optimiser_that_goes_on(buffers: Any, engine: str) -> None:
     model = batch_norm_model()
     local = LocalTraining(lr=0.01, batch="full", steps=4, optimiser=AdamW(epsilon=EPSILON), keep_moments=True)
@@ -41,8 +41,7 @@ def test_one_client_is_central_training_by_an_optimiser_that_goes_on(buffers: An
         assert close(trained[name].double(), value.double(), 1e-11), name
 
 
-@pytest.mark.parametrize("buffers", KINDS)
-@pytest.mark.parametrize("engine", ["vectorised", "workers"])
+@pytest.mark.parametrize("buffers, engine", rotated(KINDS, ["vectorised", "workers"]))
 def test_every_engine_keeps_the_same_moments_for_unequal_amounts(buffers: Any, engine: str) -> None:
     one, other = (
         after(with_norm(buffers=buffers, local=UNEQUAL, engine=ENGINES[e]), 3) for e in ("sequential", engine)
@@ -53,7 +52,7 @@ def test_every_engine_keeps_the_same_moments_for_unequal_amounts(buffers: Any, e
         assert close(other.client_state[name], rows, 1e-11), name
 
 
-@pytest.mark.parametrize("buffers", KINDS)
+@pytest.mark.parametrize("buffers", rotated(["local", "average", "local_norm"], turns=1))
 def test_a_resumed_run_goes_on_with_all_of_them_to_the_byte(buffers: Any, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"buffers": buffers, "local": UNEQUAL}
     unbroken = after(with_norm(**settings), 4)

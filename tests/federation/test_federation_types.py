@@ -17,6 +17,7 @@ PLAIN = {"model": mlp(dtype=torch.float32)}
 OTHERS: dict[str, dict[str, Any]] = {"aggregation": AGGREGATIONS, "server": SERVERS}
 
 
+@pytest.mark.full  # the checks of every method, aggregation and server have it, too
 @pytest.mark.parametrize("method, role", chequered(METHODS, OTHERS, of=4))
 def test_a_float32_model_stays_one_with_every_aggregation_and_server(method: str, role: str) -> None:
     for name, other in OTHERS[role].items():

@@ -37,20 +37,24 @@ from fedsash.methods import (
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import close, identical
+from support.choices import rotated
 from support.personal import SIZES, centrally, one_client, personal, three_layers
-from support.worlds import ENGINES, EVERY_ENGINE, SPAWNED_TOO, after, data
+from support.worlds import ENGINES, EVERY_ENGINE, after, data
 
 PARTS: dict[Any, int] = {"classifier": 15, "extractor": 76, ("2",): 36, ("0.weight", "4"): 47}
 """How many entries of the model each part has."""
 
+OPTIMISERS: dict[str, Any] = {
+    "sgd": (SGD(momentum=0.5), partial(torch.optim.SGD, momentum=0.5)),
+    "adam": (Adam(), torch.optim.Adam),
+}
 METHODS: list[Method] = [
     *(Scaffold(), Scaffold(option="I"), FedProx(0.1), FedDyn(0.1), AdaBest(), FedACG()),
     *(Mime(), MimeLite(), FedSAM(0.05), EWC()),
 ]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=str)
-@pytest.mark.parametrize("method", [FedAvg(), *METHODS], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("part, method", rotated(PARTS, [FedAvg(), *METHODS]), ids=str)
 def test_what_stays_with_a_client_is_in_no_upload_and_never_moves_the_server(part: Any, method: Method) -> None:
     with personal(part, method=method, server=FedAdam(), averages={"w2": Window(2)}) as world:
         start = world.start().w.clone()
@@ -84,14 +88,9 @@ def test_what_another_client_keeps_changes_nothing() -> None:
     assert identical(*found)
 
 
-@pytest.mark.parametrize("part", [*PARTS, "all"], ids=str)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    "optimiser, make",
-    [(SGD(momentum=0.5), partial(torch.optim.SGD, momentum=0.5)), (Adam(), torch.optim.Adam)],
-    ids=["sgd", "adam"],
-)
-def test_one_client_is_central_training(part: Any, engine: str, optimiser: Any, make: Any) -> None:
+@pytest.mark.parametrize("part, engine, name", rotated([*PARTS, "all"], ENGINES, OPTIMISERS), ids=str)
+def test_one_client_is_central_training(part: Any, engine: str, name: str) -> None:
+    optimiser, make = OPTIMISERS[name]
     with one_client(part, optimiser, engine=ENGINES[engine]) as world:
         state = world.start()
         for _ in range(3):
@@ -128,8 +127,17 @@ def test_nothing_personal_is_as_ever(method: Method) -> None:
     assert "own" not in personal(()).start().client_state
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "workers", SPAWNED_TOO])
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold("raw"), FedSAM()], ids=lambda m: type(m).__name__)
+KEEPING: list[Method] = [FedAvg(), Scaffold("raw"), FedSAM()]
+
+
+@pytest.mark.parametrize(
+    "engine, method",
+    [
+        *rotated(["vectorised", "workers"], KEEPING),
+        *(pytest.param("spawned", method, marks=pytest.mark.slow) for method in KEEPING),
+    ],
+    ids=str,
+)
 def test_every_engine_keeps_the_same(method: Method, engine: str) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5), keep_moments=True)
     settings: dict[str, Any] = {"method": method, "local": local, "evaluation": Evaluation(clients=True)}
@@ -239,8 +247,7 @@ def test_a_note_says_what_clients_keep_and_who_scores_with_it() -> None:
         assert not any("keep" in note for note in world.prepare())
 
 
-@pytest.mark.parametrize("part", ["classifier", Personal("extractor", 4), "all"], ids=str)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("part, engine", rotated(["classifier", Personal("extractor", 4), "all"], ENGINES), ids=str)
 def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part: Any, engine: str) -> None:
     evaluation = Evaluation(held_out=0.5, fine_tuning=FineTuning(steps=2))
     local = LocalTraining(lr=0.1, batch="full", steps=3)

@@ -27,6 +27,7 @@ from fedsash.methods import (
     Step,
     Upload,
 )
+from support.choices import rotated
 from support.worlds import ENGINES, after, federation
 
 
@@ -98,14 +99,14 @@ def test_a_method_says_whether_it_takes_gradients_over_all_samples(
     assert bool(taken) == method.full_gradients
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", rotated(["vectorised", "sequential", "workers"], turns=1))
 def test_a_probe_receives_the_model_alone(engine: str) -> None:
     settings = {"engine": ENGINES[engine], "averages": {}}
     alone, plain = (after(federation(method=method, **settings), 3).w for method in (Alone(), Mime()))
     assert torch.equal(alone, plain)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", rotated(["workers", "sequential", "vectorised"], turns=1))
 def test_a_probe_that_sends_nothing_is_a_pass_that_changes_nothing(engine: str) -> None:
     settings = {"engine": ENGINES[engine], "averages": {}}
     silent, plain = (after(federation(method=method, **settings), 3).w for method in (Silent(), FedAvg()))

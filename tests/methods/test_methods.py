@@ -14,6 +14,7 @@ import torch
 from fedsash.local import SGD, LocalTraining
 from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
 from fedsash.sampling import Uniform
+from support.choices import rotated
 from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
@@ -134,8 +135,7 @@ def test_ewcs_fisher_is_the_mean_of_squared_gradients_over_steps_and_clients() -
         close(state.server_state["fisher"], sizes / sizes.sum() @ of_clients)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
-@pytest.mark.parametrize("method", MEMORIES, ids=repr)
+@pytest.mark.parametrize("engine, method", rotated(["sequential", "vectorised"], MEMORIES), ids=str)
 def test_absent_clients_keep_their_memory_bitwise_and_no_two_share_any(method: Method, engine: str) -> None:
     f = federation(method=method, sampling=Uniform(3), engine=ENGINES[engine])
     state = f.start()

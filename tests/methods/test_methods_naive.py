@@ -83,10 +83,10 @@ AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 
 def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float = 0.0) -> None:
     """The model and all vectors that the naive account names; FedLESAM's clients may have nothing to compare yet."""
-    expected = run(f, 5, kind, options, server_momentum=momentum, **TRAINING)
+    expected = run(f, 4, kind, options, server_momentum=momentum, **TRAINING)
     with f:
         state = f.start()
-        for _ in range(5):
+        for _ in range(4):
             state, _ = f.round(state)
     got = (
         {"w": state.w}
@@ -100,7 +100,7 @@ def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float =
 
 
 def trained(method: Any, engine: str, **settings: Any) -> Federation:
-    client = LocalTraining(lr=0.1, batch=5, epochs=3, schedule=Exponential(0.9), optimiser=SGD(**STEP))
+    client = LocalTraining(lr=0.1, batch=5, epochs=2, schedule=Exponential(0.9), optimiser=SGD(**STEP))
     return world(client, method=method, engine=ENGINES[engine], **{"server": ServerSGD(lr=0.7)} | settings)
 
 

@@ -17,6 +17,7 @@ from fedsash.local import SGD, Adam, LocalTraining, Optimiser
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, LocalRun, Method, MoFedSAM, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Cyclic, Flat, LocalSchedule, SawTooth
+from support.choices import rotated
 from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
@@ -24,9 +25,7 @@ UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("option", ["I", "II", "raw"])
-@pytest.mark.parametrize("count", [1, 4, 6])
+@pytest.mark.parametrize("weighting, option, count", rotated(["uniform", "samples"], ["I", "II", "raw"], [4, 1, 4, 6]))
 def test_c_is_the_mean_of_all_client_variates_after_every_round(option: Any, count: int, weighting: Any) -> None:
     f = federation(method=Scaffold(option, weighting=weighting), sampling=Uniform(count))
     state = f.start()
@@ -80,8 +79,7 @@ def test_option_two_is_the_mean_gradient_along_the_way_whatever_c_was() -> None:
         close(state.client_state["c"][client], torch.stack(seen).mean(0))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method", [Scaffold, FedMoSWA], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("engine, method", rotated(ENGINES, [Scaffold, FedMoSWA]))
 def test_for_plain_sgd_the_raw_gradients_are_option_ii(method: Any, engine: str) -> None:
     """Also where clients take unequal steps and the rate falls within a round."""
     local = LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.3))

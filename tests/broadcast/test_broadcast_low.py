@@ -147,7 +147,8 @@ def test_resuming_an_adaptive_run_with_another_metric_is_refused_and_a_fork_may_
     assert [line.split()[0] for line in differences(own, other)] == ["evaluation.metric"]
 
 
-@pytest.mark.parametrize("broadcast, half", rotated(ADAPTIVE, [5, 3, 7], turns=1))
+@pytest.mark.full
+@pytest.mark.parametrize("broadcast, half", [("start", 5), ("start and average", 3), ("average", 7)])
 def test_half_a_run_resumed_chooses_by_the_same_low_metric(broadcast: str, half: int, tmp_path: Path) -> None:
     settings = {"broadcast": ADAPTIVE[broadcast]}
     whole = start(noisy(**settings), 2 * half, tmp_path / "whole")

@@ -32,7 +32,7 @@ def deep(depth: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(16, 3))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=pytest.mark.full), torch.float32])
 def test_clients_that_have_finished_are_not_lost_in_a_deep_network(dtype: torch.dtype) -> None:
     """In float32 their batches without a sample once grew until they overflowed, and their models were refused."""
     models = {}

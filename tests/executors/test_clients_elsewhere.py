@@ -193,9 +193,9 @@ def test_with_any_faults_the_run_is_that_of_those_whose_uploads_were_accepted(na
     world, nodes = at_nodes(METHODS[name], faults)
     with world:
         state = world.start()
-        for _ in range(6):
+        for _ in range(4):
             state, _ = world.round(state)
-    assert_equal_to(state, run_here(METHODS[name], faults, 6), nodes)
+    assert_equal_to(state, run_here(METHODS[name], faults, 4), nodes)
 
 
 @settings(max_examples=4, derandomize=True)

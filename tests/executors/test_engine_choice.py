@@ -110,8 +110,8 @@ def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Pat
     "content", ["", "{", "[]", '{"a": 1}', '{"a": ["b", "c", "d"]}', '{"a": [1, 1, Infinity]}', "\0"]
 )
 def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
-    resolve(LocalEngine(), work)
-    (file,) = (cache / "engines").iterdir()
+    file = Trials(work)._file
+    file.parent.mkdir(parents=True)
     file.write_text(content)
     _, (said,), _ = resolve(LocalEngine(), work)
     assert "earlier" not in said and file.read_text() != content

@@ -30,7 +30,7 @@ EVERYBODY = Uniform(len(SIZES))
 
 
 ALL = EVERY_ENGINE | {"own": Own()}
-EACH = pytest.mark.parametrize("name", [*ENGINES, "own", SPAWNED_TOO])
+EACH = pytest.mark.parametrize("name", [*ENGINES, pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO])
 ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 
 

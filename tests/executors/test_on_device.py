@@ -41,7 +41,14 @@ def test_samples_models_and_state_stay_on_the_device(device: str) -> None:
         assert not x.is_floating_point()  # pixels are augmented and normalised there, batch by batch
 
 
-@pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED, LocalEngine()], ids=["alone", "side by side", "auto"])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(SEQUENTIAL, id="alone"),
+        pytest.param(VECTORISED, id="side by side"),
+        pytest.param(LocalEngine(), id="auto", marks=pytest.mark.full),
+    ],
+)
 def test_clients_train_on_a_device_as_on_the_cpu(engine: LocalEngine, device: str, cache: Any) -> None:
     expected = after(federation(**images("cpu"), method=Scaffold(), engine=SEQUENTIAL), 3)
     assert close(after(federation(**images(device), method=Scaffold(), engine=engine), 3).w.cpu(), expected.w, 1e-10)

@@ -100,8 +100,8 @@ def test_a_frozen_norm_and_one_without_statistics_are_trained_as_pytorch_does(
 )
 def test_every_engine_has_the_same_statistics(engine: str, method: Any) -> None:
     settings = {} if method is None else {"method": method}
-    expected = after(with_norm(**settings), 3).w
-    found = after(with_norm(engine=EVERY_ENGINE[engine], **settings), 3).w
+    expected = after(with_norm(**settings), 2).w
+    found = after(with_norm(engine=EVERY_ENGINE[engine], **settings), 2).w
     assert close(found, expected, 1e-12)
     assert engine == "vectorised" or torch.equal(found, expected)
 
@@ -183,7 +183,15 @@ def test_re_estimated_statistics_are_those_that_pytorch_finds() -> None:
         assert close(found.state_dict()[name].double(), value.double(), 1e-14), name
 
 
-@pytest.mark.parametrize("batch, count, used", [(20, 41, 40), (60, 70, 60), (1, 8, 8), (1, 7, 6)])
+@pytest.mark.parametrize(
+    "batch, count, used",
+    [
+        (20, 41, 40),
+        pytest.param(60, 70, 60, marks=pytest.mark.full),
+        pytest.param(1, 8, 8, marks=pytest.mark.full),
+        (1, 7, 6),
+    ],
+)
 def test_one_sample_that_is_left_over_has_no_variance_and_is_left_out(batch: int, count: int, used: int) -> None:
     def statistics(batch: int, count: int) -> Tensor:
         evaluation = Evaluation(batch=batch, calibration=count)

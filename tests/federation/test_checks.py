@@ -19,7 +19,7 @@ from fedsash.data.partitions import IID
 from fedsash.exchange import Request
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, RoundMean, Step
-from fedsash.sampling import Poisson, Sampling
+from fedsash.sampling import Poisson, Sampling, Uniform
 from fedsash.servers import ServerSGD
 from fedsash.testing import (
     check_aggregation,
@@ -28,6 +28,7 @@ from fedsash.testing import (
     check_partition,
     check_sampling,
     check_server,
+    small_data,
 )
 from support.own import PlainMean
 from support.worlds import mlp
@@ -113,7 +114,7 @@ def test_an_average_that_does_not_count_its_models_is_found(steps: int, line: st
 
 
 def test_an_average_that_begins_late_and_counts_its_models_passes() -> None:
-    check_average(Uncounted(start=5, steps=1))
+    check_average(Uncounted(start=5, steps=1), data=small_data((3, 8, 6)), sampling=Uniform(2))
 
 
 @dataclass(frozen=True)

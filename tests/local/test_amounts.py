@@ -20,7 +20,7 @@ from fedsash.sampling import Uniform
 from fedsash.schedules import Mild
 from fedsash.testing import close
 from support.choices import rotated
-from support.observing import final, go_on, observed, start
+from support.observing import final, go_on, start
 from support.worlds import ENGINES, VECTORISED, after, federation, sampled
 
 IDS = np.arange(20_000)
@@ -115,9 +115,9 @@ def test_clients_report_the_steps_that_were_drawn(name: str) -> None:
 def test_a_resumed_run_draws_the_same_amounts(name: str, tmp_path: Path) -> None:
     settings = {"local": LocalTraining(lr=0.1, batch=5, **UNEQUAL[name])}
     whole, halves = tmp_path / "whole", tmp_path / "halves"
-    start(observed(**settings), 4, whole)
-    start(observed(**settings), 2, halves)
-    go_on(observed(**settings), 4, halves)
+    start(federation(**settings), 2, whole)
+    start(federation(**settings), 1, halves)
+    go_on(federation(**settings), 2, halves)
     assert final(halves) == final(whole)
 
 

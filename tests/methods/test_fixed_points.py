@@ -42,7 +42,7 @@ from support.worlds import Point, after, federation, quadratic_federation, quadr
 A, B, START = np.array([1.0, 3.0, 0.5]), np.array([0.0, 1.2, -2.0]), 2.0
 OPTIMUM = (A @ B) / A.sum()
 ETA, K = 0.1, 5
-LONG = pytest.mark.parametrize("rounds, near", [(60, 1e-4), pytest.param(150, 1e-9, marks=pytest.mark.full)])
+LONG = pytest.mark.parametrize("rounds, near", [(40, 1e-3), pytest.param(150, 1e-9, marks=pytest.mark.full)])
 """After how many rounds a run is how near to where it stops."""
 
 

@@ -125,7 +125,7 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, op
 def test_with_equal_steps_fednova_is_the_mean(name: str, momentum: float) -> None:
     settings = {
         "method": METHODS[name](),
-        "local": LocalTraining(lr=0.1, batch=5, steps=4, optimiser=SGD(momentum=momentum)),
+        "local": LocalTraining(lr=0.1, batch=5, steps=2, optimiser=SGD(momentum=momentum)),
     }
     nova, mean = (after(federation(**settings, aggregation=rule), 2) for rule in (FedNova(), WeightedMean()))
     torch.testing.assert_close(nova.w, mean.w, rtol=0, atol=1e-14)

@@ -28,6 +28,7 @@ from fedsash.executors.training import ClientWork
 from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
 from fedsash.executors.workers import dealt
 from fedsash.testing.worlds import small_data, small_federation, small_model
+from support.choices import rotated
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
@@ -107,7 +108,7 @@ def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Pat
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"a": 1}', '{"a": ["b", "c", "d"]}', '{"a": [1, 1, Infinity]}', "\0"]
+    "content", rotated(["{", "[]", '{"a": [1, 1, Infinity]}', '{"a": ["b", "c", "d"]}', "", '{"a": 1}', "\0"], turns=3)
 )
 def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
     file = Trials(work)._file

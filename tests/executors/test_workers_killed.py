@@ -199,7 +199,7 @@ def test_a_signal_that_comes_while_a_worker_starts_waits_for_the_start() -> None
     try:
         with federation(engine=WORKERS) as world:
             timer.start()
-            for _ in range(5):
+            for _ in range(3):
                 world.prepare()
                 world.close()
             timer.join()

@@ -41,10 +41,10 @@ from support.worlds import (
 
 
 def with_sampling(method: str, sampling: str) -> Any:
-    """By default SCAFFOLD, which has much to remember, as the check of every method compares workers, too."""
-    if method == "scaffold-II":
+    """By default one that shows much, as the checks of every method and every sampling compare workers, too."""
+    if (method, sampling) == ("scaffold-II", "dropout"):
         return pytest.param(method, sampling)
-    more = sampling == "uniform" or method == "feddyn"
+    more = sampling == "uniform" or method in ("scaffold-II", "feddyn")
     return pytest.param(method, sampling, marks=pytest.mark.full if more else pytest.mark.slow)
 
 
@@ -163,7 +163,7 @@ def test_wima_equals_its_closed_form_in_the_updates() -> None:
     torch.testing.assert_close(f.models(state)["wima"], expected, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED, WORKERS])
+@pytest.mark.parametrize("engine", rotated([VECTORISED, SEQUENTIAL, WORKERS], turns=2))
 def test_a_poisoned_client_is_left_out_and_named_and_no_window_ever_holds_it(engine: LocalEngine) -> None:
     def poison(value: float) -> Any:
         def loss(output: Tensor, y: Tensor) -> Tensor:

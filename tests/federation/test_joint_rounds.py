@@ -40,7 +40,7 @@ from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.state import Made
 from fedsash.testing import close
-from support.choices import METHODS, SAMPLINGS, rotated
+from support.choices import METHODS, SAMPLINGS, one_of_each, rotated
 from support.joint import ALL_AT_ONCE, differing, jointly, opened, shape_of, state_of
 from support.worlds import SEQUENTIAL, SIZES, after, data, mlp
 
@@ -63,7 +63,7 @@ NUMBERS = pytest.mark.parametrize("runs, rounds", [(2, 2), pytest.param(3, 3, ma
 
 
 @NUMBERS
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", one_of_each(METHODS))
 def test_every_method_is_what_it_is_alone(name: str, runs: int, rounds: int) -> None:
     """The runs differ in seed, partition, learning rate and initial model, and take other numbers of steps."""
     rounds = 3 if name == "fedfa" else rounds  # only then are all its terms there
@@ -199,13 +199,12 @@ def test_a_run_that_diverges_harms_no_other() -> None:
         rate, decay = 1e9 if run == 1 else 1e-10, SGD(weight_decay=1e9)
         return differing(run, {"lr": rate, "optimiser": decay, "epochs": 20})
 
-    worlds = opened(make)
-    joint = JointRounds(worlds, shape_of(worlds), range(3))
+    worlds = opened(make, 2)
+    joint = JointRounds(worlds, shape_of(worlds), range(2))
     made = dict(joint.made(dict(enumerate(world.start() for world in worlds))))
-    for run in (0, 2):
-        assert close(state_of(made[run]), after(make(run), 1), 1e-13)
+    assert close(state_of(made[0]), after(make(0), 1), 1e-13)
     refused = [one.report.refused for one in made.values() if isinstance(one, Made)]
-    assert refused[1] and not refused[0] and not refused[2]
+    assert refused[1] and not refused[0]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from fedsash.basics.errors import SettingError
 from fedsash.sampling import Function
 from fedsash.schedules import Flat, LocalSchedule
 from fedsash.servers import Server
-from support.worlds import ENGINES, after, federation
+from support.choices import rotated
+from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def test_a_ragged_answer_of_a_sampling_function_is_one_line() -> None:
         federation(sampling=Function(lambda round, sizes, seed: [[1], [2, 3]]))
 
 
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("engine", rotated([VECTORISED, SEQUENTIAL, WORKERS], turns=1))
 def test_a_loss_of_another_type_than_the_weights_is_taken(engine: Any) -> None:
     def weighted(kind: torch.dtype) -> Federation:
         costs = torch.tensor([0.25, 0.5, 1.0], dtype=kind)

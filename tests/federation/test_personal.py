@@ -109,7 +109,7 @@ def test_what_clients_keep_in_another_memory_joins_the_model_on_its_device() -> 
 
 
 @pytest.mark.parametrize(
-    "method", [FedAvg(), Scaffold(), FedSAM(), FedDyn(0.1), Mime()], ids=lambda m: type(m).__name__
+    "method", rotated([Scaffold(), Mime(), FedAvg(), FedSAM(), FedDyn(0.1)], turns=2), ids=lambda m: type(m).__name__
 )
 def test_if_everything_is_personal_each_client_trains_alone(method: Method) -> None:
     everybody = Uniform(len(SIZES))

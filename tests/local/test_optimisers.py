@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -64,6 +64,7 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", CHOICES)
+@settings(max_examples=20)
 @given(data=st.data(), steps=st.lists(st.integers(1, 7), min_size=1, max_size=4), lr=st.floats(0, 1))
 def test_stacked_clients_of_unequal_steps_are_pytorchs_optimiser_on_each(
     name: str, data: st.DataObject, steps: list[int], lr: float
@@ -81,6 +82,7 @@ def test_stacked_clients_of_unequal_steps_are_pytorchs_optimiser_on_each(
 
 
 @pytest.mark.parametrize("name", CHOICES)
+@settings(max_examples=20)
 @given(data=st.data(), lr=st.floats(0, 1))
 def test_a_single_clients_pieces_are_pytorchs_optimiser(name: str, data: st.DataObject, lr: float) -> None:
     """One client has plain numbers for its rate and its steps, and its vectors may come in parts."""

@@ -12,6 +12,7 @@ from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import SettingError
 from fedsash.methods import FedAvg, FedFA
 from fedsash.tasks import Classification
+from support.choices import rotated
 from support.tasks import PROBLEMS
 from support.worlds import ENGINES, after, federation, mlp
 
@@ -79,7 +80,7 @@ class Named(nn.Sequential):
         return x
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", rotated(["vectorised", "sequential", "workers"], turns=1))
 def test_fedfa_finds_features_that_are_given_by_name(engine: str) -> None:
     given, named = (kind(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3)) for kind in (nn.Sequential, Named))
     named.load_state_dict(given.state_dict())

@@ -89,8 +89,8 @@ MOVES_ON = [FedAvg(), FedProx(0.8), FedACG(0.5, 0.8), FedCM(0.5), AdaBest(0.4, 0
 @pytest.mark.parametrize("method", MOVES_ON, ids=repr)
 def test_with_some_clients_it_moves_on_for_ever(method: Method) -> None:
     f = world(method, clients=2)
-    state, places = after(f, 30), []
-    for _ in range(6):
+    state, places = after(f, 20), []
+    for _ in range(4):
         state = after(f, 1, state)
         places.append(float(state.w))
     assert np.ptp(places) > 0.01

@@ -43,7 +43,7 @@ def test_with_one_full_batch_step_options_one_and_two_agree(engine: str, own: st
     """Both are the gradient that this step took, at the received model with what the client had of its own."""
     make = WITH_OPTIONS[name]
     one, two = (
-        after(of_everyone(own, method=make(option=option), engine=ENGINES[engine]), 3).client_state["c"]
+        after(of_everyone(own, method=make(option=option), engine=ENGINES[engine]), 2).client_state["c"]
         for option in ("I", "II")
     )
     assert close(one, two, 1e-13) and float(one.norm()) > 0.1

@@ -67,6 +67,19 @@ METHODS = CHOSEN | examples(
 )
 """Every registered method, those that are not chosen above with their defaults."""
 
+
+def one_of_each(methods: Iterable[str], also: str = "scaffold-II") -> list[Any]:
+    """All these methods. By default the first of each class and another that shows much; further variants are full."""
+    met: set[type] = set()
+    params = []
+    for name in methods:
+        kind = type(METHODS[name])
+        variant = kind in met and name != also
+        met.add(kind)
+        params.append(pytest.param(name, marks=pytest.mark.full if variant else ()))
+    return params
+
+
 AGGREGATIONS: dict[str, Aggregation] = {
     "mean": WeightedMean(),
     "fednova": FedNova(),
@@ -113,16 +126,18 @@ def chequered(one: Iterable[Any], other: Iterable[Any], of: int = 2) -> list[Any
 
 
 def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:
-    """All pairs. By default the other goes round with the method, so that each of both is met.
+    """All pairs. By default the other goes round with the first method of each class, so that each of both is met.
 
     In full the others are the first one, and all of them for two methods that show most; the rest is slow.
     """
     methods, others = list(methods), list(others)
+    first = {type(METHODS[method]): method for method in reversed(methods)}.values()
 
     def pair(method: str, other: str) -> Any:
-        if others.index(other) == methods.index(method) % len(others):
+        turn = others.index(other) == methods.index(method) % len(others)
+        if turn and method in first:
             return pytest.param(method, other)
-        more = other == others[0] or method in ("scaffold-II", "feddyn")
+        more = turn or other == others[0] or method in ("scaffold-II", "feddyn")
         return pytest.param(method, other, marks=pytest.mark.full if more else pytest.mark.slow)
 
     return [pair(method, other) for method, other in product(methods, others)]

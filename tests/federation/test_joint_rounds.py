@@ -87,7 +87,7 @@ def test_every_optimiser_is_what_it_is_alone(name: str, kept: bool, runs: int, r
         lambda run: FedSAM(0.1 * run),
         lambda run: EWC(0.5 * run),
         lambda run: Mime(0.2 * (run + 1)),
-        lambda run: Mime(0.2 * (run + 1), damped=False),
+        pytest.param(lambda run: Mime(0.2 * (run + 1), damped=False), marks=pytest.mark.full),
         lambda run: MimeLite(0.2 * (run + 1)),
     ],
     ids=["fedprox", "fedacg", "feddyn", "fedcm", "fedsam", "ewc", "mime", "mime, undamped", "mimelite"],

@@ -271,7 +271,11 @@ def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part:
     assert found.loss == pytest.approx(sum(losses) / count, rel=1e-12)
 
 
-@pytest.mark.parametrize("method", [FedAvg(), *METHODS, FedASAM(0.5, 0.2)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method",
+    rotated([FedASAM(0.5, 0.2), FedAvg(), *METHODS[:3], Mime(), FedSAM(0.05), *METHODS[3:]], turns=7),
+    ids=lambda m: type(m).__name__,
+)
 def test_nothing_at_all_may_be_shared(method: Method) -> None:
     with personal("all", method=method) as world:
         state = after(world, 1)

@@ -67,7 +67,7 @@ def without_correction(mu: float = 0.0, eta: float = ETA) -> float:
         pytest.param(Mime(0.6), marks=pytest.mark.slow),
         Mime(0.6, damped=False),
         FedMoSWA(0.2, 1.5, 0.4, "I"),
-        FedMoSWA(0.2, 1.5, 0.4, "II"),
+        pytest.param(FedMoSWA(0.2, 1.5, 0.4, "II"), marks=pytest.mark.full),
         FedMoSWA(0.5, 0.7, 0.4),
     ],
     ids=repr,

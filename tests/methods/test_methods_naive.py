@@ -81,12 +81,12 @@ AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 ]
 
 
-def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float = 0.0) -> None:
+def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float = 0.0, rounds: int = 3) -> None:
     """The model and all vectors that the naive account names; FedLESAM's clients may have nothing to compare yet."""
-    expected = run(f, 4, kind, options, server_momentum=momentum, **TRAINING)
+    expected = run(f, rounds, kind, options, server_momentum=momentum, **TRAINING)
     with f:
         state = f.start()
-        for _ in range(4):
+        for _ in range(rounds):
             state, _ = f.round(state)
     got = (
         {"w": state.w}
@@ -110,10 +110,11 @@ def name_of(value: Any) -> str:
     return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
+@pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark.full)])
 @pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES, of=3), ids=name_of)
-def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str) -> None:
+def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str, rounds: int) -> None:
     kind, options = case
-    compare(trained(METHODS[kind](**options), engine), kind, options)
+    compare(trained(METHODS[kind](**options), engine), kind, options, rounds=rounds)
 
 
 @pytest.mark.parametrize("kind", ["feddyn", "adabest", "fedacg", "fedmoswa"])

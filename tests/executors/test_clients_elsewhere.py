@@ -198,6 +198,18 @@ def test_with_any_faults_the_run_is_that_of_those_whose_uploads_were_accepted(na
     assert_equal_to(state, run_here(METHODS[name], faults, 4), nodes)
 
 
+@pytest.mark.full
+@settings(max_examples=20)
+@given(name=st.sampled_from(sorted(METHODS)), faults=faults)
+def test_with_any_faults_longer_runs_are_those_of_the_accepted_uploads_too(name: str, faults: Faults) -> None:
+    world, nodes = at_nodes(METHODS[name], faults)
+    with world:
+        state = world.start()
+        for _ in range(6):
+            state, _ = world.round(state)
+    assert_equal_to(state, run_here(METHODS[name], faults, 6), nodes)
+
+
 @settings(max_examples=4, derandomize=True)
 @given(faults=faults, back=st.integers(0, 5), gone_on=st.integers(1, 3))
 def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, back: int, gone_on: int) -> None:

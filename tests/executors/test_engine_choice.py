@@ -108,7 +108,7 @@ def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Pat
 
 
 @pytest.mark.parametrize(
-    "content", rotated(["{", "[]", '{"a": [1, 1, Infinity]}', '{"a": ["b", "c", "d"]}', "", '{"a": 1}', "\0"], turns=3)
+    "content", rotated(["{", "[]", '{"a": [1, 1, Infinity]}', '{"a": 1}', "", '{"a": ["b", "c", "d"]}', "\0"], turns=4)
 )
 def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
     file = Trials(work)._file

@@ -74,6 +74,14 @@ SHORT = LocalTraining(lr=0.1, batch=5, epochs=1)
 ONE_STEP = LocalTraining(lr=0.1, batch="full")
 FEW: dict[str, Any] = {"data": data((3, 8, 6)), "sampling": Uniform(2)}
 """Three clients of unequal sizes, of whom two take part in a round."""
+WORLDS = pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(FEW | {"local": SHORT}, id="few clients"),
+        pytest.param({}, id="six clients", marks=pytest.mark.full),
+    ],
+)
+"""What a check has instead of the settings of its own."""
 
 
 # Every registered thing by itself passes the checks that users have for their own.
@@ -85,19 +93,22 @@ def test_every_method_passes_its_check(name: str) -> None:
     check_method(METHODS[name])
 
 
+@WORLDS
 @pytest.mark.parametrize("name", AGGREGATIONS)
-def test_every_aggregation_passes_its_check(name: str) -> None:
-    check_aggregation(AGGREGATIONS[name], **FEW, local=SHORT)
+def test_every_aggregation_passes_its_check(name: str, world: dict[str, Any]) -> None:
+    check_aggregation(AGGREGATIONS[name], **world)
 
 
+@WORLDS
 @pytest.mark.parametrize("name", SERVERS)
-def test_every_server_optimiser_passes_its_check(name: str) -> None:
-    check_server(SERVERS[name], 1e-11 if name in ADAPTIVE else 1e-13, **FEW, local=SHORT)
+def test_every_server_optimiser_passes_its_check(name: str, world: dict[str, Any]) -> None:
+    check_server(SERVERS[name], 1e-11 if name in ADAPTIVE else 1e-13, **world)
 
 
+@WORLDS
 @of(ALL_AVERAGES)
-def test_every_average_passes_its_check(value: Any) -> None:
-    check_average(value, **FEW, local=SHORT)
+def test_every_average_passes_its_check(value: Any, world: dict[str, Any]) -> None:
+    check_average(value, **world)
 
 
 @of(ALL_SAMPLINGS)
@@ -205,6 +216,13 @@ def test_compiled_steps_agree(method: str, workers: int) -> None:
 @settings(max_examples=8, derandomize=True)
 @given(world=federations())
 def test_a_federation_of_anything_repeats_its_bytes(world: Federation) -> None:
+    assert identical(after(world, 3), after(world, 3))
+
+
+@pytest.mark.full
+@settings(max_examples=50)
+@given(world=federations())
+def test_many_federations_of_anything_repeat_their_bytes(world: Federation) -> None:
     assert identical(after(world, 3), after(world, 3))
 
 

@@ -110,7 +110,10 @@ def name_of(value: Any) -> str:
     return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark.full)])
+ROUNDS = pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark.full)])
+
+
+@ROUNDS
 @pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES, of=3), ids=name_of)
 def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str, rounds: int) -> None:
     kind, options = case
@@ -124,11 +127,12 @@ def test_methods_that_change_the_update_equal_the_naive_account_with_server_mome
     compare(trained(METHODS[kind](**options), "sequential", server=server), kind, options, momentum=0.5)
 
 
+@ROUNDS
 @pytest.mark.parametrize("case, engine", chequered(AGGREGATED, ENGINES, of=3), ids=name_of)
-def test_every_aggregation_equals_the_naive_account(case: Any, engine: str) -> None:
+def test_every_aggregation_equals_the_naive_account(case: Any, engine: str, rounds: int) -> None:
     kind, options, rule, settings = case
     f = trained(METHODS[kind](**options), engine, aggregation=AGGREGATIONS[rule](**settings))
-    compare(f, kind, options | settings | {"aggregation": rule})
+    compare(f, kind, options | settings | {"aggregation": rule}, rounds=rounds)
 
 
 def test_every_method_and_every_aggregation_of_the_library_has_a_naive_account() -> None:

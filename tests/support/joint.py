@@ -24,7 +24,7 @@ def differing(run: int, local: dict[str, Any] | None = None, **settings: Any) ->
         "seed": 3 + run,
         "model": mlp(seed=run),
         "data": data(sizes),
-        "local": LocalTraining(**{"lr": 0.1 / (1 + run), "batch": 5, "epochs": 1} | (local or {})),
+        "local": LocalTraining(**{"lr": 0.1 / (1 + run), "batch": 5, "epochs": 1 + run % 2} | (local or {})),
         "engine": ALL_AT_ONCE,
     }
     return federation(**own | settings)

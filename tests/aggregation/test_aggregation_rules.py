@@ -17,7 +17,7 @@ from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
 from fedsash.servers import FedAdam, ServerSGD
-from support.choices import rotated
+from support.by_default import rotated
 from support.uploads import aggregate, updated
 from support.worlds import ENGINES, after, federation, identical
 

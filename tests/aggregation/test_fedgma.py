@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsash.aggregation import FedGMA, WeightedMean
 from fedsash.methods import FedAvg
-from support.choices import rotated
+from support.by_default import rotated
 from support.uploads import aggregate, updated
 from support.worlds import ENGINES, after, federation, identical
 

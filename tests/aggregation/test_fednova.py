@@ -21,7 +21,7 @@ from fedsash.local import SGD, LocalTraining
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential, Flat, LocalSchedule, Mild, SawTooth
-from support.choices import rotated
+from support.by_default import rotated
 from support.uploads import BAD, aggregate, rounds, updated
 from support.worlds import ENGINES, Point, after, federation
 

@@ -16,7 +16,7 @@ from fedsash.aggregation import Private
 from fedsash.methods import FedAvg, FedProx
 from fedsash.sampling import Poisson
 from fedsash.testing import close
-from support.choices import rotated
+from support.by_default import rotated
 from support.private import UNIFORM, along, sending
 from support.uploads import aggregate
 from support.worlds import ENGINES, after, federation

@@ -15,7 +15,7 @@ from fedsash.aggregation import Adaptive, Private
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import check_federation, close
-from support.choices import rotated
+from support.by_default import rotated
 from support.libraries import Library
 from support.norms import with_norm
 from support.private import UNIFORM, still

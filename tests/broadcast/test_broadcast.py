@@ -14,7 +14,7 @@ from fedsash.evaluation import Evaluation, Metrics
 from fedsash.lab.config import ConfigError, parse
 from fedsash.servers import FedAdam, Server, ServerSGD
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import ENGINES, after, data, federation, identical
 
 

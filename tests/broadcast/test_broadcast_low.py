@@ -18,7 +18,7 @@ from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
 from fedsash.tasks import Better, MeanAbsoluteError, Regression
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, walk
-from support.choices import rotated
+from support.by_default import rotated
 from support.observing import go_on, start
 from support.tasks import PROBLEMS
 from support.worlds import identical, learned

@@ -12,7 +12,7 @@ from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.broadcasting import walk
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import after, federation, identical
 
 SERVERS: dict[str, Server] = {

@@ -18,7 +18,7 @@ from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, EVERY, noisy, walk
-from support.choices import rotated
+from support.by_default import rotated
 from support.observing import final, go_on, start
 from support.worlds import after, learned
 

@@ -28,7 +28,7 @@ from fedsash.executors.training import ClientWork
 from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
 from fedsash.executors.workers import dealt
 from fedsash.testing.worlds import small_data, small_federation, small_model
-from support.choices import rotated
+from support.by_default import rotated
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)

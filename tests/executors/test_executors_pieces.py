@@ -14,7 +14,7 @@ from fedsash.aggregation import FedGMA
 from fedsash.exchange import Effort, Missing
 from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
-from support.choices import rotated
+from support.by_default import rotated
 from support.executors import Cluster
 from support.uploads import reply, sums_of
 from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, identical

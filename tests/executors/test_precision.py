@@ -22,7 +22,7 @@ from fedsash.models import build
 from fedsash.sampling import Uniform
 from fedsash.tasks import NextCharacter
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, small_federation, small_model
-from support.choices import rotated
+from support.by_default import rotated
 
 LOW: dict[str, LocalEngine] = {
     "sequential": replace(SEQUENTIAL, precision="bfloat16"),

@@ -21,7 +21,7 @@ from fedsash.methods import FedAvg, FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
-from support.choices import rotated
+from support.by_default import rotated
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
 from support.worlds import ENGINES, EVERY_ENGINE, after, data, federation
 

@@ -13,7 +13,7 @@ from torch import nn
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import SGD, AdamW, LocalTraining, Optimiser
 from fedsash.testing import close, identical
-from support.choices import rotated
+from support.by_default import rotated
 from support.norms import alone, batch_norm_model, centrally_trained, with_norm
 from support.worlds import ENGINES, VECTORISED, after, federation
 

@@ -25,7 +25,8 @@ from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Exponential, SawTooth
 from fedsash.servers import ServerSGD
 from fedsash.state import State
-from support.choices import AVERAGES, METHODS, SAMPLINGS, SERVERS, crossed, rotated
+from support.by_default import rotated
+from support.choices import AVERAGES, METHODS, SAMPLINGS, SERVERS, crossed
 from support.worlds import (
     ENGINES,
     SEQUENTIAL,

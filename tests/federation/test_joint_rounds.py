@@ -40,7 +40,8 @@ from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.state import Made
 from fedsash.testing import close
-from support.choices import METHODS, SAMPLINGS, one_of_each, rotated
+from support.by_default import rotated
+from support.choices import METHODS, SAMPLINGS, one_of_each
 from support.joint import ALL_AT_ONCE, differing, jointly, opened, shape_of, state_of
 from support.worlds import SEQUENTIAL, SIZES, after, data, mlp
 

@@ -18,7 +18,7 @@ from fedsash.basics.errors import SettingError
 from fedsash.sampling import Function
 from fedsash.schedules import Flat, LocalSchedule
 from fedsash.servers import Server
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation
 
 

@@ -37,7 +37,7 @@ from fedsash.methods import (
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import close, identical
-from support.choices import rotated
+from support.by_default import rotated
 from support.personal import SIZES, centrally, one_client, personal, three_layers
 from support.worlds import ENGINES, EVERY_ENGINE, after, data
 

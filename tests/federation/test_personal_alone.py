@@ -15,7 +15,7 @@ from fedsash.executors import LocalEngine
 from fedsash.local import SGD, Adagrad, Adam, LocalTraining, Optimiser, RMSprop
 from fedsash.methods import AdaBest, FedAvg, FedSAM, Method, Mime, Scaffold
 from fedsash.testing import close, identical
-from support.choices import rotated
+from support.by_default import rotated
 from support.norms import batch_norm_model, with_norm
 from support.personal import centrally, one_client, personal, three_layers
 from support.worlds import ENGINES, EVERY_ENGINE, after

@@ -19,7 +19,7 @@ from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.schedules import Mild
 from fedsash.testing import close
-from support.choices import rotated
+from support.by_default import rotated
 from support.observing import final, go_on, start
 from support.worlds import ENGINES, VECTORISED, after, federation, sampled
 

@@ -22,7 +22,7 @@ from fedsash.methods import Method, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
 from fedsash.testing import identical
-from support.choices import rotated
+from support.by_default import rotated
 from support.norms import with_norm
 from support.worlds import ENGINES, EVERY_ENGINE, SEQUENTIAL, SPAWNED_TOO, VECTORISED, data, federation
 

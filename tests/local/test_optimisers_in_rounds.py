@@ -20,7 +20,7 @@ from fedsash.local import OPTIMISERS, SGD, Adagrad, Adam, AdamW, LocalTraining, 
 from fedsash.methods import METHODS, AdaBest, FedAvg, FedCM, FedMoSWA, Method, Mime, MimeLite, MoFedSAM, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing import close as compared
-from support.choices import rotated
+from support.by_default import rotated
 from support.observing import final, go_on, observed, start
 from support.worlds import ENGINES, SIZES, VECTORISED, after, data, federation, sampled
 

@@ -12,7 +12,7 @@ from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import SettingError
 from fedsash.methods import FedAvg, FedFA
 from fedsash.tasks import Classification
-from support.choices import rotated
+from support.by_default import rotated
 from support.tasks import PROBLEMS
 from support.worlds import ENGINES, after, federation, mlp
 

@@ -27,7 +27,7 @@ from fedsash.methods import (
     Step,
     Upload,
 )
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
 
 

@@ -14,7 +14,7 @@ import torch
 from fedsash.local import SGD, LocalTraining
 from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
 from fedsash.sampling import Uniform
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")

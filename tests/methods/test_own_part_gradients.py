@@ -14,7 +14,7 @@ from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, Method, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing import close
-from support.choices import rotated
+from support.by_default import rotated
 from support.norms import with_norm
 from support.personal import SIZES, personal
 from support.worlds import ENGINES, EVERY_ENGINE, after, data

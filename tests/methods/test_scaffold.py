@@ -17,7 +17,7 @@ from fedsash.local import SGD, Adam, LocalTraining, Optimiser
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, LocalRun, Method, MoFedSAM, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Cyclic, Flat, LocalSchedule, SawTooth
-from support.choices import rotated
+from support.by_default import rotated
 from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")

@@ -141,21 +141,3 @@ def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:
         return pytest.param(method, other, marks=pytest.mark.full if more else pytest.mark.slow)
 
     return [pair(method, other) for method, other in product(methods, others)]
-
-
-def rotated(*choices: Iterable[Any], turns: int = 0) -> list[Any]:
-    """The whole product. By default all go round together until each value has been met; the rest is full.
-
-    With `turns` there are only so many.
-    """
-    lists = [list(values) for values in choices]
-    turns = turns or max(map(len, lists))
-    met = {tuple(turn % len(values) for values in lists) for turn in range(turns)}
-    places = product(*(range(len(values)) for values in lists))
-    return [
-        pytest.param(
-            *(values[place] for values, place in zip(lists, found, strict=True)),
-            marks=() if found in met else pytest.mark.full,
-        )
-        for found in places
-    ]

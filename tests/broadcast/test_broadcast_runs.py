@@ -43,13 +43,13 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half
     assert whole.history == halves.history
 
 
-def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", [pytest.param(2, marks=pytest.mark.full), 3])
+def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(half: int, tmp_path: Path) -> None:
     settings = {"broadcast": Broadcast("wima", 3, "code"), "server": FedAdam(), "method": Scaffold()}
     start(noisy(**settings), 5, tmp_path / "whole")
-    for half in (2, 3):
-        start(noisy(**settings), half, tmp_path / f"halves-{half}")
-        go_on(noisy(**settings), 5, tmp_path / f"halves-{half}")
-        assert files(tmp_path / f"halves-{half}") == files(tmp_path / "whole")
+    start(noisy(**settings), half, tmp_path / "halves")
+    go_on(noisy(**settings), 5, tmp_path / "halves")
+    assert files(tmp_path / "halves") == files(tmp_path / "whole")
 
 
 @pytest.mark.full

@@ -84,12 +84,12 @@ def test_every_optimiser_is_what_it_is_alone(name: str, kept: bool, runs: int, r
         lambda run: FedProx(0.1 * run),
         lambda run: FedACG(0.2 * run, 0.1 * (run + 1)),
         lambda run: FedDyn(0.1 * (run + 1)),
-        lambda run: FedCM(0.2 * (run + 1)),
+        pytest.param(lambda run: FedCM(0.2 * (run + 1)), marks=pytest.mark.full),
         lambda run: FedSAM(0.1 * run),
-        lambda run: EWC(0.5 * run),
+        pytest.param(lambda run: EWC(0.5 * run), marks=pytest.mark.full),
         lambda run: Mime(0.2 * (run + 1)),
         pytest.param(lambda run: Mime(0.2 * (run + 1), damped=False), marks=pytest.mark.full),
-        lambda run: MimeLite(0.2 * (run + 1)),
+        pytest.param(lambda run: MimeLite(0.2 * (run + 1)), marks=pytest.mark.full),
     ],
     ids=["fedprox", "fedacg", "feddyn", "fedcm", "fedsam", "ewc", "mime", "mime, undamped", "mimelite"],
 )
@@ -125,8 +125,14 @@ KINDS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
+OF_ONE_STEP = ("servers", "clients missing", "few clients", "personal")
+"""Kinds of runs whose local steps are those of another kind, too."""
+
+
 @NUMBERS
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(kind, marks=pytest.mark.full if kind in OF_ONE_STEP else ()) for kind in KINDS]
+)
 def test_every_kind_of_run_is_what_it_is_alone(name: str, runs: int, rounds: int) -> None:
     rounds = 3 if name == "an average is sent" else rounds  # the last run sends it from the third round on
     check(lambda run: differing(run, **KINDS[name](run)), runs, rounds)

@@ -113,8 +113,15 @@ def name_of(value: Any) -> str:
 ROUNDS = pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark.full)])
 
 
+def full_if_rare(pair: Any) -> Any:
+    """In full only, if it is another weighting of a method that has nothing to do with weights."""
+    kind, options = pair.values[0]
+    rare = "weighting" in options and kind not in ("fedavg", "scaffold", "feddyn", "adabest")
+    return pytest.param(*pair.values, marks=pytest.mark.full) if rare and not pair.marks else pair
+
+
 @ROUNDS
-@pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES, of=3), ids=name_of)
+@pytest.mark.parametrize("case, engine", list(map(full_if_rare, chequered(CASES, ENGINES, of=3))), ids=name_of)
 def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str, rounds: int) -> None:
     kind, options = case
     compare(trained(METHODS[kind](**options), engine), kind, options, rounds=rounds)

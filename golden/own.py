@@ -109,7 +109,7 @@ class NextByte(nn.Module):
         return self.classifier(torch.relu(self.hidden(torch.cat([token, before], dim=2))))
 
 
-def texts() -> fs.Federation:
+def texts(loss: nn.Module | None = None) -> fs.Federation:
     """The next byte in three descriptions of data sets; each client holds one of them."""
     from sklearn.datasets import load_diabetes, load_iris, load_wine
 
@@ -124,6 +124,7 @@ def texts() -> fs.Federation:
         NextByte(),
         data,
         method=fs.FedProx(mu=0.1),
+        loss=loss,
         local=fs.LocalTraining(lr=0.1, batch=8),
         sampling=fs.Uniform(2),
         averages={"w3": fs.Window(3)},
@@ -131,6 +132,11 @@ def texts() -> fs.Federation:
         engine=sequential(),
         device="cpu",
     )
+
+
+def texts_with_a_loss_of_pytorch() -> fs.Federation:
+    """The same with smoothed labels."""
+    return texts(nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1))
 
 
 def colours() -> fs.Federation:
@@ -190,6 +196,7 @@ def tracked() -> None:
             tracker.load_state_dict(saved)
     values = {name: tracker.value(name) for name in averages}
     values["of sums"] = tracker.window(10, at=15)
+    model.register_buffer("expanded", torch.ones(1).expand(3))
     with tracker.applied("swa", batches=[x]):
         values["re-estimated"] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     values |= enormous()

@@ -26,7 +26,7 @@ from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, Wh
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing import check_clients
-from support.choices import rotated
+from support.by_default import rotated
 from support.faults import run_of
 from support.worlds import SIZES, data, federation, mlp
 

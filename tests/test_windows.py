@@ -41,6 +41,16 @@ def fresh(program: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def as_in_a_new_process() -> None:
+    """Undo what pytest and the tests before have made of the logs."""
+    logging.disable(logging.NOTSET)
+    for log, level in ((logging.root, logging.WARNING), (logging.getLogger("fedsash"), logging.NOTSET)):
+        log.handlers.clear()
+        log.setLevel(level)
+        log.disabled = False
+        log.propagate = True
+
+
 def forked(program: str, folder: Path) -> tuple[int, str]:
     """The same in a copy of this process, which has imported PyTorch and imports fedsash anew; it draws no pictures."""
     import sklearn.datasets  # noqa: F401, which the child then need not do
@@ -56,7 +66,7 @@ def forked(program: str, folder: Path) -> tuple[int, str]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.stdout = os.fdopen(1, "w")
             sys.stderr = os.fdopen(2, "w")
-            logging.root.handlers.clear()  # pytest's
+            as_in_a_new_process()
             for name in [name for name in sys.modules if name.partition(".")[0] == "fedsash"]:
                 del sys.modules[name]
             exec(f"{WITHOUT}\nfrom fedsash.lab.pictures import paper\n{UNDRAWN}\n{program}", {})

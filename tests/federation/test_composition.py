@@ -32,6 +32,7 @@ from fedsash.testing import (
     identical,
 )
 from fedsash.testing.strategies import federations, servers
+from support.by_default import rotated
 from support.choices import (
     AGGREGATIONS,
     AVERAGES,
@@ -41,7 +42,6 @@ from support.choices import (
     SERVERS,
     chequered,
     one_of_each,
-    rotated,
 )
 from support.worlds import after, data, federation
 

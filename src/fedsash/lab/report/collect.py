@@ -240,9 +240,16 @@ def _broadcast_start(config: dict[str, Any], newest: dict[str, Any], forked: int
 
 
 def _made_of(newest: dict[str, Any]) -> dict[str, str]:
-    """The parts of a federation as its saved state has them, without the modules of their classes."""
+    """The parts of a federation as its saved state has them, without the modules of one's own classes.
+
+    What stands at its default is left out.
+    """
     parts: dict[str, str] = newest.get("fingerprint", {})
-    return {k: re.sub(r"\b(?:\w+\.)+(?=[A-Z]\w*\()", "", text) for k, text in parts.items() if text != "None"}
+    made_of = {}
+    for name, text in parts.items():
+        if text != "None" and name != "defaults":
+            made_of[name] = re.sub(r"\b(?:\w+\.)+(?=[A-Z]\w*\()", "", text)
+    return made_of
 
 
 def _whole(summary: dict[str, Any]) -> bool:

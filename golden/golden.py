@@ -328,11 +328,12 @@ def shortened(value: Any) -> str:
 
 def reference(name: str) -> Path:
     """The folder with the numbers to compare a run with: those of this machine, if they are of the same recording."""
-    recorded, here = RECORDED / f"{name}.json", HERE / f"{name}.json"
-    if not here.exists() or (HERE / "commit").read_text() != recording():
+    commit = HERE / "commit"
+    if not commit.exists() or commit.read_text() != recording():
         return RECORDED
-    machines = [json.loads(path.read_text())["machine"] for path in (recorded, here)]
-    return HERE if machines[0] != machine() and machines[1] == machine() else RECORDED
+    recorded = json.loads((RECORDED / f"{name}.json").read_text())["machine"]
+    of_here = json.loads((HERE / f"{name}.json").read_text())["machine"]
+    return HERE if recorded != machine() and of_here == machine() else RECORDED
 
 
 def recording() -> str:

@@ -63,7 +63,7 @@ class Sampling:
         Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. It also raises it if
         `draw` gives anything but distinct ids of these clients.
         """
-        answer = self.draw(round, sizes, seed)
+        answer = self.draw(round, sizes.copy(), seed)  # a sampling of one's own may change them
         ids = _check_ids(f"{self._name}.draw: answer in round {round + 1}", answer, below=len(sizes))
         return ids[self.answers(round, ids, sizes, seed)]
 
@@ -211,7 +211,7 @@ class Function(Sampling):
         _ = self._rule
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        answer: Ints = self._rule(round, sizes.copy(), seed)  # it may change them
+        answer: Ints = self._rule(round, sizes, seed)
         return answer
 
     @cached_property

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..basics.arrays import Ints
 from .formats.memory import check_room
 from .formats.pixels import Decoder
-from .inputs import Inputs, ModelInput
+from .inputs import Inputs, ModelInput, each
 
 AHEAD = 2
 """How many batches are decoded in the background, in addition to the one in use."""
@@ -87,9 +87,12 @@ Features: TypeAlias = Tensor | EncodedImages | Inputs
 
 
 def split(x: Features, size: int) -> Iterable[ModelInput]:
-    """All samples in batches of `size`. Encoded images of the next batches are decoded in the background."""
+    """All samples in batches of `size`, which are copies: a model may change its input in place.
+
+    Encoded images of the next batches are decoded in the background.
+    """
     if not isinstance(x, EncodedImages):
-        return x.split(size)
+        return (each(batch, torch.clone) for batch in x.split(size))
     batches = [np.arange(k, min(k + size, len(x))) for k in range(0, len(x), size)]
     ahead = x.ahead(batches)
     return (ahead.index_select(0, torch.from_numpy(index)) for index in batches)

@@ -69,7 +69,8 @@ class Curvature:
 
     def _parts(self, w: Tensor) -> Iterator[Tensor]:
         """The part of L(w) that comes from each batch."""
-        batches = split(self._samples.x, self._batch), torch.split(self._samples.y, self._batch)
+        labels = (y.clone() for y in torch.split(self._samples.y, self._batch))
+        batches = split(self._samples.x, self._batch), labels
         tensors, fixed = self._layout.views(w), self._layout.views(w.detach())
         for name, (start, _) in zip(self._layout.names, self._layout.places, strict=True):
             if start >= self._layout.trained:  # BatchNorm has no derivatives by its statistics

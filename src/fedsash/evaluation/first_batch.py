@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,8 @@ from ..data.members import Members
 from ..data.samples import Samples
 from ..tasks import NextToken
 from .goal import Goal
+
+UNCHANGED = "must not change its arguments in place: all that comes after it gets them, too; copy them first (.clone())"
 
 
 def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
@@ -112,39 +114,48 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
         line += ", as of shakespeare_lstm or a transformer" if isinstance(task, NextToken) else ""
         raise ModelError(f"the model's outputs have the shape {list(answer.shape)}: {line}")
     shapes = f"outputs ({_shape(output)}) and labels {list(y.shape)} of type {y.dtype}"
+    before = _versions(output, y)
     with raised_as(lambda why: SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {why}")):
         losses = goal.loss(output, y)
+    check(_versions(output, y) == before, "Federation.loss", goal.loss, UNCHANGED)
     found = _shape(losses)
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     _check_gradient(module, problem, samples, goal)
-    _check_forward(module, _inputs(module, problem, samples))
+    _check_forward(module, partial(_inputs, module, problem, samples))
     for name, metric in goal.metrics.items():
+        scored = task.scored(output, y, losses)
+        before = _versions(scored.output, scored.predicted, scored.y, scored.losses)
         with raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
-            metric.check_for(task.scored(output, y, losses))
+            metric.check_for(scored)
+        check(
+            _versions(scored.output, scored.predicted, scored.y, scored.losses) == before,
+            f"metrics.{name}",
+            metric,
+            UNCHANGED,
+        )
 
 
 @torch.enable_grad()
 def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
-    inputs = _inputs(module, problem, samples)
     for tried in (copy.deepcopy(module).eval(), for_training(module)):  # a model may go without a graph in eval mode
-        output = call(tried, inputs)
+        output = call(tried, _inputs(module, problem, samples))
         if goal.loss(output, samples.y).requires_grad:
             return
     first = "; of several outputs the first one counts" if isinstance(output, tuple | list) else ""
     raise ModelError(f"the loss does not depend on the model's parameters, so there is nothing to learn{first}")
 
 
-def _check_forward(module: nn.Module, inputs: ModelInput) -> None:
+def _check_forward(module: nn.Module, inputs: Callable[[], ModelInput]) -> None:
     """Raise `ModelError` if a pass in train mode changes parameters, or other buffers than running statistics, or draws
     numbers that have no seed here."""
     own, kept, moved, seeded = for_training(module), {*Layout(module).names}, list[str](), True
     with draws_kept(), suppress(ValueError):  # BatchNorm's, of a single sample (see `check_single`)
         before = _tensors_now(own.named_parameters())
-        call(own, inputs)
+        call(own, inputs())
         moved = _moved(before, _tensors_now(own.named_parameters()))
         before, draws = _tensors_now(own.named_buffers()), _draws()  # a mask may have been made in the first pass
-        call(own, inputs)
+        call(own, inputs())
         moved += [name for name in _moved(before, _tensors_now(own.named_buffers())) if name not in kept]
         seeded = draws == _draws()
     if moved:
@@ -164,6 +175,19 @@ def _moved(before: dict[str, tuple[Tensor, int, int]], after: dict[str, tuple[Te
     """The names of the tensors that were written to or replaced."""
     both = {name: (before[name], after[name]) for name in before if name in after}
     return [name for name, (a, b) in both.items() if a[0] is not b[0] or a[1:] != b[1:]]
+
+
+def _versions(*values: Any) -> list[int]:
+    """How often each tensor in these values, such as an output of several parts, was written to."""
+    versions = []
+    for value in values:
+        if isinstance(value, Tensor):
+            versions.append(value._version)
+        elif isinstance(value, Mapping):
+            versions += _versions(*value.values())
+        elif isinstance(value, tuple | list):
+            versions += _versions(*value)
+    return versions
 
 
 def _draws() -> tuple[object, ...]:

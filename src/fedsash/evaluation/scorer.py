@@ -127,10 +127,11 @@ def _joined(kept: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[ModelInput, Tensor]]:
-    """The samples, `size` at a time."""
+    """Copies of the samples, `size` at a time."""
     if index is None or isinstance(samples.x, EncodedImages):
         samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
-        yield from zip(encoded.split(samples.x, size), torch.split(samples.y, size), strict=True)
+        labels = (y.clone() for y in torch.split(samples.y, size))
+        yield from zip(encoded.split(samples.x, size), labels, strict=True)
     else:
         for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
             yield samples.x[chosen], samples.y[chosen]

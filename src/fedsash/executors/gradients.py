@@ -63,7 +63,8 @@ class Objective:
 class OneByOne:
     """The gradient of a single client (C = 1), by ordinary autograd on a module whose parameters are views of `w`.
 
-    `layout` is that of `w` and of the running `statistics`, which are views, too, so PyTorch itself moves them.
+    `layout` is that of `w` and of the running `statistics`, which are views, too, so PyTorch itself moves them. A model
+    that `changes_input` in place gets a copy each time, since a method may ask for several gradients over a batch.
     """
 
     one = True
@@ -78,8 +79,10 @@ class OneByOne:
         memory_format: MemoryFormat,
         precision: Precision,
         dropout: bool,
+        changes_input: bool,
     ) -> None:
         self._module = for_training(module)
+        self._changes_input = changes_input
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._parameters = self._layout.tensors(self._module)
@@ -118,7 +121,9 @@ class OneByOne:
 
     def _own(self, x: Tensor) -> Tensor:
         """The only client's part of a batch. With one channel, `contiguous` would keep strides that are slow."""
-        return x[0].clone(memory_format=self._format) if x.dim() == 5 else x[0]
+        if x.dim() == 5:
+            return x[0].clone(memory_format=self._format)
+        return x[0].clone() if self._changes_input else x[0]
 
 
 class Stacked:
@@ -136,8 +141,10 @@ class Stacked:
         memory_format: MemoryFormat,
         precision: Precision,
         dropout: bool,
+        changes_input: bool,
     ) -> None:
         self._module = for_training(module)
+        self._changes_input = changes_input
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._mixes = mixes_samples(module)
@@ -149,6 +156,8 @@ class Stacked:
 
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
         x = each(batch.x, torch.Tensor.contiguous) if self._contiguous else batch.x
+        if self._changes_input:
+            x = each(x, torch.clone)
         before = self._spare.expand(len(w), -1) if statistics is None else statistics
         inputs = w, before, x, batch.y, batch.weights, batch.keys, server_state
         gradient: Tensor

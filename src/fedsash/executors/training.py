@@ -17,10 +17,10 @@ from ..basics.arrays import Ints, Vectors
 from ..basics.errors import SettingError, check, one_line
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
-from ..basics.randomness import Purpose, key
+from ..basics.randomness import Purpose, draws_kept, key
 from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
-from ..data.inputs import call, each
+from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
@@ -170,6 +170,7 @@ class ClientWork:
             memory_format=memory_format,
             precision=precision,
             dropout=self.draws_dropout,
+            changes_input=self.changes_input,
         )
         return Trainer(
             method=t.method,
@@ -215,6 +216,7 @@ class ClientWork:
             memory_format="contiguous",
             precision="full",
             dropout=self.draws_dropout,
+            changes_input=self.changes_input,
         )
 
         def of(index: Tensor) -> Tensor:
@@ -242,12 +244,27 @@ class ClientWork:
     @cached_property
     def draws_dropout(self) -> bool:
         """Whether the model draws dropout; it is tested on one sample."""
-        index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
-        if mixes_samples(self.training.module):  # one sample alone has no statistics
-            index = index.repeat(2)
         model = for_training(self.training.module)
-        x = self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
+        x = self._one_sample()
         return draws_dropout(lambda: call(model, x))
+
+    @cached_property
+    def changes_input(self) -> bool:
+        """Whether the model changes its input in place; it is tested on one sample."""
+        model = for_training(self.training.module)
+        x = self._one_sample()
+        tensors = [x] if isinstance(x, Tensor) else list(x.values())
+        before = [tensor._version for tensor in tensors]
+        with torch.no_grad(), draws_kept():
+            call(model, x)
+        return before != [tensor._version for tensor in tensors]
+
+    def _one_sample(self) -> ModelInput:
+        """The input of the model for a sample of the first client, twice if one alone has no statistics."""
+        index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
+        if mixes_samples(self.training.module):
+            index = index.repeat(2)
+        return self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
 
     @property
     def numbers(self) -> Ints:

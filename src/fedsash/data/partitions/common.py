@@ -37,7 +37,7 @@ def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
         numbers = getattr(samples, name)
         if numbers is None:
             raise DataError(f"{brief(rule)}: it partitions by {name}, which these data do not have")
-        given.append(numbers.cpu().numpy())
+        given.append(numbers.cpu().numpy().copy())  # a rule of one's own may change them
     return rule(*given, seed)
 
 

@@ -161,7 +161,12 @@ class Federation(Reached, Shown):
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Run one round. Do not use the given state again: its averages and client state are updated in place."""
+        """Run one round. It uses the given state up: its averages and client state are updated in place.
+
+        To go on from one state twice, give each round a copy: `round(copy.deepcopy(state))`. Raises `RunError` for a
+        state that is used up.
+        """
+        state.check_usable()
         if not self._lazy.started:
             self.prepare(state=state)
         request, probed = self.ask_to_train(state)
@@ -239,7 +244,11 @@ class Federation(Reached, Shown):
         return replace(state, round=state.round + 1, w=w, **others)
 
     def models(self, state: State) -> dict[str, Tensor]:
-        """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""
+        """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`.
+
+        Raises `RunError` for a state that a later round has used up.
+        """
+        state.check_usable()
         return {"model": state.w} | self._calibration.values(self.observers.values(state, state.w))
 
     def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .averages.trajectory import Past
 from .basics.arrays import Ints, Objects, Vectors
+from .basics.errors import RunError
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
@@ -90,6 +91,14 @@ class State(Shown):
     oldest: int = field(default=0, repr=False)
     handles: Objects | None = field(default=None, repr=False)
     spent: bool = field(default=False, init=False, repr=False)
+
+    def check_usable(self) -> None:
+        """Raise `RunError` if a later round has used the state up: its averages and client state are no longer its."""
+        if self.spent:
+            raise RunError(
+                f"the state after {self.round} rounds was used up by the round after it, which changed its averages "
+                "and client state in place: go on from the state that this round returned, or from copy.deepcopy(state)"
+            )
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with a path-like name, except the best models and the models of past rounds."""

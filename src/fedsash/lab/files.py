@@ -220,7 +220,23 @@ def _of_another_program(folder: Path, content: bytes) -> bool:
         found = json.loads(content)
     except (ValueError, RecursionError):
         return False
-    return not isinstance(found, dict) or not {"files", CHECKSUM} & found.keys()
+    return not isinstance(found, dict) or not {"files", CHECKSUM} <= found.keys()
+
+
+def foreign(folder: Path, names: Iterable[str]) -> list[str]:
+    """The files among `names` and `files.json` that are in the folder and that `write` did not write.
+
+    A name of a folder stands for all files in it.
+    """
+    known = _index(folder)
+    index = folder / INDEX
+    found = [INDEX] if index.exists() and _of_another_program(folder, plain_file(index).read_bytes()) else []
+    for name in names:
+        place = folder / name
+        files = [each for each in place.rglob("*") if not each.is_dir()] if place.is_dir() else [place]
+        inside = [each.relative_to(folder).as_posix() for each in files if each.exists() or each.is_symlink()]
+        found += [each for each in inside if each not in known]
+    return sorted(found)
 
 
 def _enter(folder: Path, seals: Mapping[str, list[Seal]]) -> None:

@@ -176,11 +176,11 @@ def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
 def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "fresh", every=2)
     start(observed(seed=4), 6, tmp_path / "stale", every=2)
-    for name in ("metrics.jsonl", "files.json"):
-        (tmp_path / "stale" / name).unlink()
-    start(observed(), 4, tmp_path / "stale", every=2)
-    assert final(tmp_path / "stale") == final(tmp_path / "fresh")
-    assert saved_rounds(tmp_path / "stale" / "state") == [2, 4]
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "stale" / "state").rename(tmp_path / "killed" / "state")
+    start(observed(), 4, tmp_path / "killed", every=2)
+    assert final(tmp_path / "killed") == final(tmp_path / "fresh")
+    assert saved_rounds(tmp_path / "killed" / "state") == [2, 4]
 
 
 def test_a_resumed_run_keeps_the_engine_that_was_measured_for_it(tmp_path: Path) -> None:

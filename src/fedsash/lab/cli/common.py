@@ -109,7 +109,14 @@ def add_out(parser: argparse.ArgumentParser) -> None:
     line = (
         "folder for the run; must not hold a run already (default: runs/NAME, after the file; runs/NAME-2 if need be)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help=line)
+    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+
+
+def place(text: str) -> Path:
+    """The path of an option; argparse makes an error of an empty one, which would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError('it is empty; "." is the current folder')
+    return Path(text)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

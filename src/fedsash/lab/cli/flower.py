@@ -14,7 +14,7 @@ from typing import Any
 from ...basics.errors import SettingError, check, check_count, check_positive
 from ...basics.paths import check_folder
 from .. import terminal
-from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
+from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given, place
 
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     serve = group.add_parser("serve", help="serve the experiment in a file to the nodes, or go on with its run")
     serve.add_argument("experiment", type=Path, help="experiment file (TOML)")
     line = "folder for the run, on the SuperLink's machine (default: runs/NAME-flower, after the file)"
-    serve.add_argument("--out", type=Path, metavar="DIR", help=line)
+    serve.add_argument("--out", type=place, metavar="DIR", help=line)
     serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
     line = "the SuperLink's name in ~/.flwr/config.toml"
     serve.add_argument("--superlink", required=True, metavar="NAME", help=line)
@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
     node.add_argument("data", type=Path, help=line)
     node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
     node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
-    node.add_argument("--state", type=Path, help="folder for the client's state (default: ~/.fedsash/clients)")
+    node.add_argument("--state", type=place, help="folder for the client's state (default: ~/.fedsash/clients)")
     line = "the device that trains: cpu, cuda, auto ... (default: cpu)"
     node.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"

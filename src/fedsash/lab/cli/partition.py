@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands, add_federation, add_json, add_set, check_picture, load_given
+from .common import OK, Commands, add_federation, add_json, add_set, check_picture, load_given, place
 
 
 def add(commands: Commands) -> None:
@@ -16,7 +16,7 @@ def add(commands: Commands) -> None:
     add_set(partition)
     add_federation(partition)
     partition.add_argument(
-        "--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg, .pdf)"
+        "--out", dest="picture", type=place, help="also draw a picture into this file (.png, .svg, .pdf)"
     )
     add_json(partition)
     partition.set_defaults(command=_partition)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...basics.paths import check_file
 from .. import terminal
-from .common import OK, WRONG, Commands
+from .common import OK, WRONG, Commands, place
 
 PAGE = "report.html"
 """What a page without `--out` is called. It lies in the first of the folders that it shows."""
@@ -19,9 +19,9 @@ def add(commands: Commands) -> None:
     report = commands.add_parser("report", help="make an HTML page of runs and sweeps", epilog=REPORT)
     report.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
     report.add_argument(
-        "--out", dest="page", type=Path, metavar="FILE", help=f"the page (default: {PAGE} in the first folder)"
+        "--out", dest="page", type=place, metavar="FILE", help=f"the page (default: {PAGE} in the first folder)"
     )
-    report.add_argument("--figures", type=Path, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
+    report.add_argument("--figures", type=place, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
     report.set_defaults(command=_report)
 
 

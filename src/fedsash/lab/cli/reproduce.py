@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import terminal
-from .common import RUNS, WRONG, Commands, add_json, add_set, add_sweep_options, ended
+from .common import RUNS, WRONG, Commands, add_json, add_set, add_sweep_options, ended, place
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     line = "folder that has a folder with each data set's name (default: data)"
     reproduce.add_argument("--data", type=Path, default=DATA, metavar="DIR", help=line)
     reproduce.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for results (default: runs/REPRODUCTION-SCALE)"
+        "--out", type=place, metavar="DIR", help="folder for results (default: runs/REPRODUCTION-SCALE)"
     )
     add_set(reproduce)
     add_sweep_options(reproduce)

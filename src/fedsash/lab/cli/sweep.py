@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended
+from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended, place
 
 if TYPE_CHECKING:
     from ..sweeps import Plan
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
     sweep = commands.add_parser("sweep", help="train many runs; shared rounds are trained once", epilog=SWEEP)
     sweep.add_argument("sweep", type=Path, help="sweep file (TOML)")
     line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
-    sweep.add_argument("--out", type=Path, metavar="DIR", help=line)
+    sweep.add_argument("--out", type=place, metavar="DIR", help=line)
     add_set(sweep)
     add_sweep_options(sweep)
     sweep.add_argument("--plan", action="store_true", help="print what would be trained, without training")

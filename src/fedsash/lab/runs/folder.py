@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...basics.errors import RunError, SettingError, one_line
+from ...basics.errors import RunError, SettingError, check, one_line, some
 from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
@@ -27,6 +27,12 @@ from .running_sums import RunningSums
 from .settings import Checkpoint
 
 T = TypeVar("T")
+
+WRITTEN = (
+    *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", CLIENTS, "summary.json", "models"),
+    *("curves.png", "clients.png", "timeline.json", "timeline.png", "link.png", "progress.png"),
+)
+"""The files and folders that a run writes beside `metrics.jsonl`, its states and its running sums."""
 
 
 class RunFolder:
@@ -50,6 +56,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path | str) -> None:
+        check(path != "", "out", path, 'must name a folder; "." is the current one')
         self.path = Path(path)
         self.states = self.path / "state"
         self.records = Records(self.path)
@@ -64,12 +71,15 @@ class RunFolder:
         return held(self.path)
 
     def check_new(self) -> None:
-        """Raise `RunError` if it holds a run, or states of a training with Flower's `Averaged`."""
+        """Raise `RunError` if it holds a run, states of a training with Flower's `Averaged`, or files that a run would
+        replace and has not written; those of a run that was killed as it began are replaced."""
         if self.begun:
             how = f"go on with it (fedsash resume {shlex.quote(str(self.path))}, in Python fedsash.resume)"
             raise RunError(f"{self.path} holds a run already: {how}, or choose another folder")
         if saved_rounds(self.path):
             raise RunError(f"{self.path} holds the states of another training: choose another folder")
+        if others := files.foreign(self.path, WRITTEN):
+            raise RunError(f"{self.path} holds {some(others)}, which a run would replace: choose another folder")
 
     def check_begun(self) -> None:
         """Raise `RunError` if it holds no run."""

@@ -13,7 +13,7 @@ from fedsash.aggregation import FedNova
 from fedsash.basics.sharing import Personal
 from fedsash.executors import LocalEngine
 from fedsash.local import SGD, Adagrad, Adam, LocalTraining, Optimiser, RMSprop
-from fedsash.methods import AdaBest, FedAvg, FedSAM, Method, Mime, Scaffold
+from fedsash.methods import AdaBest, FedAvg, FedMoSWA, FedSAM, Method, Mime, MimeLite, Scaffold
 from fedsash.testing import close, identical
 from support.by_default import rotated
 from support.norms import batch_norm_model, with_norm
@@ -51,6 +51,28 @@ def test_the_lower_layers_may_train_alone_first_and_moments_may_begin_anew() -> 
     make = partial(torch.optim.SGD, momentum=0.5)
     plain = centrally(three_layers(), world, [(["0", "2"], 4), (["4"], 3)], make, 1)
     assert close(whole, world.layout.flatten(plain), 1e-12)
+
+
+FULL_GRADIENTS: dict[str, tuple[Method, Callable[[Any], Any]]] = {
+    "SCAFFOLD I": (Scaffold(option="I"), lambda state: state.client_state["c"]),
+    "FedMoSWA I": (FedMoSWA(option="I"), lambda state: state.client_state["c"]),
+    "MimeLite": (MimeLite(), lambda state: state.server_state["m"]),
+}
+
+
+@pytest.mark.parametrize("engine, name", rotated(ENGINES, FULL_GRADIENTS))
+def test_full_gradients_are_taken_with_the_part_as_it_was_received_and_not_as_it_has_trained_alone(
+    engine: str, name: str
+) -> None:
+    """So after one round they do not depend on how long the part trains alone, nor on whether it does."""
+    method, gradients = FULL_GRADIENTS[name]
+    found = []
+    for alone in (0, 1, 3):
+        with personal(Personal(("4",), alone), method=method, engine=ENGINES[engine]) as world:
+            state, _ = world.round(world.start())
+            found.append(gradients(state))
+    assert found[0].norm() > 0
+    assert close(found[0], found[1], 1e-12) and close(found[0], found[2], 1e-12)
 
 
 IN_TURN: list[Method] = [FedAvg(), Scaffold(), FedSAM(), Mime(), AdaBest()]

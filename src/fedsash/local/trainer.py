@@ -152,7 +152,7 @@ class Trainer:
         if self.sharing.personal.alone:
             taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
         if inputs.received is not None:
-            run.full_grad = partial(self._full_gradient, request, own.clone())  # the steps move it
+            run.full_grad = partial(self._full_gradient, request, inputs.received)
         rows = self.method.round_state(run).items()
         run.round_state = {name: value.contiguous() for name, value in rows}  # the steps move them
         inputs = replace(inputs, round_state=run.round_state)

@@ -280,3 +280,19 @@ def test_no_average_of_a_users_can_be_called_like_the_sum() -> None:
     with pytest.raises(ValueError, match="must be a name of letters"):
         federation(averages={NAME: AVERAGES["ema"]})
     assert replace(EVERY, every=0) == RunningSums()
+
+
+def test_a_run_whose_rounds_so_far_were_all_skipped_goes_on(tmp_path: Path) -> None:
+    """Its saved sums are of no model, and its first model comes after the resume."""
+    answers = np.ones((8, 6), dtype=np.bool_)
+    answers[:3] = False
+
+    def late() -> Any:
+        return observed(sampling=Uniform(4, trace=answers))
+
+    start(late(), 6, tmp_path / "whole", trajectory=RunningSums(1))
+    start(late(), 2, tmp_path / "stopped", trajectory=RunningSums(1))
+    assert [count(tmp_path / "stopped" / FOLDER, round) for round in (1, 2)] == [0, 0]
+    go_on(late(), 6, tmp_path / "stopped", trajectory=RunningSums(1))
+    assert sums(tmp_path / "stopped") == sums(tmp_path / "whole")
+    assert final(tmp_path / "stopped") == final(tmp_path / "whole")

@@ -76,10 +76,14 @@ class Bookkeeper:
             write(self.folder, state.round, RunningSum.of(seen))
 
     def fits(self, state: State) -> None:
-        """Raise `RunError` if the state's own sum is empty and so can't go on from those in the folder."""
+        """Raise `RunError` if the state's own sum is empty and so can't go on from those in the folder.
+
+        Where all rounds so far were skipped, those are sums of no model, too.
+        """
         if self.folder is None or not self._forgot(state):
             return
-        if there := [round for round in kept(self.folder) if round <= state.round]:
+        earlier = [round for round in kept(self.folder) if round <= state.round]
+        if there := [round for round in earlier if count(self.folder, round)]:
             raise RunError(
                 f"{self.folder} has sums of the rounds {some(there)}, and the run has gone on without them: leave "
                 "trajectory.every at 0, or move that folder away"

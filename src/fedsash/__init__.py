@@ -13,9 +13,9 @@ __all__ = _names.public
 def __getattr__(name: str) -> object:
     """Import a public name: `import fedsash` and `fedsash --help` need not wait for PyTorch."""
     if name == "__version__":
-        from importlib.metadata import version
+        from .basics.machine import own_version
 
-        found: object = version(__name__)
+        found: object = own_version()
     else:
         found = _names.load(name)
     globals()[name] = found

@@ -17,6 +17,14 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
 
 
+def own_version() -> str:
+    """The version of this library; words where it is used from a source tree that is not installed."""
+    try:
+        return version("fedsash")
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that determine a run's numbers, as far as they are installed."""
     found = {"python": platform.python_version()}

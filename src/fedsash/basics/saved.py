@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,6 +19,7 @@ from . import posix
 from .arrays import Vectors
 from .checksum import json_checksum
 from .errors import RunError
+from .machine import own_version
 from .paths import inside
 from .vector_files import VectorFile, background
 
@@ -260,7 +260,7 @@ def _link(source: Path, target: Path) -> bool:
 
 def versions() -> str:
     """The libraries that determine the last digits of a number."""
-    return f"fedsash {version('fedsash')} and torch {torch.__version__}"
+    return f"fedsash {own_version()} and torch {torch.__version__}"
 
 
 def _news(path: Path) -> list[str]:

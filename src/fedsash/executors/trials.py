@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
-from importlib.metadata import version
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..basics.fingerprint import fingerprint
-from ..basics.machine import cores
+from ..basics.machine import cores, own_version
 from ..basics.paths import cache_folder, replaced
 from ..schedules import Constant
 from .devices import threads
@@ -202,7 +201,7 @@ def _depends_on(work: ClientWork) -> str:
         fingerprint(
             {
                 "machine": [platform.node(), platform.machine(), len(cores()), str(data.train.y.device)],
-                "versions": [version("fedsash"), torch.__version__],
+                "versions": [own_version(), torch.__version__],
                 "model": [
                     repr(training.module),
                     *map(list, layout.shapes),

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..basics.errors import printable
 
@@ -71,6 +71,27 @@ def console(**settings: Any) -> Console:
             return super().render_str(visible(text), **more)
 
     return Plain(markup=False, emoji=False, highlight=False, **settings)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sees what is written to a stream; it is None where it was closed, as in a service."""
+    return stream is not None and stream.isatty()
+
+
+def replace_closed_streams() -> None:
+    """Let standard input, output and errors that are closed lead nowhere.
+
+    Otherwise the next file that is opened gets the number of one of them, and what a process prints goes into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free: this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def show_all_letters() -> None:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line, shortened
+from ...basics.machine import own_version
 from .. import terminal
 from . import compare, completion, flower, init, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import CLOSED, OK, WRONG, Commands, stopped
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
     traceback.
     """
+    terminal.replace_closed_streams()
     terminal.show_warnings()
     terminal.show_all_letters()
     with _quiet_where_nobody_reads():
@@ -125,7 +126,7 @@ def _with_hint(message: str) -> str:
 def parser(commands: Iterable[Callable[[Commands], None]] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of all commands, which `commands` add."""
     parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"fedsash {version('fedsash')}")
+    parser.add_argument("--version", action="version", version=f"fedsash {own_version()}")
     places = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in commands:
         add(places)

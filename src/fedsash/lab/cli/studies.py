@@ -165,7 +165,7 @@ def _bar(what: str) -> Iterator[OnProgress]:
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+    with progress.Progress(*columns, transient=True, disable=not terminal.is_terminal(sys.stdout)) as bar:
         task = bar.add_task(terminal.visible(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

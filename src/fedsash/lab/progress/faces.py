@@ -86,7 +86,7 @@ class Bar(Face):
         self._live = Live(
             get_renderable=lambda: bar(self.moment, self._console.width),
             console=self._console,
-            redirect_stderr=sys.stderr.isatty(),
+            redirect_stderr=terminal.is_terminal(sys.stderr),
         )
         self._live.start(refresh=True)
 
@@ -194,7 +194,7 @@ def face(moment: Moment, enabled: bool) -> Face:
         return Face(moment)
     if _in_notebook():
         return Cell(moment)
-    if sys.stdout.isatty() and not terminal.console().is_dumb_terminal:
+    if terminal.is_terminal(sys.stdout) and not terminal.console().is_dumb_terminal:
         return Bar(moment)
     return Log(moment)
 

@@ -13,6 +13,7 @@ from typing import Any
 from simpy import Environment
 
 from ...basics.errors import check
+from ...basics.machine import own_version
 from ...evaluation import Curves, Evaluation
 from ...network.chronicle import NetworkChronicle
 from ...network.learning import Timing
@@ -86,7 +87,7 @@ def simulate(
             | {
                 "rounds": chronicle.site.version,
                 "seconds": seconds,
-                "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
+                "versions": {"fedsash": own_version(), "simpy": version("simpy")},
                 "seed": seed,
             }
         )

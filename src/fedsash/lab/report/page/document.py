@@ -6,11 +6,11 @@ import base64
 import gzip
 import shlex
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from ....basics.errors import RunError, library, some
+from ....basics.machine import own_version
 from ....evaluation import NOT_EVALUATED
 from ... import own_code
 from ...pictures import Field, Picture
@@ -63,7 +63,7 @@ def document(found: Collection, command: str) -> str:
         tag("main", warnings, *main, id="main", tabindex=-1),
         tag(
             "footer",
-            tag("p", f"Made by fedsash {version('fedsash')}. This page is complete in itself; it asks for nothing."),
+            tag("p", f"Made by fedsash {own_version()}. This page is complete in itself; it asks for nothing."),
         ),
         pictures.scripts(),
     ]

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from support.places import DOCS, ROOT
 
 PACKAGE = ROOT / "src" / "fedsash"
@@ -31,7 +29,6 @@ LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
 
 FRONT = [Path("__init__.py"), Path("__main__.py"), Path("lab/__init__.py")]
 FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
-LONGEST = 320
 
 
 def room(file: Path) -> str:
@@ -132,12 +129,6 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
     }
     assert calls == {"lab/terminal.py", "lab/sweeps/assigned.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
-
-
-@pytest.mark.parametrize("folder", [PACKAGE, ROOT / "tests"], ids=["src", "tests"])
-def test_no_file_is_too_long_for_one_sitting(folder: Path) -> None:
-    lengths = {file: len(file.read_text().splitlines()) for file in folder.rglob("*.py")}
-    assert not {str(file.relative_to(ROOT)): length for file, length in lengths.items() if length > LONGEST}
 
 
 def test_what_page_and_picture_name_is_there() -> None:

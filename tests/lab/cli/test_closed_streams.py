@@ -42,9 +42,10 @@ def test_a_run_without_standard_streams_trains_and_ends_as_ever(closed: str, tmp
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("command", "code"), some([("--version", 0), ("list methods", 0), ("run no.toml", 2)], "--version")
-)
+COMMANDS = [pytest.param("--version", 0), pytest.param("list methods", 0), pytest.param("run no.toml", 2)]
+
+
+@pytest.mark.parametrize(("command", "code"), some(COMMANDS, "--version"))
 @pytest.mark.parametrize("closed", some(["1", "2", "12", "0<&- 12"], "12"))
 def test_other_commands_have_their_exit_code_without_standard_streams(
     command: str, code: int, closed: str, tmp_path: Path

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import writable
@@ -24,12 +25,24 @@ def is_lent(module: nn.Module) -> bool:
     return bool(_lent) and any(part in _lent for part in module.modules())
 
 
+class _Loan:
+    """The values that a module had when others were lent to it, by the names of its tensors."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, Tensor] = {}
+
+
+_loans: WeakKeyDictionary[nn.Module, list[_Loan]] = WeakKeyDictionary()
+"""What is lent to each module, in the order in which it was lent."""
+
+
 @contextmanager
 def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Mapping[str, Tensor]) -> Iterator[None]:
     """Give the module other `values`. At the end it has its own values and all its buffers again, bitwise.
 
-    `live` gives all its tensors as they are now. Raises `RunError` for values of other shapes. Raises `ModelError` at
-    the end if one of these tensors is gone or has another shape; the others are restored.
+    `live` gives all its tensors as they are now. Values that are lent to the same module meanwhile may be given back in
+    any order. Raises `RunError` for values of other shapes. Raises `ModelError` at the end if one of these tensors is
+    gone or has another shape; the others are restored.
     """
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
@@ -37,19 +50,47 @@ def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Ma
     check_fits("Tracker.applied: the average does not fit this tracker", shapes, others)
     # A forward pass in train mode moves buffers, too.
     moving = [name for name, buffer in module.named_buffers() if writable(buffer)]
-    own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
+    loan = _Loan()
+    loans = _loans.setdefault(module, [])
+    loans.append(loan)
     _count(parts := [*module.modules()], 1)
     try:
-        put(tensors, values)
+        with unfolded(module):
+            loan.own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
+            put(tensors, values)
         yield
     finally:
         _count(parts, -1)
         tensors = live()  # the module may have moved meanwhile
-        there = {n: v for n, v in own.items() if n in tensors and local(tensors[n]).shape == v.shape}
-        put(tensors, there)
+        there = {n: v for n, v in loan.own.items() if n in tensors and local(tensors[n]).shape == v.shape}
+        later = loans[loans.index(loan) + 1 :]
+        loans.remove(loan)
+        if later:  # what was lent afterwards is still there, and is given back to these values
+            beneath = later[0].own
+            beneath |= {name: value for name, value in there.items() if name in beneath}
+            there = {name: value for name, value in there.items() if name not in beneath}
+        with unfolded(module):
+            put(tensors, there)
     for name in values:
-        if name not in there:
+        if name not in loan.own or name not in tensors or local(tensors[name]).shape != loan.own[name].shape:
             raise ModelError(f"Tracker.applied: the module has no such {name} any more, which can't be restored")
+
+
+@contextmanager
+def unfolded(module: nn.Module) -> Iterator[None]:
+    """The module in train mode while its values are exchanged, and then in its modes again.
+
+    In eval mode a layer may keep something that it has computed from its values, such as a frozen weight with an
+    adapter folded into it. It takes that out in `train()` and computes it anew in `eval()`.
+    """
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for layer, mode in modes:  # the outer ones first: they set the inner ones, too
+            if layer.training != mode:
+                layer.train(mode)
 
 
 def _count(parts: Iterable[nn.Module], change: int) -> None:
@@ -60,12 +101,16 @@ def _count(parts: Iterable[nn.Module], change: int) -> None:
 
 
 def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded."""
+    """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded.
+
+    PyTorch keeps casts of parameters until the outermost block of `torch.autocast` ends; those before are forgotten.
+    """
     for name, value in values.items():
         # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
         tensor = local(tensors[name].data)
         counted = value.is_floating_point() and not tensor.is_floating_point()
         tensor.copy_(value.round() if counted else value)
+    torch.clear_autocast_cache()
 
 
 def check_fits(what: str, here: Mapping[str, object], there: Mapping[str, object], advice: str = "") -> None:

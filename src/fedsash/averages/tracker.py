@@ -23,7 +23,7 @@ from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
-from .lent import check_fits, is_lent, lent, put
+from .lent import check_fits, is_lent, lent, put, unfolded
 
 log = logging.getLogger("fedsash")
 
@@ -157,7 +157,7 @@ class Tracker(Shown):
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
-        with self.applied(which, batches=batches) as module:
+        with self.applied(which, batches=batches) as module, unfolded(module):
             kept = plain(module.state_dict())  # beside tensors it may hold anything (`get_extra_state`)
             return {n: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in kept.items()}
 
@@ -181,7 +181,8 @@ class Tracker(Shown):
         check_fits("Tracker.copy_to: the other module does not fit this tracker", here, others)
         if any(tensor.is_meta for tensor in there.values()):
             raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
-        put(there, averaged)
+        with unfolded(unwrapped(module)):
+            put(there, averaged)
 
     def state_dict(self) -> Vectors:
         """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""

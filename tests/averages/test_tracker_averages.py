@@ -127,7 +127,7 @@ def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture
     tracker.update()
     model.load_state_dict(own)
     assert all(map(equal, before, [tracker.value(name) for name in tracker.averages]))
-    assert "update 4: the model is not finite; left out of ema, running sum, window\n" in caplog.text
+    assert "update 4: 0.weight is not finite; left out of ema, running sum, window\n" in caplog.text
 
 
 def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +146,7 @@ def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytes
     assert all(equal(before[name], tracker.value(name)) for name in ("window", "ema"))
     assert not equal(head, before["head"]), "this average is of finite values only"
     assert [record.message for record in caplog.records] == [
-        "update 4: the model is not finite; left out of ema, running sum, window"
+        "update 4: 0.bias is not finite; left out of ema, running sum, window"
     ]
     drift(model, 1, tracker)
     assert [tracker.count(name) for name in tracker.averages] == [3, 4, 3]

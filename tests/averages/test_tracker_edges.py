@@ -312,3 +312,31 @@ def test_a_module_whose_values_would_be_rounded_is_refused() -> None:
     assert tracker.round == 1 and tracker.value()["weight"].item() == 1
     with tracker.applied():
         assert module.weight.item() == 1
+
+
+@pytest.mark.parametrize(
+    "averages", [{"ema": EMA(0.9)}, {"ema": EMA(0.9), "window": Window(3)}], ids=["alone", "beside"]
+)
+def test_one_entry_that_is_not_finite_is_left_out_with_the_name_of_its_tensor(
+    averages: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the middle of the second of two large tensors, for one update."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300))
+    tracker, clean = Tracker(averages, model), Tracker(averages, model)
+    for update in range(8):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+            own = model[1].weight[200, 77].clone()
+            model[1].weight[200, 77] = torch.nan if update == 4 else own
+        tracker.update()
+        if update != 4:
+            clean.update()
+        with torch.no_grad():
+            model[1].weight[200, 77] = own
+    value = tracker.value("ema")
+    assert all(torch.equal(value[name], tensor) for name, tensor in clean.value("ema").items())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"update 5: 1.weight is not finite; left out of {', '.join(sorted(averages))}"
+    ]

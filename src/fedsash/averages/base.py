@@ -86,11 +86,6 @@ class Average(ABC):
         """The rounds whose models it must receive again."""
         return ()
 
-    @property
-    def thorough(self) -> bool:
-        """Whether every value of a model is looked at before it is observed, so that none spoils the average."""
-        return True
-
     def in_a_loop(self) -> Average:
         """This average with the settings that "auto" means in a `Tracker`, where it may observe every step."""
         return self

@@ -32,10 +32,9 @@ class EMA(Average):
     TensorFlow's ExponentialMovingAverage. Early models are then forgotten sooner.
 
     `precision` is the type of `ema`: `"double"` is float64. `"single"` is float32 (float64 for models in float64), the
-    type in which PyTorch's own EMA keeps such models, and as fast. Each update then rounds, by at most 2^-23 of the
-    largest value, and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999. In
-    single precision a model with values that are not finite is left out only if one of them is among the first 64 of
-    some tensors, as after a step with a loss that is NaN. `"auto"` is single in a `Tracker`, else double.
+    type in which PyTorch's own EMA keeps such models. Each update then rounds, by at most 2^-23 of the largest value,
+    and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999. `"auto"` is single
+    in a `Tracker`, else double.
 
     With `decay = 0` it is the model itself, bitwise. The average of a constant model is that model. Before the first
     round it is the current model.
@@ -53,10 +52,6 @@ class EMA(Average):
         check_fraction("EMA.decay", self.decay)
         right = 'must not be "zero" with warmup: its correction needs a constant decay'
         check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, right)
-
-    @property
-    def thorough(self) -> bool:
-        return self.precision != "single"
 
     def in_a_loop(self) -> EMA:
         return replace(self, precision="single") if self.precision == "auto" else self

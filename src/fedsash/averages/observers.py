@@ -103,8 +103,7 @@ class Observers:
     def not_finite(self, names: Collection[str], w: Pieces, round: int) -> set[str]:
         """Which of the averages leave out the model `w` `[D]` of `round`: their slice is not finite."""
         taking = {name: tuple(self._observers[name].ranges) for name in self._taking(names, round)}
-        thorough = any(self._observers[name].average.thorough for name in taking)
-        finite = {ranges: w.cut(ranges).finite(thorough) for ranges in set(taking.values())}
+        finite = {ranges: w.cut(ranges).finite() for ranges in set(taking.values())}
         return {name for name, ranges in taking.items() if not finite[ranges]}
 
     def take(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from ..basics.private_torch import lerp_all
 
-GLANCE = 64
-"""How many values of a piece `finite` looks at if it need not be thorough, and at most in how many pieces."""
-
 
 class Pieces:
     """A vector `w` `[d]` in pieces that follow each other: flat tensors of one type on one device.
@@ -90,15 +87,12 @@ class Pieces:
         for chunk, there in self.beside(4 * chunk_of(vector), vector):
             there.lerp_(chunk.to(there), share)
 
-    def finite(self, thorough: bool = True) -> bool:
-        """Whether all values are finite. If it need not be thorough, it looks at the first values of each piece."""
+    def finite(self) -> bool:
+        """Whether all values are finite."""
         if not self.size:
             return True
-        filled = [piece for piece in self.pieces if len(piece)]
-        some = filled[:: 1 + len(filled) // GLANCE]
-        looked = self if thorough else Pieces([torch.cat([piece[:GLANCE] for piece in some])])
         # A sum takes a twentieth of the time of `isfinite(w).all()`. It may overflow; then the extremes decide.
-        return looked._finite(torch.sum) or looked._finite(lambda chunk: torch.stack(torch.aminmax(chunk)))
+        return self._finite(torch.sum) or self._finite(lambda chunk: torch.stack(torch.aminmax(chunk)))
 
     def _finite(self, shown: Callable[[Tensor], Tensor]) -> bool:
         """Whether the numbers that show what is in each chunk are all finite."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line
+from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line, some
 from ..basics.fingerprint import fingerprint
 from ..basics.layout import Layout, NamedPart
 from ..basics.norms import norms_of, re_estimate
@@ -106,7 +106,8 @@ class Tracker(Shown):
         for group, w in zip(self._groups, models, strict=True):
             left |= group.not_finite(w, round, but=left)
         if left:
-            log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
+            spoilt = some(self._not_finite(tensors))
+            log.warning("update %d: %s is not finite; left out of %s", round, spoilt, ", ".join(sorted(left)))
         self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
@@ -213,6 +214,11 @@ class Tracker(Shown):
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             what = f"{type(error).__name__} {one_line(error)}"
             raise RunError(f"this is not the whole state of a tracker: {what}") from error
+
+    def _not_finite(self, tensors: Mapping[str, Tensor]) -> list[str]:
+        """The names of the averaged tensors that hold a value that is not finite."""
+        names = (name for group in self._groups for name in group.shapes)
+        return [name for name in names if not bool(local(tensors[name].detach()).isfinite().all())]
 
     def _check_whole(self) -> None:
         """Raise `RunError` if an update was broken off, after which some averages have its model and others don't."""

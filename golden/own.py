@@ -68,6 +68,11 @@ def sequential() -> fs.LocalEngine:
     return fs.LocalEngine(kind="sequential", workers=1, block=1, threads=1, compile=False, memory_format="contiguous")
 
 
+def all_right(output: Tensor, y: Tensor) -> float:
+    """The share of samples all of whose labels are right."""
+    return float(((output > 0) == y).all(1).double().mean())
+
+
 def several_labels() -> fs.Federation:
     """Three labels for each digit: is it even, is it above 4, has it a closed loop? The loss has weights of its own."""
     from sklearn.datasets import load_digits
@@ -87,7 +92,7 @@ def several_labels() -> fs.Federation:
         local=fs.LocalTraining(lr=0.1, batch=20),
         sampling=fs.Uniform(4),
         averages={"w3": fs.Window(3)},
-        metrics={"f1": fs.tasks.F1()},
+        metrics={"f1": fs.tasks.F1(), "all_right": all_right},
         evaluation=fs.Evaluation(every=2, client_test=True),
         engine=sequential(),
         device="cpu",

@@ -131,8 +131,9 @@ def said(words: Sequence[str], tree: Path, must_fail: bool) -> list[str]:
             code = end.code
     if bool(code) != must_fail:
         raise RuntimeError(f"fedsash {shlex.join(words)} ended with {code}: {errors.getvalue().strip()[-500:]}")
-    text = errors.getvalue() if must_fail else output.getvalue()
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
+    if must_fail:  # beside its own lines there may be those of the log, which other libraries direct elsewhere
+        return [line for line in errors.getvalue().splitlines() if line.startswith("fedsash: ")]
+    return [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class OneByOne:
         memory_format: MemoryFormat,
         precision: Precision,
         dropout: bool,
-        changes_input: bool,
+        changes_input: bool = False,
     ) -> None:
         self._module = for_training(module)
         self._changes_input = changes_input
@@ -141,7 +141,7 @@ class Stacked:
         memory_format: MemoryFormat,
         precision: Precision,
         dropout: bool,
-        changes_input: bool,
+        changes_input: bool = False,
     ) -> None:
         self._module = for_training(module)
         self._changes_input = changes_input

@@ -152,7 +152,7 @@ def test_a_state_of_another_version_is_resumed_with_a_line(
 ) -> None:
     start(observed(), 4, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(saved, "version", lambda name: "0.0.1")
+        patch.setattr(saved, "own_version", lambda: "0.0.1")
         start(observed(), 2, tmp_path / "halves")
     go_on(observed(), 4, tmp_path / "halves")
     assert [line for line in caplog.messages if "00000002 was saved by fedsash 0.0.1 and torch" in line]

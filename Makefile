@@ -40,7 +40,7 @@ more: $(READY)
 full: test more
 
 test-gpu: $(READY)
-	FEDSASH_TEST_GPU=1 $(BIN)/python -m pytest -m "slow or not slow" $(ON_GPU)
+	FEDSASH_TEST_GPU=1 $(BIN)/python -m pytest --no-budget -m "slow or not slow" $(ON_GPU)
 
 golden: $(READY)
 	$(BIN)/python golden/golden.py compare
@@ -52,7 +52,7 @@ slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 libraries: $(LIBRARIES)/.ready
-	$(LIBRARIES)/bin/python -m pytest $(WITH_LIBRARIES)
+	$(LIBRARIES)/bin/python -m pytest --no-budget $(WITH_LIBRARIES)
 
 check: $(READY)
 	$(BIN)/ruff check

@@ -1,6 +1,6 @@
 """A budget of processor time for each test, as a plugin of pytest.
 
-A test that is not marked `full` or `slow` may take what a machine of the calibration's kind does in one second: above
+A test that is not marked `full`, `slow` or `dist` may take what a machine of the calibration's kind does in one second: above
 it there is a warning, and above twice as much the test fails. Counted is the processor time of the test with its own
 fixtures and of all processes that it starts and waits for; not counted are imports in this process, which the first
 test of a module pays for all, and fixtures that several tests share. The clock on the wall does not count: a busy
@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+DEAR = ("full", "slow", "dist")
+"""The marks of tests without a budget."""
 WARNED, FAILED = 1.0, 2.0
 """In seconds of the calibration's machine."""
 ROUNDS = 200_000
@@ -97,7 +99,7 @@ class Budget:
         if file := item.config.getoption("--costs"):
             with Path(file).open("a") as costs:
                 costs.write(f"{seconds:.3f} {item.nodeid}\n")
-        if item.get_closest_marker("full") or item.get_closest_marker("slow"):
+        if item.config.getoption("--no-budget") or any(item.get_closest_marker(mark) for mark in DEAR):
             return report
         line = f"{item.nodeid} takes {seconds:.1f} s of processor time; the budget is {WARNED:.0f} s"
         if seconds > FAILED and report.passed:
@@ -112,6 +114,7 @@ BEGIN = pytest.StashKey[tuple[float, float]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-budget", action="store_true", help="let every test take as long as it needs")
     parser.addoption("--costs", metavar="FILE", help="append each test's processor time to FILE, a line each")
 
 

@@ -1,8 +1,8 @@
 """A budget of processor time for each test, as a plugin of pytest.
 
-A test that is not marked `full`, `slow` or `dist` may take what a machine of the calibration's kind does in one second: above
-it there is a warning, and above twice as much the test fails. Counted is the processor time of the test with its own
-fixtures and of all processes that it starts and waits for; not counted are imports in this process, which the first
+A test that is not marked `full`, `slow` or `dist` may take what a machine of the calibration's kind does in one second:
+above it there is a warning, and above twice as much the test fails. Counted is the processor time of the test with its
+own fixtures and of all processes that it starts and waits for; not counted are imports in this process, which the first
 test of a module pays for all, and fixtures that several tests share. The clock on the wall does not count: a busy
 machine fails no test.
 """

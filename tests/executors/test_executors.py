@@ -34,7 +34,11 @@ EACH = pytest.mark.parametrize("name", [*ENGINES, pytest.param("own", marks=pyte
 ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 
 
-@EACH
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if name == "workers" else ()) for name in ENGINES]
+    + [pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO],
+)
 def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) -> None:
     check_executor(ALL[name])
 

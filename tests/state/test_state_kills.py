@@ -62,7 +62,7 @@ def ended(folder: Path, operation: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize("step", [3, full(1)])
+@pytest.mark.parametrize("step", [5, full(1)])
 def test_a_kill_at_any_operation_leaves_only_whole_states(step: int, tmp_path: Path) -> None:
     operation, how = 0, -signal.SIGKILL
     while how == -signal.SIGKILL:

@@ -169,6 +169,7 @@ def test_a_table_that_scrolls_says_so_and_no_other_one(tab: Any) -> None:
         assert any(scrolls for scrolls, _ in found) or width == 1280
 
 
+@pytest.mark.full
 def test_the_names_of_models_in_a_plane_are_dark_on_light(tab: Any) -> None:
     notes = picture(tab, f"plane {HOSTILE}").evaluate(
         "(e) => e.querySelector('.plot').layout.annotations.map((n) => [n.text, n.font.color, n.bgcolor])"

@@ -182,7 +182,7 @@ def _versions(*values: Any) -> list[int]:
     versions = []
     for value in values:
         if isinstance(value, Tensor):
-            versions.append(value._version)
+            versions.append(0 if value.is_inference() else value._version)  # those of inference mode count nothing
         elif isinstance(value, Mapping):
             versions += _versions(*value.values())
         elif isinstance(value, tuple | list):

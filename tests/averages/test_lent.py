@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.averages import EMA, Tracker, Window
+from fedsash.basics.errors import RunError
 from support.loops import make_model, steps
 
 
@@ -118,7 +119,7 @@ def test_layers_keep_the_modes_that_they_have() -> None:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_averages_that_overlap_are_given_back_in_any_order(order: tuple[int, ...]) -> None:
-    """The module has the latest of those that are still lent, and in the end its own values, bitwise."""
+    """The module has the latest of those that are still lent, the rest its own, and in the end all its own, bitwise."""
     model = make_model()
     averages = [Window(3), EMA(0.5), EMA(0.9, part="0")]
     trackers = [Tracker(average, model) for average in averages]
@@ -135,8 +136,174 @@ def test_averages_that_overlap_are_given_back_in_any_order(order: tuple[int, ...
     for number in order:
         lent[number].__exit__(None, None, None)
         left.remove(number)
-        expected = dict(own)
-        for other in sorted(left):
-            expected |= values[other]
+        expected = own | (values[max(left)] if left else {})
         state = model.state_dict()
         assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+
+
+class Cached(nn.Linear):
+    """Keeps something that it has computed from its weight, until the weight has another version."""
+
+    version, kept = -1, torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.version != self.weight._version:
+            self.version = self.weight._version
+            self.kept = self.weight.detach() / self.weight.detach().norm()
+        return x @ self.kept.T
+
+
+def test_a_layer_that_looks_at_a_weights_version_sees_that_it_has_other_values() -> None:
+    layer, other = Cached(4, 3), Cached(4, 3)
+    tracker = Tracker(EMA(0.9), layer)
+    for _ in range(4):
+        with torch.no_grad():
+            layer.weight.add_(torch.randn(3, 4))
+        tracker.update()
+        weight, average = layer.weight.detach().clone(), tracker.value()["weight"]
+        with tracker.applied():  # before the model itself
+            torch.testing.assert_close(layer(X), X @ (average / average.norm()).T)
+        torch.testing.assert_close(layer(X), X @ (weight / weight.norm()).T)
+        with tracker.applied():
+            torch.testing.assert_close(layer(X), X @ (average / average.norm()).T)
+        other(X)
+        tracker.copy_to(other)
+        torch.testing.assert_close(other(X), X @ (average / average.norm()).T)
+
+
+def test_a_graph_from_before_an_exchange_of_values_does_not_go_backwards() -> None:
+    """Its gradients would be of the one model's activations and the other one's weights."""
+    model = plain()
+    (tracker,) = trained(model, ema=EMA(0.5))
+    loss = model(X).square().sum()
+    with tracker.applied(), pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    model(X).square().sum().backward()
+
+
+def test_a_module_of_inference_mode_has_no_versions_and_is_lent_too() -> None:
+    with torch.inference_mode():
+        model = plain()
+    tracker = Tracker(EMA(0.5, start="zero"), model)
+    tracker.update()
+    with torch.inference_mode():
+        own = model(X)
+        with tracker.applied():
+            assert torch.equal(model(X), own)
+
+
+class Odd(nn.Module):
+    """Does to its buffers what a forward pass may do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("replaced", torch.tensor([]))
+        self.register_buffer("resized", torch.tensor([1.0]))
+        self.register_buffer("gone", torch.tensor([2.0]))
+        self.register_buffer("none", None)
+        self.register_buffer("spread", torch.zeros(3))
+        self.register_buffer("counted", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.replaced = x.detach().amax(0)
+        with torch.no_grad():
+            self.resized.resize_(3).fill_(7.0)
+        if hasattr(self, "gone"):
+            del self.gone
+            self.register_buffer("fresh", torch.ones(2), persistent=False)
+        self.none = torch.ones(1)
+        self.spread = torch.tensor(5.0).expand(3)
+        self.counted = self.counted + 1
+        return x * self.weight
+
+
+def test_buffers_that_change_their_shape_come_or_go_are_as_before() -> None:
+    inner = Odd()
+    model = nn.Sequential(inner)
+    (tracker,) = trained(nn.Sequential(nn.Linear(4, 4)), ema=EMA(0.5))
+    tracker, whole = Tracker(EMA(0.9), model), Tracker(EMA(0.5), inner)
+    for each in (tracker, whole):
+        each.update()
+    resized = inner.resized
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with tracker.applied():
+        model(X)
+        with whole.applied():
+            assert inner.counted == 0
+            model(X)
+    first, second = tracker.applied(), whole.applied()
+    first.__enter__()
+    model(X)
+    second.__enter__()
+    model(X)
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    after = dict(model.named_buffers())
+    assert inner.none is None and inner.resized is resized and before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert "fresh" not in inner._non_persistent_buffers_set
+
+
+def test_an_average_that_is_asked_for_inside_applied_of_another_is_that_of_outside() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    averages = {"all": EMA(0.9), "head": EMA(0.5, part="2"), "latest": Window(3, buffers="latest")}
+    tracker, late = Tracker(averages, model), Tracker(Window(2), model[2])
+    (other,) = trained(model, head=EMA(0.5, part="2"))
+    for _ in range(3):
+        drifted(model)
+        tracker.update()
+
+    def reads() -> list[dict[str, Tensor]]:
+        initial = Tracker(EMA(0.5, start="initial"), model)
+        modules = [each.averaged_module().state_dict() for each in (other, initial)]
+        states = [tracker.averaged_state_dict(name) for name in averages]
+        return [*states, *modules, late.value(), tracker.value("head"), late.averaged_state_dict()]
+
+    outside = reads()
+    for name in averages:
+        with tracker.applied(name):
+            model(X)  # in train mode: it moves the statistics
+            inside = reads()
+            with pytest.raises(RunError, match="would lose it"):
+                late.copy_to(model[2])
+        assert all(torch.equal(a[n], b[n]) for a, b in zip(inside, outside, strict=True) for n in b)
+
+
+def drifted(model: nn.Module) -> None:
+    with torch.no_grad():
+        model(X)
+        for p in model.parameters():
+            p.add_(torch.randn_like(p))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("whole_first", [True, False])
+def test_averages_of_a_module_and_of_a_part_of_it_may_overlap(order: tuple[int, int], whole_first: bool) -> None:
+    model = plain()
+    trackers = [Tracker(EMA(0.5), model), Tracker(EMA(0.9), model[2])]
+    for _ in range(3):
+        drifted(model)
+        for tracker in trackers:
+            tracker.update()
+    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    lent = [tracker.applied() for tracker in (trackers if whole_first else trackers[::-1])]
+    for each in lent:
+        each.__enter__()
+    for number in order:
+        lent[number].__exit__(None, None, None)
+    assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_parameter_that_somebody_else_moves_meanwhile_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """As an optimiser's `eval()` does, which then takes the model for the other one."""
+    model = plain()
+    (tracker,) = trained(model, ema=EMA(0.5))
+    own = model[2].bias.detach().clone()
+    with tracker.applied():
+        model(X)
+    assert not caplog.messages
+    with tracker.applied(), torch.no_grad():
+        model[2].bias.add_(1.0)
+    assert torch.equal(model[2].bias, own)
+    assert [m[:66] for m in caplog.messages] == ["Tracker.applied: 2.bias was changed while the average was in the m"]

@@ -164,19 +164,20 @@ def test_the_average_of_the_average_is_refused() -> None:
     assert tracker.round == 1
 
 
-def test_a_graph_from_before_applied_goes_backwards_after_it() -> None:
-    model = make_model()
-    tracker = Tracker(EMA(0.5), model)
-    steps(model, 3, tracker)
-    model.zero_grad()
-    undisturbed = copy.deepcopy(model)
-    loss = model(torch.ones(2, 4)).square().sum()
-    with tracker.applied():
-        model(torch.zeros(2, 4))
-    loss.backward()
-    undisturbed(torch.ones(2, 4)).square().sum().backward()
-    for found, right in zip(model.parameters(), undisturbed.parameters(), strict=True):
-        assert found.grad is not None and right.grad is not None and torch.equal(found.grad, right.grad)
+@pytest.mark.parametrize("use_buffers", [False, True])
+def test_an_average_of_pytorch_goes_on_in_a_tracker(use_buffers: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+    average = get_ema_multi_avg_fn(0.9)
+    theirs = AveragedModel(model, multi_avg_fn=average, use_buffers=use_buffers)  # type: ignore[no-untyped-call]
+    drift(model, 5, theirs)
+    own = copy.deepcopy(model.state_dict())
+    model.load_state_dict(theirs.module.state_dict())
+    ours = Tracker(EMA(0.9, start="initial", buffers="average" if use_buffers else "latest"), model)
+    model.load_state_dict(own)
+    drift(model, 5, theirs, ours)
+    expected = {n: t for n, t in theirs.module.state_dict().items() if "num_batches" not in n}
+    assert expected.keys() < ours.averaged_state_dict().keys()
+    assert all(torch.equal(ours.averaged_state_dict()[n], t) for n, t in expected.items())
 
 
 def test_an_averaged_module_is_a_module_of_its_own() -> None:

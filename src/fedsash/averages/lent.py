@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -10,14 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import writable
-from ..basics.errors import ModelError, RunError, shortened
+from ..basics.errors import ModelError, RunError, shortened, some
 from ..basics.fingerprint import OTHER_DEFAULTS, unlike
+from ..basics.private_torch import point
 from ..basics.wrapped import local
+
+log = logging.getLogger("fedsash")
 
 _lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """The modules that are lent, and how often; most of the time none."""
 LONG = 100
 """The letters of a setting's value beyond which a message shortens it."""
+
+Live = Callable[[], Mapping[str, Tensor]]
+"""Gives all tensors of a module by their names, as they are now."""
 
 
 def is_lent(module: nn.Module) -> bool:
@@ -26,54 +33,140 @@ def is_lent(module: nn.Module) -> bool:
 
 
 class _Loan:
-    """The values that a module had when others were lent to it, by the names of its tensors."""
+    """What a module to which values are lent had before: its parameters' values, and the buffers of each layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: nn.Module, live: Live) -> None:
+        self.live = live
         self.own: dict[str, Tensor] = {}
+        self.buffers: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
+        """By the name that a layer has for it: a buffer, and a copy of its values if it can be written."""
+        for layer in module.modules():
+            kept = ((name, buffer) for name, buffer in layer._buffers.items())
+            self.buffers[layer] = {name: (buffer, _copied(buffer)) for name, buffer in kept}
+
+    def values(self) -> dict[int, Tensor]:
+        """The values that the tensors had before, by the `id` that a tensor of this name has now."""
+        before = {id(tensor): self.own[name] for name, tensor in self.live().items() if name in self.own}
+        for layer, buffers in self.buffers.items():
+            for name, (_, copied) in buffers.items():
+                if copied is not None:
+                    before[id(layer._buffers.get(name))] = copied
+        return before
 
 
-_loans: WeakKeyDictionary[nn.Module, list[_Loan]] = WeakKeyDictionary()
-"""What is lent to each module, in the order in which it was lent."""
+_loans: list[_Loan] = []
+"""What is lent, in the order in which it was lent."""
+
+
+def own_values(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by their names; of those that are lent, the values that they have afterwards."""
+    own: dict[int, Tensor] = {}
+    for loan in reversed(_loans):  # what the first loan keeps was there before all of them
+        own |= loan.values()
+    return {name: own.get(id(tensor), tensor) for name, tensor in tensors.items()}
 
 
 @contextmanager
-def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Mapping[str, Tensor]) -> Iterator[None]:
+def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Give the module other `values`. At the end it has its own values and all its buffers again, bitwise.
 
-    `live` gives all its tensors as they are now. Values that are lent to the same module meanwhile may be given back in
-    any order. Raises `RunError` for values of other shapes. Raises `ModelError` at the end if one of these tensors is
-    gone or has another shape; the others are restored.
+    `live` gives all its tensors as they are now. The rest of the module is as it is while nothing is lent. Values that
+    are lent to the same module meanwhile may be given back in any order. Raises `RunError` for values of other shapes.
+    Raises `ModelError` at the end if one of these tensors is gone or has another shape; the others are restored. A
+    warning names the parameters that somebody else has changed meanwhile.
     """
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
     others = {name: list(value.shape) for name, value in values.items()}
     check_fits("Tracker.applied: the average does not fit this tracker", shapes, others)
-    # A forward pass in train mode moves buffers, too.
-    moving = [name for name, buffer in module.named_buffers() if writable(buffer)]
-    loan = _Loan()
-    loans = _loans.setdefault(module, [])
-    loans.append(loan)
-    _count(parts := [*module.modules()], 1)
+    parts = [*module.modules()]
+    rest = {name: value for name, value in own_values(tensors).items() if value is not tensors[name]}
+    rest = {name: value for name, value in rest.items() if _takes(tensors[name], value)}
+    loan = _Loan(module, live)
+    _loans.append(loan)
+    _count(parts, 1)
     try:
         with unfolded(module):
-            loan.own = {name: local(tensors[name].data).clone() for name in dict.fromkeys([*values, *moving])}
-            put(tensors, values)
+            names = [name for name in {**rest, **values} if isinstance(tensors[name], nn.Parameter)]
+            loan.own = {name: local(tensors[name].data).clone() for name in names}
+            put(tensors, {**rest, **values})
         yield
     finally:
         _count(parts, -1)
-        tensors = live()  # the module may have moved meanwhile
-        there = {n: v for n, v in loan.own.items() if n in tensors and local(tensors[n]).shape == v.shape}
-        later = loans[loans.index(loan) + 1 :]
-        loans.remove(loan)
-        if later:  # what was lent afterwards is still there, and is given back to these values
-            beneath = later[0].own
-            beneath |= {name: value for name, value in there.items() if name in beneath}
-            there = {name: value for name, value in there.items() if name not in beneath}
+        later = _loans[_loans.index(loan) + 1 :]
+        _loans.remove(loan)
         with unfolded(module):
-            put(tensors, there)
-    for name in values:
-        if name not in loan.own or name not in tensors or local(tensors[name]).shape != loan.own[name].shape:
+            if not later:
+                _warn_of_changes(live(), values)
+            _give_back(loan, later)
+    tensors = live()
+    for name in loan.own:
+        if name not in tensors or local(tensors[name]).shape != loan.own[name].shape:
             raise ModelError(f"Tracker.applied: the module has no such {name} any more, which can't be restored")
+
+
+def _give_back(loan: _Loan, later: list[_Loan]) -> None:
+    """Restore what a loan has kept. What was lent afterwards is still there, and is given back to these values."""
+    tensors = loan.live()
+    own = {name: value for name, value in loan.own.items() if name in tensors}
+    for other in later:
+        names = {id(tensor): name for name, tensor in other.live().items() if name in other.own}
+        handed = [name for name in own if id(tensors[name]) in names]
+        other.own |= {names[id(tensors[name])]: own.pop(name) for name in handed}
+        shared = loan.buffers.keys() & other.buffers.keys()
+        other.buffers |= {layer: loan.buffers.pop(layer) for layer in shared}
+    for layer, buffers in loan.buffers.items():
+        _put_back(layer, buffers)
+    tensors = loan.live()
+    put(tensors, {name: own[name] for name in own if local(tensors[name]).shape == own[name].shape})
+
+
+def _put_back(layer: nn.Module, buffers: Mapping[str, tuple[Tensor | None, Tensor | None]]) -> None:
+    """Let a layer have the buffers that it had, with the values that they had.
+
+    In a forward pass a layer may write into a buffer, replace it by another one, or register a new one.
+    """
+    for name in layer._buffers.keys() - buffers.keys():
+        delattr(layer, name)
+    for name, (buffer, copied) in buffers.items():
+        now = layer._buffers.get(name)
+        if buffer is None or copied is None:
+            layer._buffers[name] = buffer
+        elif now is not None and _takes(now, copied):
+            put({name: now}, {name: copied})
+        else:
+            point(buffer, copied.to(buffer.device if now is None else now.device))
+            layer._buffers[name] = buffer
+
+
+def _takes(tensor: Tensor, value: Tensor) -> bool:
+    """Whether a value can be written into a tensor's memory."""
+    place = local(tensor)
+    return place.shape == value.shape and writable(place)
+
+
+def _copied(buffer: Tensor | None) -> Tensor | None:
+    """A copy of a buffer's values, unless it can't be written in place either."""
+    if buffer is None or not writable(local(buffer)):
+        return None
+    return local(buffer.detach()).clone()
+
+
+def _warn_of_changes(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Warn of parameters that have other values than those that were lent."""
+    changed = []
+    for name, value in values.items():
+        tensor = tensors.get(name)
+        if not isinstance(tensor, nn.Parameter) or local(tensor).shape != value.shape:
+            continue  # statistics move in train mode
+        now = local(tensor.detach())
+        if not torch.allclose(now, value.to(now), rtol=0, atol=0, equal_nan=True):
+            changed.append(name)
+    if changed:
+        log.warning("Tracker.applied: %s was changed while the average was in the module; %s", some(changed), UNDONE)
+
+
+UNDONE = "it is put back (an optimiser with eval() and train() is switched before and after, not inside)"
 
 
 @contextmanager
@@ -103,13 +196,16 @@ def _count(parts: Iterable[nn.Module], change: int) -> None:
 def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded.
 
-    PyTorch keeps casts of parameters until the outermost block of `torch.autocast` ends; those before are forgotten.
+    PyTorch counts it as a change of the tensors: a layer that keeps something of its weight finds another version, and
+    a graph that was made before can't go backwards with other values. PyTorch also keeps casts of parameters until the
+    outermost block of `torch.autocast` ends; those before are forgotten.
     """
     for name, value in values.items():
-        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
         tensor = local(tensors[name].data)
         counted = value.is_floating_point() and not tensor.is_floating_point()
         tensor.copy_(value.round() if counted else value)
+        if not tensors[name].is_inference():  # else it has no version
+            torch.autograd.graph.increment_version(tensors[name])
     torch.clear_autocast_cache()
 
 

@@ -23,7 +23,7 @@ from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
-from .lent import check_fits, is_lent, lent, put, unfolded
+from .lent import check_fits, is_lent, lent, own_values, put, unfolded
 
 log = logging.getLogger("fedsash")
 
@@ -116,7 +116,7 @@ class Tracker(Shown):
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
         self._check_whole()
-        name, tensors = self._name(name), self._live()
+        name, tensors = self._name(name), own_values(self._live())
         return {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
 
     def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ class Tracker(Shown):
                 f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
             )
         at = at if at is not None else first.rounds[-1]
-        begins, tensors = first.begins(size, at), self._live()
+        begins, tensors = first.begins(size, at), own_values(self._live())
         return {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
 
     @contextmanager
@@ -175,7 +175,12 @@ class Tracker(Shown):
                 raise ModelError(f"PyTorch can't copy this module: {right} ({type(error).__name__})") from error
 
     def copy_to(self, module: nn.Module, which: Which = None, *, batches: Iterable[Any] | None = None) -> None:
-        """Write the module with an average in it into another one. Raises `RunError` if that has other tensors."""
+        """Write the module with an average in it into another one.
+
+        Raises `RunError` if that has other tensors, or has an average lent to it.
+        """
+        if is_lent(unwrapped(module)):
+            raise RunError("Tracker.copy_to: inside applied() the other module would lose it; copy outside of it")
         states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         here, others = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
@@ -227,7 +232,7 @@ class Tracker(Shown):
 
     def _regrouped(self, about: Mapping[str, Any]) -> Group:
         """An empty group of the tensors that a saved one has."""
-        live = self._live()
+        live = own_values(self._live())
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
         check_fits("the saved state does not fit this tracker", shapes, about["shapes"])
         members = {name: set(about["members"].get(name, ())) for name in self.averages}
@@ -265,7 +270,7 @@ class Tracker(Shown):
         known = {name for group in self._groups for name in group.shapes}
         self._sharded = sharded(self.module)
         layout = Layout(self.module, mixed=True)
-        live = self._live()
+        live = own_values(self._live())
         fresh = {name: live[name] for name in layout.names if name not in known}
         self._groups += self._grouped(fresh)
         self._known = known | fresh.keys()

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Tracker, Window
-from fedsash.basics.errors import SettingError
+from fedsash.basics.errors import ModelError, SettingError
 from support.loops import equal, make_model, steps
 
 
@@ -151,6 +151,74 @@ def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytes
     drift(model, 1, tracker)
     assert [tracker.count(name) for name in tracker.averages] == [3, 4, 3]
     assert equal(tracker.window(3), tracker.value("window"))
+
+
+KINDS = {
+    "window": Window(3),
+    "narrow": Window(3, kept_as="bfloat16"),
+    "lawa": Window(2, every=2),
+    "swa": SWA(1),
+    "ema": EMA(0.9),
+    "double": EMA(0.9, precision="double"),
+    "initial": EMA(0.9, start="initial"),
+    "zero": EMA(0.9, start="zero"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_average_that_is_not_finite_is_named_whenever_it_is_loaded_read_and_saved(
+    name: str, value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_model()
+    tracker = Tracker(KINDS, model)
+    drift(model, 4, tracker)
+    saved = tracker.state_dict()
+    models = {"window": "0/past/all/3", "narrow": "0/past/all+bfloat16/3", "lawa": "0/past/all/4", "swa": "0/swa/high"}
+    key = models.get(name, f"0/{name}/ema")
+    tensor = saved[key] = saved[key].clone()
+    tensor[7] = value
+    other = Tracker(KINDS, model)
+    assert not caplog.messages
+    other.load_state_dict(saved)
+    assert f"Tracker: the saved average {name}: 0.weight is not finite" in caplog.messages
+    caplog.clear()
+    with other.applied(name):
+        assert caplog.messages == [f"Tracker: the average {name}: 0.weight is not finite"]
+    other.averaged_state_dict(name)
+    assert caplog.messages == [f"Tracker: the average {name}: 0.weight is not finite"] * 2
+    caplog.clear()
+    other.state_dict()
+    expected = [] if KINDS[name].retention() else [f"Tracker: the saved average {name}: 0.weight is not finite"]
+    assert caplog.messages == expected
+
+
+def test_an_average_that_would_begin_with_a_model_that_is_not_finite_is_refused() -> None:
+    model = make_model()
+    model[2].requires_grad_(False)
+    model[2].bias.data[1] = math.inf
+    tracker = Tracker({"window": Window(2), "ema": EMA(0.9, start="initial")}, model)
+    model[2].requires_grad_(True)
+    with pytest.raises(ModelError, match=r"^Tracker: the average ema begins with the model, and 2.bias is not finite$"):
+        tracker.update()
+    assert not tracker.torn and tracker.round == 0
+
+
+def test_windows_after_the_fact_and_new_statistics_that_are_not_finite_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = norms()
+    tracker = Tracker(Window(2, buffers="re-estimate"), model, trajectory_every=1)
+    drift(model, 3, tracker)
+    saved = tracker.state_dict()
+    saved["0/sums/3"] = saved["0/sums/3"].clone().fill_(math.nan)
+    tracker.load_state_dict(saved)
+    tracker.window(1)
+    with tracker.applied(batches=[torch.full((3, 4), math.inf)]):
+        assert [m[:51] for m in caplog.messages] == [
+            "Tracker: the window of 1 after update 3: 0.weight, ",
+            "Tracker: an average re-estimated from these batches",
+        ]
 
 
 def test_the_average_of_the_average_is_refused() -> None:

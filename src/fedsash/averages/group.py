@@ -116,6 +116,20 @@ class Group:
         views = {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
         return {name: views[name] for name in names}
 
+    def not_finite_in(self, name: str, past: bool) -> list[str]:
+        """The tensors of which an average's state has a value that is not finite; of its `past` models, too."""
+        members = [each for each in self.members.get(name, ()) if name in self.averages]
+        lengths = [self.shapes[each].numel() for each in members]
+        kept = [vector for vector in self.averages.get(name, {}).values() if vector.is_floating_point()]
+        if past and name in self.past:
+            kept += self.past[name].values()
+        spoilt: dict[str, bool] = {}
+        for vector in kept:
+            if vector.shape == (sum(lengths),) and not Pieces([vector]).finite():
+                parts = zip(members, torch.split(vector, lengths), strict=True)
+                spoilt |= {each: True for each, part in parts if not Pieces([part]).finite()}
+        return list(spoilt)
+
     def about(self) -> dict[str, Any]:
         """What its state is of: names and shapes, which must agree with the module's, its type and its members."""
         shapes = {name: list(shape) for name, shape in self.shapes.items()}

@@ -24,6 +24,7 @@ from ..basics.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
+from .pieces import Pieces
 
 log = logging.getLogger("fedsash")
 
@@ -114,10 +115,15 @@ class Tracker(Shown):
         self.round, self.torn = round, False
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
-        """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
+        """The tensors of an average by their names, as new ones; the module's own while nothing has been observed.
+
+        A warning names those with a value that is not finite.
+        """
         self._check_whole()
         name, tensors = self._name(name), own_values(self._live())
-        return {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
+        value = {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
+        _warn_unless_finite(f"the average {name}", value)
+        return value
 
     def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
         """The mean of the last `size` models after update `at` (None: the last sum), as `Window(size)` had it then.
@@ -135,7 +141,9 @@ class Tracker(Shown):
             )
         at = at if at is not None else first.rounds[-1]
         begins, tensors = first.begins(size, at), own_values(self._live())
-        return {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
+        value = {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
+        _warn_unless_finite(f"the window of {size} after update {at}", value)
+        return value
 
     @contextmanager
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
@@ -154,6 +162,8 @@ class Tracker(Shown):
             if batches is not None:
                 with draws_kept(batches):  # a loader draws its order
                     re_estimate(self.module, layers, batches, _pass)
+                renewed = {_mean(name): norm.running_mean for name, norm in self._norms.items() if name in layers}
+                _warn_unless_finite("an average re-estimated from these batches", renewed)
             yield self.module
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
@@ -191,8 +201,12 @@ class Tracker(Shown):
             put(there, averaged)
 
     def state_dict(self) -> Vectors:
-        """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""
+        """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies.
+
+        A warning names averages with a value that is not finite, here and in `load_state_dict`.
+        """
         self._check_whole()
+        self._warn_of_spoilt(self._groups, past=False)
         about = torch.frombuffer(bytearray(json.dumps(self._about()).encode()), dtype=torch.uint8)
         of = {f"{i}/{name}": t for i, group in enumerate(self._groups) for name, t in group.tensors().items()}
         return {"about": about, "round": torch.tensor(self.round)} | of
@@ -210,6 +224,7 @@ class Tracker(Shown):
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
+            self._warn_of_spoilt(groups, past=True)
             self.round, self.torn = int(saved["round"]), False
             self._groups, self._parts = groups, parts
             self._known = {name for group in groups for name in group.shapes}
@@ -224,6 +239,12 @@ class Tracker(Shown):
         """The names of the averaged tensors that hold a value that is not finite."""
         names = (name for group in self._groups for name in group.shapes)
         return [name for name in names if not bool(local(tensors[name].detach()).isfinite().all())]
+
+    def _warn_of_spoilt(self, groups: Iterable[Group], past: bool) -> None:
+        """Warn of averages that have something in memory that is not finite, which an update never brings."""
+        for name in self.averages:
+            if spoilt := [each for group in groups for each in group.not_finite_in(name, past)]:
+                log.warning("Tracker: the saved average %s: %s is not finite", name, some(spoilt))
 
     def _check_whole(self) -> None:
         """Raise `RunError` if an update was broken off, after which some averages have its model and others don't."""
@@ -272,7 +293,9 @@ class Tracker(Shown):
         layout = Layout(self.module, mixed=True)
         live = own_values(self._live())
         fresh = {name: live[name] for name in layout.names if name not in known}
-        self._groups += self._grouped(fresh)
+        groups = self._grouped(fresh)
+        self._check_beginning(groups)
+        self._groups += groups
         self._known = known | fresh.keys()
         self._norms = norms_of(self.module)
 
@@ -285,6 +308,12 @@ class Tracker(Shown):
             name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
         }
         return grouped(kept, self.averages, members, self.trajectory_every)
+
+    def _check_beginning(self, groups: Iterable[Group]) -> None:
+        """Raise `ModelError` if an average begins with a model that is not finite, which it could never lose."""
+        for name in self.averages:
+            if spoilt := [each for group in groups for each in group.not_finite_in(name, past=False)]:
+                raise ModelError(f"Tracker: the average {name} begins with the model, and {some(spoilt)} is not finite")
 
     def _watch(self) -> None:
         """Remember which layers are frozen. While the whole module is in eval mode, they look like the others."""
@@ -310,6 +339,14 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def _warn_unless_finite(what: str, value: Mapping[str, Tensor | None]) -> None:
+    """Warn of tensors with a value that is not finite."""
+    given = {name: local(t.detach()).reshape(-1) for name, t in value.items() if t is not None}
+    spoilt = [name for name, t in given.items() if t.is_floating_point() and not Pieces([t]).finite()]
+    if spoilt:
+        log.warning("Tracker: %s: %s is not finite", what, some(spoilt))
 
 
 def _mean(norm: str) -> str:

@@ -17,6 +17,7 @@ from fedsash import EMA, SWA, ModelError, SettingError, Window
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from fedsash.lightning import Averages  # noqa: E402
+from support.loops import ScheduleFree  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -308,3 +309,213 @@ def test_after_a_broken_update_a_checkpoint_has_the_model_and_no_averages(tmp_pa
         trainer.save_checkpoint(tmp_path / "torn.ckpt")
     saved = torch.load(tmp_path / "torn.ckpt", weights_only=True)
     assert same(saved["state_dict"], net.state_dict()) and "averages" not in saved
+
+
+class Manual(Net):
+    """Steps its optimiser by itself: Lightning's, the one that it keeps, or Lightning's in a hook."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.where = where
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        self.own = torch.optim.SGD(self.parameters(), 0.05)
+        return self.own
+
+    def step(self, batch: tuple[Tensor, Tensor], optimiser: Any) -> None:
+        optimiser.zero_grad()
+        F.cross_entropy(self(batch[0]), batch[1]).backward()
+        optimiser.step()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> None:
+        if self.where != "hook":
+            self.step(batch, self.own if self.where == "attribute" else self.optimizers())
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, _: int) -> None:
+        if self.where == "hook":
+            self.step(batch, self.optimizers())
+        super().on_train_batch_end()
+
+
+def fit(net: Any, *callbacks: Any, **more: Any) -> Any:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    settings = {"max_epochs": 2, "enable_model_summary": False} | quiet | more
+    trainer = lightning.Trainer(**settings, callbacks=[*callbacks])
+    torch.manual_seed(7)
+    trainer.fit(net, DataLoader(samples(), batch_size=4), DataLoader(samples(), batch_size=24))
+    return trainer
+
+
+@pytest.mark.parametrize("after", ["step", "epoch"])
+@pytest.mark.parametrize("where", ["lightning", "attribute", "hook"])
+def test_steps_are_counted_wherever_they_happen(where: str, after: Any) -> None:
+    callback, net = Averages(Window(100), after=after), Manual(where)
+    fit(net, callback)
+    observed = net.trained if after == "step" else net.trained[5::6]
+    assert callback.tracker.round == len(observed)
+    assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(observed))
+    assert torch.equal(net.evaluated[-1], mean(observed))
+
+
+def test_two_optimisers_that_step_in_a_batch_give_one_model_and_those_of_others_none() -> None:
+    class Both(Manual):
+        other = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+
+        def configure_optimizers(self) -> Any:
+            layers = (self.layers[0], self.layers[4])
+            return [torch.optim.SGD(layer.parameters(), 0.1) for layer in layers]
+
+        def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+            self.other.step()
+            for optimiser in self.optimizers() if index % 2 else ():
+                self.step(batch, optimiser)
+
+    callback, net = Averages(Window(100)), Both("")
+    fit(net, callback)
+    assert callback.tracker.round == 6
+    assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(net.trained[1::2]))
+
+
+class Cut(Net):
+    """Ends epochs before their last batch."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.ends: list[Tensor] = []
+
+    def on_train_batch_start(self, batch: Any, index: int) -> int | None:
+        return -1 if self.how == "skipped" and index == 4 else None
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        if self.how == "stopped" and self.current_epoch == 2 and index == 3:
+            self.trainer.should_stop = True
+        return super().training_step(batch, index)
+
+    def on_train_epoch_end(self) -> None:
+        self.ends.append(self.weight())
+
+
+@pytest.mark.parametrize("how, more", [("whole", {}), ("skipped", {}), ("stopped", {}), ("steps", {"max_steps": 15})])
+def test_an_epoch_that_ends_early_is_averaged_before_it_is_validated(how: str, more: dict[str, int]) -> None:
+    callback, net = Averages(Window(10), after="epoch"), Cut(how)
+    fit(net, callback, max_epochs=3, **more)
+    assert len(net.ends) == 3 == callback.tracker.round
+    assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(net.ends))
+    if how in ("whole", "stopped"):
+        assert torch.equal(net.evaluated[-1], mean(net.ends))
+
+
+class Frozen(Net):
+    def __init__(self, drops: bool) -> None:
+        super().__init__()
+        self.backbone = nn.Linear(200, 200).requires_grad_(False)
+        self.drops = drops
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.drops:
+            kept = {name: t for name, t in checkpoint["state_dict"].items() if not name.startswith("backbone")}
+            checkpoint["state_dict"] = kept
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_frozen_weights_are_not_saved_with_each_average(tmp_path: Path, drops: bool) -> None:
+    net = Frozen(drops)
+    callback = Averages({"ema": EMA(0.9), "window": Window(3), "head": EMA(0.9, part="classifier", buffers="latest")})
+    trainer = fit(net, callback)
+    trainer.save_checkpoint(tmp_path / "x.ckpt")
+    size = (tmp_path / "x.ckpt").stat().st_size
+    assert size < 60_000 if drops else 160_000 < size < 220_000
+    saved = torch.load(tmp_path / "x.ckpt", weights_only=True)
+    for name in callback.averages:
+        whole = net.state_dict() | saved["state_dict"] | saved["averages"][name]
+        assert same(whole, callback.averaged_state_dict(name))
+    shared = saved["averages"]["head"]["layers.0.weight"].data_ptr()
+    assert shared == saved["state_dict"]["layers.0.weight"].data_ptr()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_schedule_free_optimiser_that_is_switched_in_hooks_moves_its_own_model(wrapped: bool) -> None:
+    class Switching(Net):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return ScheduleFree(self.parameters(), lr=0.05)
+
+        def switched(self, name: str) -> None:
+            getattr(self.optimizers() if wrapped else self.optimizers().optimizer, name)()
+
+        def on_train_epoch_start(self) -> None:
+            self.switched("train")
+
+        def on_validation_epoch_start(self) -> None:
+            self.switched("eval")
+
+    without, net, callback = Switching(), Switching(), Averages(Window(4))
+    fit(without)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*was changed since")
+        trainer = fit(net, callback)
+    assert same(without.state_dict(), net.state_dict())
+    assert torch.equal(net.evaluated[-1], mean(net.trained[-4:]))
+    assert "eval" not in vars(trainer.optimizers[0])
+
+
+def test_the_model_in_an_averages_place_is_said() -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*the model itself is evaluated")
+        fit(net := Net(), Averages(EMA(0.9)))
+        fit(Net(), Averages(SWA(100), evaluate="model"))
+    with pytest.warns(UserWarning, match="the average average has no model yet: the model itself is evaluated"):
+        fit(Net(), Averages(SWA(100)))
+    loader = DataLoader(samples(), batch_size=24)
+    callback = Averages(EMA(0.9))
+    fresh = lightning.Trainer(callbacks=[callback], logger=False, enable_progress_bar=False, accelerator="cpu")
+    with pytest.warns(UserWarning, match="there are no averages before the training"):
+        fresh.validate(net, loader, verbose=False)
+    callback._begin(Net())
+    with pytest.warns(UserWarning, match="is of another module"):
+        fresh.test(net, loader, verbose=False)
+
+
+def test_logs_say_how_many_models_are_in_the_average_that_they_are_of() -> None:
+    net = Net()
+    trainer = fit(net, Averages({"ema": EMA(0.9), "window": Window(4)}, evaluate="window"))
+    assert trainer.callback_metrics["models_in_window"] == 4.0
+    row = trainer.test(net, DataLoader(samples(), batch_size=24), verbose=False)[0]
+    assert row.keys() == {"loss", "models_in_window"}
+    trainer = fit(net, Averages(EMA(0.9), evaluate="model"))
+    assert trainer.callback_metrics.keys() == {"loss"}
+
+
+class Swaps(lightning.Callback):  # type: ignore[misc, name-defined]
+    """Keeps the bias when a validation begins, and puts it back when it ends, as another average's callback does."""
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self.kept = pl_module.layers[4].bias.detach().clone()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.layers[4].bias.data.copy_(self.kept)
+
+
+def test_a_parameter_that_somebody_else_has_moved_since_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"layers\.4\.bias was changed since .*: the training goes on") as warned:
+        fit(Net(), Averages(EMA(0.9)), Swaps())
+    assert sum("was changed since" in str(each.message) for each in warned) == 1  # no batch follows the last one
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*was changed since")
+        fit(Net(), Averages(EMA(0.9)))
+
+
+def test_a_strategy_with_processes_of_its_own_is_said_to_lose_the_averages() -> None:
+    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+
+    callback = Averages(EMA(0.9))
+    trainer = lightning.Trainer(
+        callbacks=[callback], strategy="ddp_fork", devices=1, accelerator="cpu", logger=False, enable_progress_bar=False
+    )
+    trainer.strategy._launcher = _MultiProcessingLauncher(trainer.strategy, start_method="fork")
+    with pytest.warns(UserWarning, match="this strategy trains in other processes: where fit was called the averages"):
+        callback.on_train_start(trainer, Net())
+    callback._stop_watching()
+    with pytest.raises(SettingError, match="nor where fit was called if the strategy starts processes"):
+        Averages(EMA(0.9)).averaged_state_dict()

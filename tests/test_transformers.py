@@ -17,6 +17,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 pytest.importorskip("accelerate", reason="accelerate is not installed")
 
 from fedsash.transformers import Averages  # noqa: E402
+from support.loops import ScheduleFree  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -59,13 +60,19 @@ class Noted(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
         self.trained.append(next(model.parameters()).detach().clone())
 
 
-def trainer(folder: Path, model: nn.Module | None = None, optimizers: Any = (None, None), **more: Any) -> Any:
+def trainer(
+    folder: Path,
+    model: nn.Module | None = None,
+    optimizers: Any = (None, None),
+    kind: Any = transformers.Trainer,
+    **more: Any,
+) -> Any:
     chosen = {"save_strategy": "epoch", "eval_strategy": "epoch", "num_train_epochs": 2, "learning_rate": 0.05} | more
     quiet = {"report_to": [], "disable_tqdm": True, "logging_strategy": "no", "use_cpu": True}
     sizes = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 24}
     args = transformers.TrainingArguments(str(folder), **quiet, **sizes, **chosen)
     data: dict[str, Any] = {"train_dataset": samples(), "eval_dataset": samples()}
-    made = transformers.Trainer(model or Net(), args, optimizers=optimizers, **data)
+    made = kind(model or Net(), args, optimizers=optimizers, **data)
     made.add_callback(noted := Noted())
     made.trained = noted.trained
     return made
@@ -275,25 +282,6 @@ def test_an_adapter_of_a_compiled_model_is_saved_with_its_averages(tmp_path: Pat
     assert all(torch.equal(a, b) for a, b in zip(saved.values(), (value[n] for n in sorted(value)), strict=True))
 
 
-class ScheduleFree(torch.optim.SGD):
-    """Has one model for training, and half of it for evaluations, as schedule-free optimisers have two models."""
-
-    training = True
-
-    def _to(self, training: bool) -> None:
-        if self.training != training:
-            self.training = training
-            with torch.no_grad():
-                for parameter in self.param_groups[0]["params"]:
-                    parameter.mul_(2.0 if training else 0.5)
-
-    def train(self) -> None:
-        self._to(True)
-
-    def eval(self) -> None:
-        self._to(False)
-
-
 def test_a_schedule_free_optimiser_moves_its_own_model_and_not_the_average(tmp_path: Path) -> None:
     ends = []
     for kept in (False, True):
@@ -315,3 +303,89 @@ def test_a_step_that_the_optimiser_skips_gives_no_model(tmp_path: Path) -> None:
     averages._skipped = lambda: made.state.global_step % 2 == 0
     made.train()
     assert averages.tracker.count() == (made.state.global_step + 1) // 2
+
+
+def test_an_epoch_that_ends_early_is_averaged_before_it_is_evaluated(tmp_path: Path) -> None:
+    ends: list[Tensor] = []
+
+    class Ends(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_epoch_end(self, *_: Any, model: Any, **__: Any) -> None:
+            ends.append(model.weight())
+
+    made = trainer(tmp_path, num_train_epochs=2.5, save_strategy="no")
+    made.add_callback(Ends())
+    averages = Averages(made, Window(10), after="epoch")
+    made.train()
+    assert len(ends) == 3 == averages.tracker.round
+    assert torch.equal(made.model.evaluated[-1], mean(ends))
+
+
+def test_an_evaluation_of_the_trainers_own_has_the_average(tmp_path: Path) -> None:
+    class Own(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+            self.model.evaluated.append(self.model.weight())
+            return super().evaluate() if again else {}
+
+        predict = evaluate
+
+    for again in (False, True):
+        made = trainer(tmp_path, save_strategy="no", kind=Own)
+        Averages(made, Window(4))
+        made.train()
+        made.predict()
+        assert len(made.model.evaluated) == (6 if again else 3)
+        assert torch.equal(made.model.evaluated[0], mean(made.trained[2:6]))
+        assert torch.equal(made.model.evaluated[-1], mean(made.trained[-4:]))
+        assert torch.equal(made.model.weight(), made.trained[-1])
+
+
+def test_metrics_say_how_many_models_are_in_the_average_that_they_are_of(tmp_path: Path) -> None:
+    made = trainer(tmp_path, save_strategy="no")
+    Averages(made, {"ema": EMA(0.9), "window": Window(4)}, evaluate="window")
+    made.train()
+    rows = [row for row in made.state.log_history if "eval_loss" in row]
+    assert [row["eval_models_in_window"] for row in rows] == [4, 4]
+    assert made.predict(samples()).metrics["test_models_in_window"] == 4
+    other = trainer(tmp_path, save_strategy="no")
+    Averages(other, EMA(0.9), evaluate="model")
+    assert not any("models_in" in name for name in other.evaluate())
+
+
+def test_the_model_in_an_averages_place_is_said(tmp_path: Path) -> None:
+    made = trainer(tmp_path, save_strategy="no")
+    Averages(made, SWA(100))
+    with pytest.warns(UserWarning, match="there are no averages before the training.*: the model itself is evaluated"):
+        made.evaluate()
+    with pytest.warns(UserWarning, match="the average average has no model yet: the model itself is evaluated"):
+        made.train()
+
+
+class Swaps(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+    """Writes a parameter after each evaluation, as a callback does that gives the model its own values back."""
+
+    def on_evaluate(self, *_: Any, model: Any, **__: Any) -> None:
+        model.layers[4].bias.data.add_(1.0)
+
+
+def test_a_parameter_that_somebody_else_has_moved_since_is_named(tmp_path: Path) -> None:
+    made = trainer(tmp_path, save_strategy="no")
+    Averages(made, EMA(0.9))
+    made.add_callback(Swaps())
+    with pytest.warns(UserWarning, match=r"layers\.4\.bias was changed since .*: the training goes on") as warned:
+        made.train()
+    assert sum("was changed since" in str(each.message) for each in warned) == 1
+
+
+def test_an_optimiser_that_is_switched_inside_an_evaluation_moves_its_own_model(tmp_path: Path) -> None:
+    ends = []
+    for kept in (False, True):
+        model = Net()
+        made = trainer(
+            tmp_path, model, optimizers=(ScheduleFree(model.parameters(), lr=0.05), None), save_strategy="no"
+        )
+        made.compute_metrics = lambda _, made=made: made.optimizer.optimizer.train() or {}
+        if kept:
+            Averages(made, Window(4))
+        made.train()
+        ends.append(model.weight())
+    assert torch.equal(*ends)

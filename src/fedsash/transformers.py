@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
 
     The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks; to add it again has
     no effect. A trainer tells its callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so
-    this one also wraps the trainer's `evaluation_loop` and `train`. After each evaluation the model is itself, bitwise.
+    this one also wraps the trainer's `evaluation_loop` and `train`, and an `evaluate` or `predict` of one's own. After
+    each evaluation the model is itself, bitwise. The metrics of an average have `eval_models_in_NAME`, how many models
+    are in it.
 
     A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
     `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
@@ -55,6 +59,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         batches: Iterable[Any] | None = None,
     ) -> None:
         super().__init__(averages, after=after, evaluate=evaluate, batches=batches)
+        self._open = False
+        """Whether an epoch has begun that is not averaged yet."""
         check(isinstance(trainer, Trainer), "Averages.trainer", trainer, "must be a Trainer, which has the model")
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
             raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
@@ -83,16 +89,48 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
 
         @wraps(evaluation_loop)
         def averaged(*rest: Any, **more: Any) -> Any:
-            # A schedule-free optimiser moves the model for an evaluation: its own values, and not those of the average.
-            if callable(settle := getattr(trainer.optimizer, "eval", None)):
-                settle()
-            self._lend(trainer.model)
-            try:
-                return evaluation_loop(*rest, **more)
-            finally:
-                self._restore()
+            with self._evaluated(trainer):
+                output = evaluation_loop(*rest, **more)
+                if self._lent and output.metrics is not None:
+                    arguments = signature(evaluation_loop).bind(*rest, **more)
+                    arguments.apply_defaults()
+                    prefix = arguments.arguments.get("metric_key_prefix", "eval")
+                    output.metrics[f"{prefix}_models_in_{self.evaluate}"] = self._begun().count(self.evaluate)
+                return output
 
-        trainer.train, trainer.evaluation_loop = resumed, averaged
+        trainer.train = resumed
+        trainer.evaluation_loop = averaged
+        for name in ("evaluate", "predict"):
+            method = getattr(trainer, name)
+            if not (getattr(method, "__module__", None) or "").startswith(
+                "transformers."
+            ):  # it need not pass through `evaluation_loop`
+                setattr(trainer, name, self._with_average(trainer, method))
+
+    def _with_average(self, trainer: Trainer, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The trainer's method with the average in the model."""
+
+        @wraps(method)
+        def averaged(*rest: Any, **more: Any) -> Any:
+            with self._evaluated(trainer):
+                return method(*rest, **more)
+
+        return averaged
+
+    @contextmanager
+    def _evaluated(self, trainer: Trainer) -> Iterator[None]:
+        """The trainer's model with the average in it, unless it has it already."""
+        if self._lent:
+            yield
+            return
+        # A schedule-free optimiser moves the model for an evaluation: its own values, and not those of the average.
+        if callable(settle := getattr(trainer.optimizer, "eval", None)):
+            settle()
+        self._lend(trainer.model, [trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)])
+        try:
+            yield
+        finally:
+            self._restore()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **given: Any
@@ -103,6 +141,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if alone and any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
             raise ModelError("Averages: one process alone saves, and SyncBatchNorm waits for all: leave out batches")
         self.tracker = None
+        self._open = False
         folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
         if folder:
             self._load(Path(folder))
@@ -111,6 +150,15 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not self._skipped() if self.after == "step" else float(state.epoch).is_integer():
             self._begun().update()
+        self._open = not float(state.epoch).is_integer()
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._check_unmoved()
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        if self._open and self.after == "epoch":  # it ends before its last step
+            self._begun().update()
+        self._open = False
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any

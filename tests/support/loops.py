@@ -45,3 +45,22 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 def mean_of(models: list[dict[str, Tensor]], name: str) -> Tensor:
     """The mean of the models' tensors of one name, rounded once to their type."""
     return torch.stack([m[name].double() for m in models]).mean(0).to(models[0][name].dtype)
+
+
+class ScheduleFree(torch.optim.SGD):
+    """Has one model for training, and half of it for evaluations, as schedule-free optimisers have two models."""
+
+    training = True
+
+    def _to(self, training: bool) -> None:
+        if self.training != training:
+            self.training = training
+            with torch.no_grad():
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.mul_(2.0 if training else 0.5)
+
+    def train(self) -> None:
+        self._to(True)
+
+    def eval(self) -> None:
+        self._to(False)

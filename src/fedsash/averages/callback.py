@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_choice
+from ..basics.errors import check, check_choice, some
 from ..basics.randomness import draws_kept
 from ..basics.wrapped import unwrapped
 from .base import Average, by_name
+from .lent import checksums, switchable, switches_kept
 from .tracker import Tracker
 
 After = Literal["step", "epoch"]
@@ -50,6 +51,10 @@ class TrackerCallback:
         self._saved: Mapping[str, Tensor] | None = None
         self._applied = ExitStack()
         self._lent = False
+        self._switched = False
+        """Whether an optimiser has an `eval` or `train`, which move the parameters."""
+        self._sums: dict[str, int] = {}
+        """The checksums of the parameters when the last average was returned; empty after the next batch has begun."""
         check_choice("Averages.after", after, "step", "epoch")
         known = [*self.averages, "model"]
         check(self.evaluate in known, "Averages.evaluate", self.evaluate, f"must be one of {known}")
@@ -69,7 +74,8 @@ class TrackerCallback:
             return tracker.averaged_state_dict(name, batches=self._inputs(name))
 
     def _begun(self) -> Tracker:
-        check(self.tracker is not None, "Averages.tracker", None, "there is none before the training has begun")
+        right = "there is none before the training has begun, nor where fit was called if the strategy starts processes"
+        check(self.tracker is not None, "Averages.tracker", None, right)
         assert self.tracker is not None
         return self.tracker
 
@@ -82,24 +88,63 @@ class TrackerCallback:
 
     def _begin(self, module: nn.Module) -> None:
         """Average this module from now on; go on from what a checkpoint had, if one was loaded."""
+        self._sums = {}
         if self.tracker is None or self.tracker.module is not unwrapped(module):
             self.tracker = Tracker(self.averages, module)
         if self._saved is not None:
             self.tracker.load_state_dict(self._saved)
             self._saved = None
 
-    def _lend(self, module: nn.Module) -> None:
-        """Put the average into the module until `_restore`, unless there is none, or it is of another module."""
-        tracker, name = self.tracker, self.evaluate
-        if tracker is not None and tracker.module is unwrapped(module) and tracker.round and name != "model":
+    def _lend(self, module: nn.Module, optimisers: Iterable[object] = ()) -> None:
+        """Put the average into the module until `_restore`; a warning if there is none, so that the model stays.
+
+        What the optimisers are switched to meanwhile they are switched to afterwards.
+        """
+        if self.evaluate == "model":
+            return
+        if missing := self._missing(module):
+            warnings.warn(f"{missing}: the model itself is evaluated", stacklevel=3)
+            return
+        optimisers = list(optimisers)
+        with ExitStack() as stack:
+            stack.enter_context(switches_kept(optimisers))
             with draws_kept(self.batches):
-                self._applied.enter_context(tracker.applied(name, batches=self._inputs(name)))
-            self._lent = True
+                stack.enter_context(self._begun().applied(self.evaluate, batches=self._inputs(self.evaluate)))
+            self._applied = stack.pop_all()
+        self._lent = True
+        self._switched = any(switchable(getattr(each, "optimizer", each)) for each in optimisers)  # in its wrapper
+
+    def _missing(self, module: nn.Module) -> str:
+        """What prevents that the average is evaluated in place of this module; empty if nothing does."""
+        if self.tracker is None:
+            return "there are no averages before the training, nor where fit started other processes"
+        if self.tracker.module is not unwrapped(module):
+            return f"the average {self.evaluate} is of another module"
+        if not self.tracker.count(self.evaluate):
+            return f"the average {self.evaluate} has no model yet"
+        return ""
 
     def _restore(self) -> None:
         """Give the module its own values back, bitwise."""
         self._applied.close()
+        if self._lent and not self._switched:  # such an optimiser moves the parameters once more before a batch
+            self._sums = checksums(self._trained())
         self._lent = False
+
+    def _check_unmoved(self) -> None:
+        """Before a batch: warn of parameters that somebody has moved since the average was returned."""
+        if not self._sums:
+            return
+        now = checksums(self._trained())
+        moved = [name for name, total in self._sums.items() if now.get(name, total) != total]
+        self._sums = {}
+        if moved:
+            since = "since the average was evaluated, by another callback or hook"
+            warnings.warn(f"{some(moved)} was changed {since}: the training goes on from there", stacklevel=3)
+
+    def _trained(self) -> dict[str, Tensor]:
+        """The parameters that train. Others may be changed by folding adapters into them."""
+        return {name: each for name, each in self._begun().module.named_parameters() if each.requires_grad}
 
     def _inputs(self, name: str) -> Iterator[Any] | None:
         """The batches for an average that needs some, where its module is and in its type."""

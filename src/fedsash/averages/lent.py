@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -167,6 +168,59 @@ def _warn_of_changes(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]
 
 
 UNDONE = "it is put back (an optimiser with eval() and train() is switched before and after, not inside)"
+
+
+@contextmanager
+def switches_kept(optimisers: Iterable[object]) -> Iterator[None]:
+    """Note the calls of optimisers' `eval()` and `train()`, and make them at the end.
+
+    A schedule-free optimiser moves the parameters from one of its two models to the other. While an average is in the
+    module it would move the average, and its own models would be wrong afterwards.
+    """
+    calls: list[Callable[[], object]] = []
+    switches = [(optimiser, name) for optimiser in optimisers for name in SWITCHES if switchable(optimiser, name)]
+    for optimiser, name in switches:
+        setattr(optimiser, name, _Noted(getattr(optimiser, name), calls))
+    try:
+        yield
+    finally:
+        for optimiser, name in switches:
+            delattr(optimiser, name)
+        for call in calls:
+            call()
+
+
+SWITCHES = ("eval", "train")
+
+
+def switchable(optimiser: object, *names: str) -> bool:
+    """Whether an optimiser has one of these methods, by default `eval` or `train`."""
+    return any(callable(getattr(optimiser, name, None)) for name in names or SWITCHES)
+
+
+class _Noted:
+    """Stands for a method; its calls are added to a list."""
+
+    def __init__(self, method: Callable[..., object], calls: list[Callable[[], object]]) -> None:
+        self._method = method
+        self._calls = calls
+
+    def __call__(self, *args: object, **more: object) -> None:
+        self._calls.append(partial(self._method, *args, **more))
+
+
+def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """A number for each tensor that changes with its bits: their sum as whole numbers."""
+    sums = {}
+    for name, tensor in tensors.items():
+        values = local(tensor.detach()).contiguous()
+        sums[name] = values.view(WHOLE[values.itemsize]).sum(dtype=torch.int64)
+    together = torch.stack([total.cpu() for total in sums.values()]).tolist() if sums else []
+    return dict(zip(sums, together, strict=True))
+
+
+WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""A type of whole numbers by its bytes."""
 
 
 @contextmanager

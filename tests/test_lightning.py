@@ -311,6 +311,17 @@ def test_after_a_broken_update_a_checkpoint_has_the_model_and_no_averages(tmp_pa
     assert same(saved["state_dict"], net.state_dict()) and "averages" not in saved
 
 
+def test_a_training_is_resumed_with_an_average_more_and_one_less(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fitted(tmp_path, Averages({"ema": EMA(0.9), "old": Window(2)}))
+    callback = Averages({"new": Window(100), "ema": EMA(0.9)})
+    fitted(tmp_path / "b", callback, epochs=3, ckpt_path=tmp_path / "epoch=1.ckpt")
+    assert "Tracker: the saved state has no new: it begins with the next update" in caplog.messages
+    assert "Tracker: old of the saved state is left out" in caplog.messages
+    assert [callback.tracker.count(name) for name in callback.averages] == [6, 18]
+
+
 class Manual(Net):
     """Steps its optimiser by itself: Lightning's, the one that it keeps, or Lightning's in a hook."""
 

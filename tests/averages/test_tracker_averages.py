@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedsash.averages import EMA, SWA, Tracker, Window
+from fedsash.averages import EMA, SWA, Average, Tracker, Window
 from fedsash.basics.errors import ModelError, SettingError
 from support.loops import equal, make_model, steps
 
@@ -273,7 +273,6 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
         },
         r"this is not the whole state of a tracker: RuntimeError shape": whole | {"0/e/ema": torch.zeros(3)},
         r"this is not the whole state of a tracker: ValueError": whole | {"round": torch.zeros(2)},
-        r"the saved state does not fit this tracker: e is nothing there": Tracker({"w": Window(3)}, model).state_dict(),
         r"the saved state does not fit this tracker: e is warmup=True there and warmup at its default here": Tracker(
             {"w": Window(3), "e": EMA(0.9, warmup=True)}, model
         ).state_dict(),
@@ -291,6 +290,41 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
     narrow = {"0.weight": torch.zeros(1)}
     with pytest.raises(ValueError, match=r"0.weight is \[1\] there and \[5, 4\] here"), tracker.applied(narrow):
         pass
+
+
+def test_an_average_more_or_less_than_a_saved_state_has_begins_or_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    model = norms()
+    kept: dict[str, Average] = {"w": Window(3), "e": EMA(0.9)}
+    saved = Tracker(kept | {"head": SWA(1, part="classifier")}, model)
+    drift(model, 4, saved)
+    other = Tracker(kept | {"long": Window(5, buffers="latest"), "first": EMA(0.5, start="initial")}, model)
+    start = copy.deepcopy(model.state_dict())
+    other.load_state_dict(saved.state_dict())
+    assert caplog.messages == [
+        "Tracker: the saved state has no first, long: it begins with the next update",
+        "Tracker: head of the saved state is left out",
+    ]
+    assert [other.count(name) for name in other.averages] == [3, 4, 0, 0]
+    models = drift(model, 2, saved, other)
+    assert all(equal(saved.value(name), other.value(name)) for name in kept)
+    assert other.round == 6 and other.count("long") == 2
+    weight = [model["0.weight"].double() for model in models]
+    torch.testing.assert_close(other.value("long")["0.weight"], (sum(weight) / 2).float(), rtol=1e-7, atol=0)
+    expected = start["0.weight"].double() / 4 + weight[0] / 4 + weight[1] / 2
+    torch.testing.assert_close(other.value("first")["0.weight"].double(), expected, rtol=1e-6, atol=0)
+    again = Tracker(other.averages, model)
+    again.load_state_dict(other.state_dict())
+    assert equal(again.state_dict(), other.state_dict())
+
+
+def test_an_average_of_more_tensors_than_a_saved_state_has_is_of_all_of_them_from_the_next_update_on() -> None:
+    model = norms()
+    saved = Tracker({"head": EMA(0.9, part="classifier")}, model)
+    drift(model, 2, saved)
+    other = Tracker({"all": Window(2)}, model)
+    other.load_state_dict(saved.state_dict())
+    drift(model, 2, other)
+    assert other.value().keys() >= dict(model.named_parameters()).keys() and other.count() == 2
 
 
 def test_statistics_that_are_estimated_again_draw_nothing_from_the_training() -> None:

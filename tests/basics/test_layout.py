@@ -237,10 +237,11 @@ def test_a_part_that_is_not_there_is_refused(module: nn.Module, part: ModelSlice
             r"one floating-point type, found torch\.float32, torch\.float64: use",
         ),
         ((torch.complex64,), r"must be floating-point numbers, found torch\.complex64"),
+        ((torch.float32, torch.float8_e5m2), r"must have 16 bits or more, found torch\.float8_e5m2 \(1\)"),
     ],
 )
 def test_types_that_can_not_be_one_vector_are_refused(dtypes: tuple[torch.dtype, ...], message: str) -> None:
-    module = nn.ParameterList([nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in dtypes])
+    module = nn.ParameterList([nn.Parameter(torch.ones(2).to(dtype)) for dtype in dtypes])
     with pytest.raises(ValueError, match=message):
         Layout(module)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,16 @@ class Group:
             found |= {f"{PAST}/{past.trajectory.name}/{round}": w for round, w in past.items()}
         return found | (self.sums.tensors() if self.sums is not None else {})
 
-    def load(self, saved: Callable[[str], Tensor], model: Callable[[str], Tensor | Path] | None = None) -> None:
-        """Fill its state; `saved(name)` gives the tensor that `tensors` has under this name, and `model(name)` a past
-        model, or a saved state's file of it (None: as `saved`)."""
+    def load(
+        self,
+        saved: Callable[[str], Tensor],
+        model: Callable[[str], Tensor | Path] | None = None,
+        but: Collection[str] = (),
+    ) -> None:
+        """Fill its state, but of some averages; `saved(name)` gives the tensor that `tensors` has under this name, and
+        `model(name)` a past model, or a saved state's file of it (None: as `saved`)."""
         for name, state in self.averages.items():
-            for key, tensor in state.items():
+            for key, tensor in state.items() if name not in but else ():
                 state[key] = saved(f"{name}/{key}").to(tensor.device, tensor.dtype, copy=True).view(tensor.shape)
         for name, past in self.past.items():
             needed, place = self._averages[name].needs(self.averages[name]), f"{PAST}/{past.trajectory.name}"

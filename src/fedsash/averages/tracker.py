@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -215,15 +215,27 @@ class Tracker(Shown):
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
         """Continue from a `state_dict` of a tracker of the same averages.
 
-        Raises `RunError` that says what differs, and then changes nothing.
+        With a warning, an average that the state lacks begins with the next update, and one that this tracker lacks is
+        left out. Raises `RunError` that says what else differs, and then changes nothing.
         """
         try:
             about = json.loads(bytes(saved["about"].tolist()))
-            check_fits("the saved state does not fit this tracker", self._about()["averages"], about["averages"])
-            parts = {name: NamedPart(*about["parts"][name]) for name in self.averages}
-            groups = [self._regrouped(each) for each in about["groups"]]
-            for i, group in enumerate(groups):
-                group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
+            saved_names = about["parts"].keys()
+            fresh = self.averages.keys() - saved_names
+            gone = saved_names - self.averages.keys()
+            ours = {name: text for name, text in self._about()["averages"].items() if name not in fresh}
+            theirs = {name: text for name, text in about["averages"].items() if name not in gone}
+            check_fits("the saved state does not fit this tracker", ours, theirs)
+            parts = {n: part if n in fresh else NamedPart(*about["parts"][n]) for n, part in self._parts.items()}
+            regrouped = [self._regrouped(each, fresh) for each in about["groups"]]
+            self._check_beginning(regrouped, fresh)
+            for i, group in enumerate(regrouped):
+                group.load(lambda name, i=i: saved[f"{i}/{name}"], but=fresh)  # type: ignore[misc]
+            groups = [group for group in regrouped if group.averages]
+            if fresh:
+                log.warning("Tracker: the saved state has no %s: it begins with the next update", some(sorted(fresh)))
+            if gone:
+                log.warning("Tracker: %s of the saved state is left out", some(sorted(gone)))
             self._warn_of_spoilt(groups, past=True)
             self.round, self.torn = int(saved["round"]), False
             self._groups, self._parts = groups, parts
@@ -251,12 +263,13 @@ class Tracker(Shown):
         if self.torn:
             raise RunError("Tracker: an update was interrupted: load a saved state, or make a new tracker")
 
-    def _regrouped(self, about: Mapping[str, Any]) -> Group:
-        """An empty group of the tensors that a saved one has."""
+    def _regrouped(self, about: Mapping[str, Any], fresh: Collection[str]) -> Group:
+        """An empty group of the tensors that a saved one has. It knows nothing of averages that are `fresh`."""
         live = own_values(self._live())
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
         check_fits("the saved state does not fit this tracker", shapes, about["shapes"])
         members = {name: set(about["members"].get(name, ())) for name in self.averages}
+        members |= {name: chosen for name, chosen in self._members().items() if name in fresh}
         tensors = {name: live[name] for name in about["shapes"]}
         return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)
 
@@ -294,24 +307,28 @@ class Tracker(Shown):
         live = own_values(self._live())
         fresh = {name: live[name] for name in layout.names if name not in known}
         groups = self._grouped(fresh)
-        self._check_beginning(groups)
+        self._check_beginning(groups, self.averages)
         self._groups += groups
         self._known = known | fresh.keys()
         self._norms = norms_of(self.module)
 
-    def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def _members(self) -> dict[str, set[str]]:
+        """The names of the tensors that each average is of, of those that train now."""
         layout = Layout(self.module, mixed=True)
         statistics = {n for n, (start, _) in zip(layout.names, layout.places, strict=True) if start >= layout.trained}
         left = {name: set() if average.buffers == "average" else statistics for name, average in self.averages.items()}
-        members = {name: layout.inside(part) - left[name] for name, part in self._parts.items()}
+        return {name: layout.inside(part) - left[name] for name, part in self._parts.items()}
+
+    def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+        members = self._members()
         kept = {
             name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
         }
         return grouped(kept, self.averages, members, self.trajectory_every)
 
-    def _check_beginning(self, groups: Iterable[Group]) -> None:
+    def _check_beginning(self, groups: Iterable[Group], names: Iterable[str]) -> None:
         """Raise `ModelError` if an average begins with a model that is not finite, which it could never lose."""
-        for name in self.averages:
+        for name in names:
             if spoilt := [each for group in groups for each in group.not_finite_in(name, past=False)]:
                 raise ModelError(f"Tracker: the average {name} begins with the model, and {some(spoilt)} is not finite")
 

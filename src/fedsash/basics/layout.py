@@ -55,7 +55,7 @@ class Layout:
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
         _check_own(statistics)
         tensors = [*parameters, *statistics]
-        self.dtype = _common_type([tensor for _, tensor in tensors], mixed)
+        self.dtype = _common_type(tensors, mixed)
         self._of([(name, tensor.shape) for name, tensor in tensors])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
@@ -260,15 +260,23 @@ def _trainable(module: nn.Module, last: Collection[int]) -> list[tuple[str, nn.P
     return found
 
 
-def _common_type(tensors: Iterable[Tensor], mixed: bool) -> torch.dtype:
+def _common_type(tensors: Iterable[tuple[str, Tensor]], mixed: bool) -> torch.dtype:
     """The type of all tensors but numbers of batches; of `mixed` types, the one that holds them all."""
-    kinds = {tensor.dtype for tensor in tensors if not _counts(tensor)}
-    found = ", ".join(sorted(map(str, kinds)))
-    if not all(kind.is_floating_point for kind in kinds):
-        raise ModelError(f"trainable parameters must be floating-point numbers, found {found}")
-    if len(kinds) > 1 and not mixed:
+    first: dict[torch.dtype, str] = {}
+    for name, tensor in tensors:
+        if not _counts(tensor):
+            first.setdefault(tensor.dtype, name)
+    for kind, name in first.items():
+        if not kind.is_floating_point:
+            cure = "train torch.view_as_real() of it, or freeze it by requires_grad_(False)"
+            raise ModelError(f"trainable parameters must be floating-point numbers, found {kind} ({name}): {cure}")
+        if kind.itemsize < 2:
+            cure = "train it in bfloat16 or float32, or freeze it by requires_grad_(False)"
+            raise ModelError(f"trainable parameters must have 16 bits or more, found {kind} ({name}): {cure}")
+    if len(first) > 1 and not mixed:
+        found = ", ".join(sorted(map(str, first)))
         raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-    return reduce(torch.promote_types, kinds)
+    return reduce(torch.promote_types, first)
 
 
 def _check_own(statistics: Sequence[tuple[str, Tensor]]) -> None:

@@ -388,6 +388,25 @@ def test_two_optimisers_that_step_in_a_batch_give_one_model_and_those_of_others_
     assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(net.trained[1::2]))
 
 
+def test_steps_of_an_optimiser_that_has_copies_of_the_parameters_are_counted() -> None:
+    class Copies(Net):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            self.copies = [nn.Parameter(each.detach().clone()) for each in self.layers.parameters()]
+            return torch.optim.SGD(self.copies, lr=0.1)
+
+        def optimizer_step(self, epoch: int, index: int, optimiser: Any, closure: Any) -> None:  # type: ignore[override]
+            optimiser.step(closure)
+            with torch.no_grad():
+                for own, each in zip(self.layers.parameters(), self.copies, strict=True):
+                    own.sub_(own.grad, alpha=0.1)
+                    each.copy_(own)
+
+    callback, net = Averages(Window(4)), Copies()
+    fit(net, callback)
+    assert callback.tracker.round == 12
+    assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(net.trained[-4:]))
+
+
 class Cut(Net):
     """Ends epochs before their last batch."""
 

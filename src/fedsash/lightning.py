@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -45,6 +44,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     _due = False
     """Whether this epoch has had its last batch."""
     _hook: Any = None
+    _watched: frozenset[torch.optim.Optimizer] = frozenset()
+    """The optimisers of the module's parameters that have stepped in this training."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
@@ -57,10 +58,12 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
             warnings.warn(LOST, stacklevel=2)
         self._begin(pl_module)
-        self._stepped = self._open = self._due = False
         self._stop_watching()
+        self._stepped = False
+        self._open = False
+        self._due = False
         # Of all optimisers: one that is an attribute, or that steps in a hook, is not in Lightning's count of steps.
-        self._watched: WeakSet[torch.optim.Optimizer] = WeakSet()
+        self._steps = trainer.global_step
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
     def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
@@ -70,7 +73,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             trained = {id(parameter) for parameter in self._begun().module.parameters()}
             if not any(id(each) in trained for group in optimiser.param_groups for each in group["params"]):
                 return
-            self._watched.add(optimiser)
+            self._watched |= {optimiser}
         self._stepped = True
 
     def _update(self) -> None:
@@ -88,6 +91,9 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._due = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.global_step > self._steps and not self._watched:  # an optimiser of copies of the parameters
+            self._stepped = True
+        self._steps = trainer.global_step
         if self.after == "step":
             self._update()
         self._due = _epoch_ends(trainer)
@@ -101,6 +107,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._stop_watching()
 
     def _stop_watching(self) -> None:
+        self._watched = frozenset()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None

@@ -205,7 +205,7 @@ def most_anonymous_memory() -> Iterator[list[int]]:
 def test_a_window_on_disk_takes_less_than_two_models_of_memory(kept_as: Any, tmp_path: Path) -> None:
     """In memory it would be 20 models, and 4 for their sum."""
     w = torch.ones(2_000_000)
-    follow(Window(2, storage="disk"), torch.ones(4, 10), tmp_path).value(torch.ones(10))
+    follow(Window(2, storage="disk", kept_as=kept_as), w.expand(4, -1), tmp_path).value(w)  # what is needed once
     with most_anonymous_memory() as most:
         window = follow(Window(20, storage="disk", kept_as=kept_as), w.expand(31, -1), tmp_path)
         for round in range(31, 36):

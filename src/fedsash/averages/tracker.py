@@ -149,8 +149,9 @@ class Tracker(Shown):
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
         """The module with an average in place of its values; at the end they and all buffers are restored, bitwise.
 
-        Meanwhile no other thread may use the module. Raises `ModelError` at the end if the module lacks some of its
-        tensors by then, or has them in other shapes; the others are restored.
+        The rest of the module is its own, also inside `applied()` of another average. Meanwhile no other thread may use
+        the module. Raises `ModelError` at the end if the module lacks some of its parameters by then, or has them in
+        other shapes; the others are restored. A warning names parameters that somebody else has changed.
 
         An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs, but
         for layers that are frozen. Of a batch that is a tuple or a list, as a loader gives it, the first element is the

@@ -202,7 +202,7 @@ def most_anonymous_memory() -> Iterator[list[int]]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
 @pytest.mark.parametrize("kept_as", ["model", full("bfloat16")])
-def test_a_window_on_disk_takes_less_than_two_models_of_memory(kept_as: Any, tmp_path: Path) -> None:
+def test_a_window_on_disk_takes_less_than_three_models_of_memory(kept_as: Any, tmp_path: Path) -> None:
     """In memory it would be 20 models, and 4 for their sum."""
     w = torch.ones(2_000_000)
     follow(Window(2, storage="disk", kept_as=kept_as), w.expand(4, -1), tmp_path).value(w)  # what is needed once
@@ -211,7 +211,7 @@ def test_a_window_on_disk_takes_less_than_two_models_of_memory(kept_as: Any, tmp
         for round in range(31, 36):
             assert torch.equal(window.value(w), w)
             window.observe(w, round)
-    assert most[0] < 2 * w.nbytes, "the value itself is one model"
+    assert most[0] < 3 * w.nbytes, "the value itself is one model, and freed chunks stay in the heap"
 
 
 # kept_as = "bfloat16"

@@ -28,9 +28,11 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     The arguments are those of `TrackerCallback`. After each evaluation the module is itself, bitwise; so training and
     the `state_dict` of a checkpoint are as without the callback. Beside it a checkpoint has `averages`, a state dict
-    for each average by its name, and all that a resumed training needs to go on to the byte. `test(ckpt_path=...)`
-    takes the averages of that checkpoint. A checkpoint of weights only has none, since Lightning asks no callback for
-    it; a warning says so. With `after = "epoch"` the last batch's model is averaged before it is validated.
+    without frozen weights for each average by its name, and all that a resumed training needs to go on to the byte.
+    `test(ckpt_path=...)` takes the averages of that checkpoint. A checkpoint of weights only has none, since Lightning
+    asks no callback for it; a warning says so. With `after = "epoch"` the last batch's model is averaged before it is
+    validated. A step of any optimiser of the module's parameters counts, at most one a batch. Metrics have
+    `models_in_NAME`, how many models are in the average that they are of.
 
     Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
     """

@@ -59,10 +59,15 @@ def test_the_model_and_its_average_are_themselves_in_one_autocast_block() -> Non
 class Folding(nn.Module):
     """An adapter that is folded into the frozen weight in eval mode, and taken out in train mode."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: bool) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.weight = nn.Parameter(torch.randn(4, 4, dtype=torch.float64), requires_grad=False)
+        weight = torch.randn(4, 4, dtype=torch.float64)
+        self.weight: Tensor
+        if buffer:
+            self.register_buffer("weight", weight)
+        else:
+            self.register_parameter("weight", nn.Parameter(weight, requires_grad=False))
         self.a = nn.Parameter(torch.randn(2, 4, dtype=torch.float64))
         self.b = nn.Parameter(torch.zeros(4, 2, dtype=torch.float64))
         self.folded = False
@@ -79,8 +84,11 @@ class Folding(nn.Module):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_weight_with_an_adapter_folded_into_it_is_that_of_the_values_that_are_there(wrapped: bool) -> None:
-    layer = Folding()
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_weight_with_an_adapter_folded_into_it_is_that_of_the_values_that_are_there(
+    wrapped: bool, buffer: bool
+) -> None:
+    layer = Folding(buffer)
     model = nn.Sequential(layer) if wrapped else layer
     (tracker,) = trained(model, ema=EMA(0.5))
     frozen = layer.weight.clone()

@@ -33,6 +33,9 @@ class TrackerCallback:
     with `"model"` it is the model itself. `batches` are inputs from which averages with `buffers = "re-estimate"` get
     their statistics, each time they are evaluated or saved. No random number of the training is drawn for them.
 
+    Warnings say where the model itself is evaluated, since the average is missing or has no model yet, and name the
+    parameters that somebody else has changed between an evaluation and the next batch.
+
     `tracker` is the `Tracker` that does the work; None before the training begins. Raises `SettingError`.
     """
 

@@ -36,14 +36,17 @@ def is_lent(module: nn.Module) -> bool:
 class _Loan:
     """What a module to which values are lent had before: its parameters' values, and the buffers of each layer."""
 
-    def __init__(self, module: nn.Module, live: Live) -> None:
+    def __init__(self, live: Live) -> None:
         self.live = live
         self.own: dict[str, Tensor] = {}
         self.buffers: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
         """By the name that a layer has for it: a buffer, and a copy of its values if it can be written."""
+
+    def keep(self, module: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+        """Copy the values that these parameters have, and all buffers of the module."""
+        self.own = {name: local(tensor.data).clone() for name, tensor in parameters.items()}
         for layer in module.modules():
-            kept = ((name, buffer) for name, buffer in layer._buffers.items())
-            self.buffers[layer] = {name: (buffer, _copied(buffer)) for name, buffer in kept}
+            self.buffers[layer] = {name: (buffer, _copied(buffer)) for name, buffer in layer._buffers.items()}
 
     def values(self) -> dict[int, Tensor]:
         """The values that the tensors had before, by the `id` that a tensor of this name has now."""
@@ -62,7 +65,7 @@ _loans: list[_Loan] = []
 def own_values(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors by their names; of those that are lent, the values that they have afterwards."""
     own: dict[int, Tensor] = {}
-    for loan in reversed(_loans):  # what the first loan keeps was there before all of them
+    for loan in reversed([*_loans]):  # what the first loan keeps was there before all of them
         own |= loan.values()
     return {name: own.get(id(tensor), tensor) for name, tensor in tensors.items()}
 
@@ -83,14 +86,14 @@ def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterato
     parts = [*module.modules()]
     rest = {name: value for name, value in own_values(tensors).items() if value is not tensors[name]}
     rest = {name: value for name, value in rest.items() if _takes(tensors[name], value)}
-    loan = _Loan(module, live)
+    there = {**rest, **values}
+    loan = _Loan(live)
     _loans.append(loan)
     _count(parts, 1)
     try:
         with unfolded(module):
-            names = [name for name in {**rest, **values} if isinstance(tensors[name], nn.Parameter)]
-            loan.own = {name: local(tensors[name].data).clone() for name in names}
-            put(tensors, {**rest, **values})
+            loan.keep(module, {name: tensors[name] for name in there if isinstance(tensors[name], nn.Parameter)})
+            put(tensors, there)
         yield
     finally:
         _count(parts, -1)
@@ -161,7 +164,8 @@ def _warn_of_changes(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]
         if not isinstance(tensor, nn.Parameter) or local(tensor).shape != value.shape:
             continue  # statistics move in train mode
         now = local(tensor.detach())
-        if not torch.allclose(now, value.to(now), rtol=0, atol=0, equal_nan=True):
+        before = value.to(now)
+        if not torch.equal(now, before) and not torch.allclose(now, before, rtol=0, atol=0, equal_nan=True):
             changed.append(name)
     if changed:
         log.warning("Tracker.applied: %s was changed while the average was in the module; %s", some(changed), UNDONE)

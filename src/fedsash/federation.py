@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +20,8 @@ from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import fingerprint
-from .basics.layout import Layout, check_start
+from .basics.layout import Layout, check_start, copied
+from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .basics.typed import typed
@@ -29,6 +29,7 @@ from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
 from .evaluation.first_batch import check_single, suited_problem, try_out
+from .evaluation.purity import check_no_gradient_hooks, check_no_parameters
 from .exchange import Answers, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, Reached, clients_of
@@ -36,6 +37,7 @@ from .executors.devices import threads
 from .local import LocalTraining
 from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
+from .schedules import Constant
 from .servers import Server, ServerSGD, WholeServer
 from .state import State, first_client_state, learned
 from .tasks import Loss
@@ -97,9 +99,11 @@ class Federation(Reached, Shown):
         self.local.fits(self.method, self.aggregation)
         check(isinstance(self.model, nn.Module), "Federation.model", self.model, "must be an nn.Module")
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
+        check_no_gradient_hooks(self.model)
+        check_no_parameters(self.loss)
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
-        derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
+        derive("module", copied(self.model).to(pick_device(self.device)))
         derive("layout", Layout(self.module))
         check_start(self.module, self.layout)
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
@@ -109,7 +113,7 @@ class Federation(Reached, Shown):
         problem = suited_problem(self.module, problem) if data is None else problem
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if samples := problem.test if data is None else data.train:
-            try_out(self.module, problem, samples, self.goal)
+            try_out(self.module, problem, samples, self.goal, self.loss)
         if data is not None:
             check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
@@ -126,7 +130,17 @@ class Federation(Reached, Shown):
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated, private))
         derive("_lazy", LazyExecutor(self.clients, self.training))
-        self.sampling.clients(0, self.sizes, self.seed)
+        for round in (0, 1):
+            draw = partial(self.sampling.clients, round, self.sizes, self.seed)
+            check_repeats("Federation.sampling", self.sampling, draw)
+            if self.local.schedule != Constant():
+                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.scheduled, round))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also one in another process, is made anew from the settings, and has an executor of its own."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        settings |= {"model": self.module, "averages": dict(self.averages)}
+        return partial(type(self), **settings), ()
 
     @property
     def training_data(self) -> FederatedData:
@@ -167,6 +181,8 @@ class Federation(Reached, Shown):
         state that is used up.
         """
         state.check_usable()
+        if len(state.sizes) != len(self.sizes):
+            raise RunError(f"the state is of {len(state.sizes)} clients, and this federation has {len(self.sizes)}")
         if not self._lazy.started:
             self.prepare(state=state)
         request, probed = self.ask_to_train(state)

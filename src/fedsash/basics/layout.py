@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .arrays import writable
-from .errors import ModelError, SettingError, brief, check, shortened
+from .errors import ModelError, SettingError, brief, check, one_line, shortened
 from .norms import tracking
 from .private_torch import point
 
@@ -301,6 +301,22 @@ def _counts(tensor: Tensor) -> bool:
 def _like(tensor: Tensor, view: Tensor) -> Tensor:
     """The view of a vector with the type of the tensor that it stands for."""
     return view.round().to(tensor.dtype) if _counts(tensor) else view
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of a module; raises `ModelError` if it can't be copied, or if its copies could not be trained."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            "the model is TorchScript, of which copies can't be trained: give the nn.Module it was made from"
+        )
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # its class depends on what the module holds
+        raise ModelError(
+            f"the model can't be copied ({one_line(error)}): hold no open files in it, put "
+            "torch.nn.utils.parametrizations in place of weight_norm and spectral_norm, and make pruning permanent by "
+            "torch.nn.utils.prune.remove"
+        ) from error
 
 
 def check_start(module: nn.Module, layout: Layout) -> None:

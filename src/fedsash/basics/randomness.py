@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .errors import check
 from .private_torch import seed_cpu
 
 _MASK = (1 << 64) - 1
@@ -140,6 +141,53 @@ def draws_kept(loader: object = None) -> Iterator[None]:
             np.random.set_state(arrays)
             for generator, state in own.items():
                 generator.set_state(state)
+
+
+@contextmanager
+def no_draws(place: str, value: object) -> Iterator[None]:
+    """Raise `SettingError` at `place` if the code inside draws from the global generators of Python or NumPy.
+
+    What is drawn there depends on everything that was drawn before, so that no run could be repeated or resumed.
+    """
+    before = global_states()
+    yield
+    message = (
+        "draws numbers from a global generator of Python or NumPy, which has no seed here: use PyTorch's, or one that "
+        "is made anew from a seed in each call"
+    )
+    check(global_states() == before, place, value, message)
+
+
+def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None:
+    """Raise `SettingError` at `place` unless some calls give the same numbers, whatever global generators hold."""
+    answers = []
+    with draws_kept():
+        for seed in range(4):  # a choice of few clients is the same one by chance now and then
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            answers.append(np.asarray(draw()))
+    message = (
+        "must give the same answer for the same arguments: make a generator anew in each call from the seed and the "
+        "round, as by np.random.default_rng([seed, round])"
+    )
+    check(all(np.array_equal(answers[0], other) for other in answers[1:]), place, value, message)
+
+
+def global_states() -> tuple[object, ...]:
+    """The states of the global generators of Python and NumPy, as values that can be compared."""
+    _, numbers, position, *_ = np.random.get_state()
+    return random.getstate(), np.asarray(numbers).tobytes(), position
+
+
+def torch_states() -> list[Tensor]:
+    """The states of PyTorch's own generators: of the CPU, and of the GPUs if they are in use."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states += torch.cuda.get_rng_state_all()
+    if torch.backends.mps.is_available():
+        states.append(torch.mps.get_rng_state())
+    return states
 
 
 def _generators(loader: object) -> Iterator[torch.Generator]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,13 +16,14 @@ from ..basics.arrays import Ints
 from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line, raised_as, some
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
-from ..basics.randomness import draws_kept
+from ..basics.randomness import draws_kept, global_states, no_draws
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
 from ..data.members import Members
 from ..data.samples import Samples
 from ..tasks import NextToken
 from .goal import Goal
+from .purity import check_loss_pure, check_no_state
 
 UNCHANGED = "must not change its arguments in place: all that comes after it gets them, too; copy them first (.clone())"
 
@@ -99,13 +98,14 @@ def _chosen(integers: bool, dtype: torch.dtype) -> str:
 
 
 @torch.no_grad()
-def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
+def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, loss: object = None) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels.
 
-    So it does if the loss does not depend on the module's parameters, or if a forward pass changes what no engine and
-    no saved state knows.
+    So it does if the loss does not depend on the module's parameters, or if a forward pass, the loss or a metric
+    changes what no engine and no saved state knows. `loss` is the user's own, of which the goal's is made.
     """
     samples = _two(samples)
+    shown = goal.loss if loss is None else loss
     output, y, task = _output(module, problem, samples), samples.y, goal.task
     answer = task.answer(output, y)
     if not task.fits(answer, y, problem.classes):
@@ -118,6 +118,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     with raised_as(lambda why: SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {why}")):
         losses = goal.loss(output, y)
     check(_versions(output, y) == before, "Federation.loss", goal.loss, UNCHANGED)
+    check_loss_pure(goal.loss, shown, output, y)
     found = _shape(losses)
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
@@ -126,7 +127,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     for name, metric in goal.metrics.items():
         scored = task.scored(output, y, losses)
         before = _versions(scored.output, scored.predicted, scored.y, scored.losses)
-        with raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
+        with no_draws(f"metrics.{name}", metric), raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
             metric.check_for(scored)
         check(
             _versions(scored.output, scored.predicted, scored.y, scored.losses) == before,
@@ -150,14 +151,20 @@ def _check_forward(module: nn.Module, inputs: Callable[[], ModelInput]) -> None:
     """Raise `ModelError` if a pass in train mode changes parameters, or other buffers than running statistics, or draws
     numbers that have no seed here."""
     own, kept, moved, seeded = for_training(module), {*Layout(module).names}, list[str](), True
+    check_no_state(copy.deepcopy(module).eval(), lambda scored: call(scored, inputs()))
+    with suppress(ValueError):
+        check_no_state(for_training(module), lambda trained: call(trained, inputs()))
     with draws_kept(), suppress(ValueError):  # BatchNorm's, of a single sample (see `check_single`)
         before = _tensors_now(own.named_parameters())
         call(own, inputs())
         moved = _moved(before, _tensors_now(own.named_parameters()))
-        before, draws = _tensors_now(own.named_buffers()), _draws()  # a mask may have been made in the first pass
+        before, draws = (
+            _tensors_now(own.named_buffers()),
+            global_states(),
+        )  # a mask may have been made in the first pass
         call(own, inputs())
         moved += [name for name in _moved(before, _tensors_now(own.named_buffers())) if name not in kept]
-        seeded = draws == _draws()
+        seeded = draws == global_states()
     if moved:
         right = "only the running statistics of BatchNorm may move there"
         raise ModelError(f"a forward pass of the model changes {some(moved)}: {right}")
@@ -188,12 +195,6 @@ def _versions(*values: Any) -> list[int]:
         elif isinstance(value, tuple | list):
             versions += _versions(*value)
     return versions
-
-
-def _draws() -> tuple[object, ...]:
-    """The states of the generators of Python and NumPy."""
-    _, numbers, place, *_ = np.random.get_state()
-    return random.getstate(), np.asarray(numbers).tobytes(), place
 
 
 def _uncomputable(name: str, given: str, why: str) -> SettingError:

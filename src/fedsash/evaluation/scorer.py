@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..basics.arrays import Floats, Ints
 from ..basics.layout import Layout
+from ..basics.randomness import draws_kept, seed_torch, torch_states
 from ..data import encoded
 from ..data.encoded import EncodedImages
 from ..data.federated import Problem
@@ -60,11 +61,33 @@ class Scorer:
         self._layout = Layout(module)
         self.goal, self.problem, self._batch = goal, problem, batch
         self._together = any(metric.together for metric in goal.metrics.values())
+        self._draws: bool | None = None  # unknown before the first samples
 
     @torch.no_grad()
     def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> Outcomes:
-        """The outcomes of the model `w` `[D]` for each sample. With `index` `[n]` it uses these samples only."""
+        """The outcomes of the model `w` `[D]` for each sample. With `index` `[n]` it uses these samples only.
+
+        A model that draws even in eval mode, such as a variational one, draws the same numbers in every call.
+        """
         self._layout.bind(self._module, w)
+        if not self._draws_in_evaluations(samples):
+            return self._outcomes(samples, index)
+        with draws_kept():
+            seed_torch(torch.zeros((), dtype=torch.int64, device=w.device))
+            return self._outcomes(samples, index)
+
+    def _draws_in_evaluations(self, samples: Samples) -> bool:
+        """Whether the model or the loss draws from PyTorch's generators in eval mode; it is tested on two samples."""
+        if self._draws is None:
+            rows = np.arange(min(2, len(samples)))
+            with draws_kept():
+                before = torch_states()
+                for x, y in _batches(samples, rows, len(rows)):
+                    self._scored(x, y)
+                self._draws = not all(map(torch.equal, before, torch_states()))
+        return self._draws
+
+    def _outcomes(self, samples: Samples, index: Ints | None) -> Outcomes:
         count = len(samples) if index is None else len(index)
         # One tensor for all: small tensors of single batches would lie between large ones and fragment the memory.
         whole: dict[str, Tensor] = {}
@@ -91,6 +114,11 @@ class Scorer:
         """The scores of the model on each group of samples, `[groups, k]`; a sample in several groups passes once."""
         index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
         first = index if len(index) else np.zeros(1, dtype=np.int64)
+        self._layout.bind(self._module, w)
+        if self._draws_in_evaluations(samples):  # group by group, so that no group's draws depend on the others
+            each = [self.outcomes(w, samples, group if len(group) else first) for group in groups]
+            totals = [one.total(self.goal, slice(len(group))) for one, group in zip(each, groups, strict=True)]
+            return {name: np.stack([total[name] for total in totals]) for name in totals[0]}
         outcomes = self.outcomes(w, samples, first)
         totals = [outcomes.total(self.goal, np.searchsorted(first, group)) for group in groups]
         return {name: np.stack([total[name] for total in totals]) for name in totals[0]}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..basics.randomness import uniform
+from ..basics.randomness import torch_states, uniform
 
 _WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
     F.dropout: None,
@@ -69,17 +69,7 @@ def draws_dropout(forward: Callable[[], Any]) -> bool:
     import PyTorch.
     """
     mode = SeededDropout(torch.zeros((), dtype=torch.int64))
-    before = _generators()
+    before = torch_states()
     with torch.no_grad(), mode:
         forward()
-    return mode.calls > 0 or not all(map(torch.equal, before, _generators()))
-
-
-def _generators() -> list[Tensor]:
-    """The states of PyTorch's own generators: of the CPU, and of the GPUs if they are in use."""
-    states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states += torch.cuda.get_rng_state_all()
-    if torch.backends.mps.is_available():
-        states.append(torch.mps.get_rng_state())
-    return states
+    return mode.calls > 0 or not all(map(torch.equal, before, torch_states()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from multiprocessing import current_process
 from typing import Any, Literal
 
 import numpy as np
@@ -78,6 +79,10 @@ class LocalEngine(Engine):
         """An executor as in `Engine.open`. Steps are compiled before any worker is forked, and only for long runs."""
         from .auto import resolve  # it needs this class
 
+        if current_process().daemon and self.workers != 1:
+            right = "must be 1 in a process of a pool, which can't start others"
+            check(self.workers == "auto", "LocalEngine.workers", self.workers, right)
+            return replace(self, workers=1).open(work, rounds)
         engine, notes, promise = resolve(self, work, rounds)
         try:
             return engine._open(work, promise), notes

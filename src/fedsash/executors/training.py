@@ -16,7 +16,7 @@ from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints, Vectors
 from ..basics.errors import SettingError, check, one_line
 from ..basics.layout import Layout
-from ..basics.norms import for_training, mixes_samples
+from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
 from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
@@ -243,28 +243,31 @@ class ClientWork:
 
     @cached_property
     def draws_dropout(self) -> bool:
-        """Whether the model draws dropout; it is tested on one sample."""
-        model = for_training(self.training.module)
-        x = self._one_sample()
-        return draws_dropout(lambda: call(model, x))
+        """Whether the model or the loss draws, as dropout does; it is tested on two samples."""
+        model, loss = for_training(self.training.module), self.training.goal.loss
+        x, y = self._two_samples()
+        return draws_dropout(lambda: loss(call(model, x), y))
 
     @cached_property
     def changes_input(self) -> bool:
-        """Whether the model changes its input in place; it is tested on one sample."""
+        """Whether the model changes its input in place; it is tested on two samples."""
         model = for_training(self.training.module)
-        x = self._one_sample()
+        x, _ = self._two_samples()
         tensors = [x] if isinstance(x, Tensor) else list(x.values())
         before = [tensor._version for tensor in tensors]
         with torch.no_grad(), draws_kept():
             call(model, x)
         return before != [tensor._version for tensor in tensors]
 
-    def _one_sample(self) -> ModelInput:
-        """The input of the model for a sample of the first client, twice if one alone has no statistics."""
-        index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
-        if mixes_samples(self.training.module):
-            index = index.repeat(2)
-        return self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
+    def _two_samples(self) -> tuple[ModelInput, Tensor]:
+        """The model's input and the labels for two samples of the first client, the same one twice if it has only one.
+
+        Some models draw only where a batch has several samples, as mixup does, and one sample has no statistics.
+        """
+        rows = self.data.clients[0][[0, min(1, len(self.data.clients[0]) - 1)]]
+        index = torch.from_numpy(rows).to(self.data.train.y.device)
+        dtype = self.training.sharing.layout.dtype
+        return self.data.transform.inputs(self.data.train.x[index], dtype), self.data.train.y[index]
 
     @property
     def numbers(self) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors, first_rows
-from ..basics.randomness import Purpose, fold, keys, to_tensor
+from ..basics.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
@@ -109,10 +110,17 @@ class Trainer:
             "tune": (self.tune, "fine-tuning"),
         }[request.job]
         try:
-            return self.reply(request, places, *work(request))
+            with self._watched():
+                return self.reply(request, places, *work(request))
         except Exception as error:
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """Refuses draws of a method of one's own from global generators; the library's methods draw none."""
+        if type(self.method).__module__.partition(".")[0] == __name__.partition(".")[0]:
+            return nullcontext()
+        return no_draws("Federation.method", self.method)
 
     def reply(self, request: Request, places: Ints, upload: Upload, clients: Vectors) -> Reply:
         """The reply with these uploads and this new client state."""

@@ -1,0 +1,176 @@
+"""Models, losses and metrics must be functions of what they are given.
+
+State of their own, or draws without a seed, would give other numbers by engine, by the number of processes, and after a
+resume. It is looked for before the first round: the same batch goes through twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..basics.errors import ModelError, SettingError, check, some
+from ..basics.randomness import draws_kept, no_draws
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_INSTEAD = "make it anew in each pass, or give it to the model as an input"
+
+
+def check_no_state(module: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
+    """Raise `ModelError` if a pass of a batch changes plain attributes, or what the module gives for it afterwards."""
+    with torch.no_grad(), draws_kept():
+        torch.manual_seed(0)
+        first = _snapshot(forward(module))  # it may also make what all later passes share, such as a mask
+        before = _attributes(module)
+        torch.manual_seed(0)
+        second = _snapshot(forward(module))
+        after = _attributes(module)
+    changed = [name for name in before if name in after and _differ(before[name], after[name])]
+    if changed:
+        raise ModelError(f"a forward pass of the model changes {some(changed)}, which no saved run knows: {_INSTEAD}")
+    if _differ(first, second):
+        raise ModelError(f"the model's outputs for a batch depend on the batches before it: {_INSTEAD}")
+
+
+def check_loss_pure(loss: Callable[..., Tensor], shown: object, output: Any, y: Tensor) -> None:
+    """Raise `SettingError` if a loss draws numbers of Python or NumPy, or keeps state from one batch to the next.
+
+    `shown` is the user's own loss, of which `loss` is made. Numbers that it draws from PyTorch are seeded.
+    """
+    with draws_kept(), no_draws("Federation.loss", shown):
+        torch.manual_seed(0)
+        first = _snapshot(loss(output, y))
+        before = _snapshot(shown)
+        torch.manual_seed(0)
+        second = _snapshot(loss(output, y))
+        after = _snapshot(shown)
+    changed = _differ(first, second) or _differ(before, after)
+    message = "must give the same numbers for the same batch, and keep no state from one call to the next"
+    check(not changed, "Federation.loss", shown, message)
+
+
+def check_no_parameters(loss: object) -> None:
+    """Raise `SettingError` if a loss has trainable parameters: they are none of the model's, so nothing trains them."""
+    names = [place for place, value in _reachable(loss, "") if isinstance(value, nn.Parameter) and value.requires_grad]
+    if names:
+        message = (
+            f"has trainable parameters ({some(names)}), and only those of the model train: make them parameters of the "
+            "model, whose forward returns them too, or freeze them by requires_grad_(False)"
+        )
+        raise SettingError.at("Federation.loss", loss, message)
+
+
+def check_no_gradient_hooks(module: nn.Module) -> None:
+    """Raise `ModelError` if a parameter has hooks on its gradient: copies of the model, which train, have none."""
+    hooked = [
+        name
+        for name, parameter in module.named_parameters()
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
+    ]
+    if hooked:
+        raise ModelError(
+            f"hooks on the gradients of {some(hooked)} would not be called: put what they do into forward, as by "
+            "torch.nn.utils.parametrize, or into a method's direction"
+        )
+
+
+Snapshot = dict[str, Any]
+"""The leaves of a value by their places in it, as they were: copies of tensors, states of generators, texts."""
+
+
+def _attributes(module: nn.Module) -> dict[str, Snapshot]:
+    """All attributes of a module and its layers that are neither parameters, buffers nor layers, by their names."""
+    attributes = {}
+    for prefix, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if name not in _OF_EVERY_MODULE and not isinstance(value, nn.Module):
+                attributes[f"{prefix}.{name}" if prefix else name] = _snapshot(value)
+    return attributes
+
+
+def _snapshot(value: Any) -> Snapshot:
+    return {place: _copied(leaf) for place, leaf in _reachable(value, "")}
+
+
+def _copied(leaf: Any) -> Any:
+    """A leaf as it is now: a tensor, or a text that tells it from others."""
+    if isinstance(leaf, Tensor):
+        return leaf.detach().clone()
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
+        return torch.from_numpy(leaf.copy())
+    if isinstance(leaf, torch.Generator):
+        return leaf.get_state()
+    if isinstance(leaf, random.Random):
+        return repr(leaf.getstate())
+    if isinstance(leaf, np.random.Generator):
+        return repr(leaf.bit_generator.state)
+    return repr(leaf)
+
+
+def _differ(before: Snapshot, after: Snapshot) -> bool:
+    """Whether two snapshots differ by more than rounding, since some operations of a GPU add in no fixed order."""
+    if before.keys() != after.keys():
+        return True
+    return any(_leaves_differ(before[place], after[place]) for place in before)
+
+
+def _leaves_differ(before: Any, after: Any) -> bool:
+    if not isinstance(before, Tensor) or not isinstance(after, Tensor):
+        return not (isinstance(before, str) and isinstance(after, str) and before == after)
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return True
+    if not before.is_floating_point():
+        return not torch.equal(before, after)
+    return not torch.allclose(before, after, rtol=1e-3, atol=1e-6, equal_nan=True)
+
+
+def _reachable(value: Any, place: str, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """All values that an object, or a function by its closure, holds, with their places in it."""
+    if id(value) in seen:
+        return
+    seen |= {id(value)}
+    parts = _parts(value)
+    if parts is None:
+        yield place, value
+        return
+    for name, part in parts:
+        yield from _reachable(part, f"{place}.{name}" if place else name, seen)
+
+
+def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
+    """What a value consists of, by name; None if it is a leaf."""
+    if isinstance(value, nn.Module):
+        plain = ((name, part) for name, part in vars(value).items() if name not in _OF_EVERY_MODULE)
+        return [*value._parameters.items(), *value._buffers.items(), *value._modules.items(), *plain]
+    if isinstance(value, Mapping):
+        return [(str(name), part) for name, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [(str(index), part) for index, part in enumerate(value)]
+    if isinstance(value, partial):
+        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    if isinstance(value, MethodType):
+        return [("self", value.__self__)]
+    if isinstance(value, FunctionType):
+        return _closure(value)
+    leaf = isinstance(value, Tensor | np.ndarray | torch.Generator | random.Random | type) or not hasattr(
+        value, "__dict__"
+    )
+    return None if leaf else list(vars(value).items())
+
+
+def _closure(function: FunctionType) -> list[tuple[str, Any]]:
+    """The variables of a function's closure, and its defaults."""
+    variables = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            variables.append((name, cell.cell_contents))
+        except ValueError:  # not assigned yet
+            continue
+    return [*variables, ("defaults", function.__defaults__ or ())]

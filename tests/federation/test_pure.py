@@ -1,0 +1,310 @@
+"""People's models, losses, samplings, schedules and methods: state and draws are seeded, or refused by name."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedsash.basics.errors import ModelError, SettingError
+from fedsash.data.federated import FederatedData
+from fedsash.evaluation import Evaluation
+from fedsash.executors import LocalEngine
+from fedsash.federation import Federation
+from fedsash.local import LocalTraining
+from fedsash.methods import FedAvg, Step
+from fedsash.sampling import Function
+from fedsash.schedules import Schedule
+from support.by_default import rotated
+
+RNG = np.random.default_rng(0)
+X = RNG.random((120, 6))
+Y = (X[:, 0] * 3).astype(np.int64)
+ONE = LocalEngine("sequential", workers=1)
+ENGINES = {
+    "sequential": ONE,
+    "workers": LocalEngine("sequential", workers=2),
+    "threads": LocalEngine("sequential", workers=1, threads=2),
+}
+
+
+def world(model: nn.Module | None = None, engine: LocalEngine = ONE, **settings: Any) -> Federation:
+    torch.manual_seed(0)
+    data = FederatedData.from_arrays(X[:80], Y[:80], clients=np.array_split(np.arange(80), 4), test=(X[80:], Y[80:]))
+    return Federation(model or nn.Linear(6, 3).double(), data, engine=engine, **settings)
+
+
+class WithState(nn.Module):
+    """A linear layer, and an attribute that `change` moves in each pass."""
+
+    def __init__(self, kept: Any, change: Callable[[Any], Any], *, used: bool) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(6, 3)
+        self.kept, self.change, self.used = kept, change, used
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.classifier(x)
+        result = self.change(self)
+        return output * (1 + result) if self.used else output
+
+
+def counted(layer: Any) -> float:
+    layer.kept += 1
+    return float(layer.kept)
+
+
+def queued(layer: Any) -> float:
+    layer.kept.append(len(layer.kept))
+    return float(len(layer.kept))
+
+
+def drawn(layer: Any) -> float:
+    return float(torch.rand(1, generator=layer.kept))
+
+
+STATEFUL = {
+    "a counter": (0, counted),
+    "a tensor": (torch.zeros(1), counted),
+    "a list": ([], queued),
+    "a queue": (deque[int](maxlen=1000), queued),
+    "a generator of PyTorch": (torch.Generator(), drawn),
+    "a generator of NumPy": (np.random.default_rng(0), lambda layer: float(layer.kept.random())),
+    "a generator of Python": (random.Random(0), lambda layer: layer.kept.random()),
+    "an iterator": (itertools.count(), lambda layer: next(layer.kept)),
+}
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used", "only kept"])
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_a_model_with_state_in_plain_attributes_is_refused_by_name(kind: str, used: bool) -> None:
+    kept, change = STATEFUL[kind]
+    model = nn.Sequential(WithState(kept, change, used=used)).double()
+    with pytest.raises(ModelError, match=r"a forward pass of the model changes 0\.kept, which no saved run knows"):
+        world(model)
+
+
+def test_a_hidden_state_that_goes_on_into_the_next_batch_is_refused() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.classifier = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 3)
+            self.hidden: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            output, hidden = self.gru(x.unsqueeze(1), self.hidden)
+            self.hidden = hidden.detach()
+            answer: Tensor = self.classifier(output[:, -1])
+            return answer
+
+    with pytest.raises(ModelError, match="changes hidden"):
+        world(Recurrent().double())
+
+
+def test_state_outside_of_the_model_is_refused() -> None:
+    passes: list[int] = []
+
+    class Outside(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            passes.append(0)
+            return super().forward(x) * len(passes)
+
+    with pytest.raises(ModelError, match="outputs for a batch depend on the batches before it"):
+        world(Outside(6, 3).double())
+
+
+def test_a_model_that_keeps_what_it_made_of_the_last_batch_is_trained() -> None:
+    class Watched(nn.Linear):
+        features: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.features = {"last": [x.detach()]}
+            return super().forward(x)
+
+    federation = world(Watched(6, 3).double())
+    federation.round(federation.start())
+
+
+def noisy(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none") * (1 + torch.rand(len(y), dtype=output.dtype))
+
+
+class Mixup(nn.Module):
+    """Draws only for batches of several samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.classifier = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.hidden(x)
+        if self.training and len(hidden) > 1:
+            hidden = 0.8 * hidden + 0.2 * hidden[torch.randperm(len(hidden))]
+        output: Tensor = self.classifier(hidden.relu())
+        return output
+
+
+class Variational(nn.Module):
+    """Draws in evaluations, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.classifier = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.mean(x)
+        output: Tensor = self.classifier(F.dropout(mean, 0.3) + 0.5 * torch.randn_like(mean))
+        return output
+
+
+DRAWING = {
+    "a loss": (lambda: nn.Linear(6, 3).double(), noisy),
+    "a model, for several samples": (lambda: Mixup().double(), None),
+    "a model, in evaluations": (lambda: Variational().double(), None),
+}
+
+
+@pytest.mark.parametrize(("kind", "engine"), rotated(DRAWING, ENGINES))
+def test_draws_from_pytorch_are_seeded_in_every_engine(kind: str, engine: str) -> None:
+    build, loss = DRAWING[kind]
+    ends = []
+    for seed, chosen in ((0, "sequential"), (1, engine)):
+        torch.manual_seed(0)
+        evaluation = Evaluation(clients=True, held_out=0.2)
+        with world(build(), ENGINES[chosen], loss=loss, evaluation=evaluation) as federation:
+            torch.manual_seed(seed)  # what is drawn elsewhere has no effect
+            state, _ = federation.round(federation.start())
+            torch.manual_seed(seed + 2)
+            metrics = federation.evaluate(state)
+            ends.append((state.w, [(m.split, m.loss, m.values) for m in metrics]))
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+
+
+def by_numpy(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none") * (1 + float(np.random.rand()))
+
+
+class Counting:
+    """A loss whose weight grows with every call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        self.calls += 1
+        return F.cross_entropy(output, y, reduction="none")
+
+
+def test_a_loss_with_draws_of_numpy_or_state_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"Federation.loss = by_numpy: draws numbers from a global generator"):
+        world(loss=by_numpy)
+    with pytest.raises(SettingError, match=r"Federation.loss .*keep no state from one call to the next"):
+        world(loss=Counting())
+
+
+class Centers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.centers = nn.Parameter(torch.zeros(3, 3, dtype=torch.float64))
+
+    def forward(self, output: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(output, y, reduction="none") + ((output - self.centers[y]) ** 2).sum(1)
+
+
+def weighted(output: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none") * weight
+
+
+def with_penalty(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """A loss with a penalty on a model outside, which the copies that train are not."""
+    return lambda output, y: F.cross_entropy(output, y, reduction="none") + sum(p.norm() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (Centers(), "centers"),
+        (partial(weighted, weight=nn.Parameter(torch.ones((), dtype=torch.float64))), "keywords.weight"),
+        (Centers().forward, "self.centers"),
+        (with_penalty(nn.Linear(6, 3)), "model.weight, model.bias"),
+    ],
+    ids=["module", "partial", "method", "closure"],
+)
+def test_a_loss_with_trainable_parameters_is_refused(loss: Any, name: str) -> None:
+    with pytest.raises(SettingError, match=rf"Federation.loss .*has trainable parameters \({name}\)"):
+        world(loss=loss)
+
+
+def test_a_loss_with_frozen_parameters_is_taken() -> None:
+    world(loss=Centers().requires_grad_(False))
+
+
+def test_hooks_on_gradients_are_refused() -> None:
+    model = nn.Linear(6, 3).double()
+    model.weight.register_hook(lambda gradient: gradient * 0)
+    with pytest.raises(ModelError, match="hooks on the gradients of weight would not be called"):
+        world(model)
+    model = nn.Linear(6, 3).double()
+    model.bias.register_post_accumulate_grad_hook(lambda parameter: None)
+    with pytest.raises(ModelError, match="hooks on the gradients of bias would not be called"):
+        world(model)
+
+
+def by_global_numpy(round: int, sizes: Any, seed: int) -> Any:
+    return np.random.choice(len(sizes), 2, replace=False)
+
+
+def by_global_python(round: int, sizes: Any, seed: int) -> Any:
+    return random.sample(range(len(sizes)), 2)
+
+
+def by_global_torch(round: int, sizes: Any, seed: int) -> Any:
+    return torch.randperm(len(sizes))[:2].numpy()
+
+
+SHARED = np.random.default_rng(0)
+
+
+def by_shared_generator(round: int, sizes: Any, seed: int) -> Any:
+    return SHARED.choice(len(sizes), 2, replace=False)
+
+
+@pytest.mark.parametrize("draw", [by_global_numpy, by_global_python, by_global_torch, by_shared_generator])
+def test_a_sampling_that_does_not_repeat_is_refused(draw: Any) -> None:
+    with pytest.raises(SettingError, match=r"Federation.sampling .*must give the same answer for the same arguments"):
+        world(sampling=Function(draw))
+
+
+@dataclass(frozen=True)
+class Jitter(Schedule):
+    def lr(self, round: int, lr: float) -> float:
+        return lr * (1 + float(np.random.rand()))
+
+
+def test_a_schedule_that_draws_is_refused() -> None:
+    with pytest.raises(
+        SettingError, match=r"LocalTraining.schedule .*must give the same answer for the same arguments"
+    ):
+        world(local=LocalTraining(schedule=Jitter()))
+
+
+@dataclass(frozen=True)
+class Perturbed(FedAvg):
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) + float(np.random.rand())
+
+
+def test_a_method_that_draws_is_refused_in_its_first_round() -> None:
+    federation = world(method=Perturbed())
+    with pytest.raises(SettingError, match=r"Federation.method .*draws numbers from a global generator"):
+        federation.round(federation.start())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedsash.basics.errors import RunError
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.opened import OpenRun, spaced
+from fedsash.lab.studies.opened import OpenRun, open_run, spaced
 from support.studies import SAVED, fedsash, refused
 
 
@@ -84,3 +85,47 @@ def test_a_model_of_another_architecture_is_refused(
     other = tmp_path / "wider" / "models" / "model.safetensors"
     assert "as in the run's model" in refused(capsys, "landscape", run, "--models", other)
     assert "must have the model and the clients of" in refused(capsys, "decompose", run, tmp_path / "wider")
+
+
+PERSONAL = """
+rounds = 3
+personal = "classifier"
+[data]
+name = "digits"
+[partition]
+name = "iid"
+clients = 4
+[model]
+name = "mlp"
+[evaluation]
+held_out = 0.2
+[engine]
+kind = "sequential"
+workers = 1
+"""
+
+
+def test_a_clients_own_model_can_be_had_by_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "own.toml").write_text(PERSONAL)
+    fedsash("run", tmp_path / "own.toml", "--out", run)
+    with open_run(run).federation:
+        opened = open_run(run)
+        state = opened.state(3)
+        sharing = opened.federation.sharing
+        own = state.client_state["own"]
+        models = torch.stack([opened.model(f"client:{k}") for k in range(3)])
+        assert torch.equal(sharing.to_clients(models)[:, sharing.own], own[:3])
+        assert torch.equal(sharing.common_of(models), sharing.common_of(state.w).expand(3, -1))
+        assert not caplog.records
+        opened.module("client:1")
+        assert not caplog.records
+        opened.module("model")
+        assert "stays with the clients, so 'model' has it as it was at the start" in caplog.text
+        with pytest.raises(RunError, match="has no model 'client:9999'; the clients are 0 to"):
+            opened.model("client:9999")
+
+
+def test_without_a_personal_part_no_client_has_a_model_of_its_own(opened: OpenRun) -> None:
+    with pytest.raises(RunError, match="nothing of this model stays with the clients: take model"):
+        opened.model("client:0")

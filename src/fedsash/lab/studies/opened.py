@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -13,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check, check_choice, check_count, one_line
+from ...basics.errors import RunError, check, check_choice, check_count, one_line, some
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
 from ...basics.saved import place, saved_rounds
+from ...basics.sharing import OWN
 from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
@@ -28,10 +30,12 @@ from ..config.errors import prefixed
 from ..records import Records
 from .client_models import ClientModels, client_models
 
+log = logging.getLogger("fedsash")
+
 MODELS = """\
 A model is `model`, an average's name or NAME-best (in RUN/models/), round:N or NAME@N (the model or the average NAME
-after the saved round N), client:K@N (the model of client K after its training in the round that follows N), or a path
-to a .safetensors file.
+after the saved round N), client:K (the last saved model with the part that client K keeps), client:K@N (the model of
+client K after its training in the round that follows N), or a path to a .safetensors file.
 """
 """The names that `OpenRun.model` accepts, for the help of commands."""
 
@@ -113,6 +117,7 @@ class OpenRun(Shown):
 
         - `model`, an average's name, `NAME-best`: a model that the run wrote into models/ at its end
         - `round:N`, `NAME@N`: the global model, or the average NAME, after the saved round N
+        - `client:K`: the last saved model with the part of it that stays with client K (see `Personal`)
         - `client:K@N`: the model of client K after its training in the round that follows the saved round N
         - a path that ends in .safetensors: any file of a state dict of this architecture
 
@@ -122,6 +127,8 @@ class OpenRun(Shown):
             return read_model(Path(name), self.federation)
         if client := re.fullmatch(r"client:(\d+)@(\d+)", name):
             return self._client(int(client[1]), int(client[2]))
+        if client := re.fullmatch(r"client:(\d+)", name):
+            return self._personal(int(client[1]), name)
         if saved := re.fullmatch(r"(round:|[\w-]+@)(\d+)", name):
             state = self.state(int(saved[2]))
             there = self.federation.models(state)
@@ -134,8 +141,27 @@ class OpenRun(Shown):
         return read_model(file, self.federation)
 
     def module(self, name: str) -> nn.Module:
-        """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode."""
+        """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode.
+
+        If a part of the model stays with the clients, a warning says which names have it from the start.
+        """
+        if self.federation.sharing.own_size and not name.startswith("client:"):
+            own = some(sorted(self.federation.sharing.own_names))
+            log.warning(
+                "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
+                *(self.folder, own, name),
+            )
         return self.federation.module_of(self.model(name)).cpu().eval()
+
+    def _personal(self, client: int, name: str) -> Tensor:
+        """The last saved model `[D]` with what a client keeps."""
+        sharing, clients = self.federation.sharing, len(self.federation.sizes)
+        self._check(sharing.own_size > 0, name, "nothing of this model stays with the clients: take model")
+        self._check(client < clients, name, f"the clients are 0 to {clients - 1}")
+        self._check(bool(self.rounds), name, "no state is saved")
+        state = self.state(self.rounds[-1])
+        self._check(OWN in state.client_state, name, "the clients keep their parts themselves, outside of this run")
+        return sharing.with_own(state.w, state.recall(np.array([client]))[OWN][0])
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """At most `count` evenly spaced samples (None: all) of a `split`: the test set, or all training samples."""

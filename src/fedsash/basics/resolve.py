@@ -75,8 +75,26 @@ def resolve(place: str, owner: str = "", field: str = "name") -> Any:
     return found
 
 
+def check_address(address: str, owner: str, field: str, otherwise: str) -> None:
+    """Raise `SettingError` for `owner.field` if a file names an address that the user has not allowed.
+
+    Numbers are sent there or written there, so that it is asked for as code of one's own is (`allowed_only`).
+    `otherwise` says how else it can be set.
+    """
+    allowed = _allowed.get()
+    if not (address in _resolved or (allowed if isinstance(allowed, bool) else address in allowed)):
+        right = f"is where a run's numbers go, and stands in a file: {otherwise}, or trust the file by --own-code"
+        raise SettingError(owner, field, address, right)
+    _resolved.add(address)
+
+
+def allow(address: str) -> None:
+    """Allow an address, because the user has named it on the command line."""
+    _resolved.add(address)
+
+
 def was_resolved(place: str) -> bool:
-    """Whether `resolve` has taken this place in this process, so that the user has allowed it."""
+    """Whether this place or address was taken in this process, so that the user has allowed it."""
     return place in _resolved
 
 

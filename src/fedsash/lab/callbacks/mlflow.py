@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...basics.errors import RunError, SettingError, library, one_line, shortened
+from ...basics.resolve import check_address
 from ...evaluation import Metrics
 from ..files import flat
 from ..runs import Callback, LiveRun, Result
@@ -32,9 +33,10 @@ class MLflow(Callback):
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
     MLflow's word for a group of runs. `run_name` is the run's name there; empty: that of its folder. `uri` is where
-    MLflow keeps them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A
-    resumed run goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the
-    numbers are sent after the next evaluation.
+    MLflow keeps them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`).
+    In a file it is refused unless the command line names it, too, or trusts the file by `--own-code`. A resumed run
+    goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the numbers are sent
+    after the next evaluation.
     """
 
     experiment: str = "fedsash"
@@ -43,6 +45,11 @@ class MLflow(Callback):
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
     _id: str = field(default="", init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.uri:
+            otherwise = f"set it by MLFLOW_TRACKING_URI or --set track.mlflow.uri={self.uri}"
+            check_address(self.uri, "MLflow", "uri", otherwise)
 
     def fits(self, federation: Driver) -> None:
         with library("mlflow", "MLflow", "fedsash[mlflow]"):

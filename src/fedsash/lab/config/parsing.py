@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import shortened
-from ...basics.resolve import Allowed, allowed_only
+from ...basics.resolve import Allowed, allow, allowed_only
 from .. import own_code as permits
 from ..files import there
 from . import tables
@@ -92,6 +92,8 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
     """The table after `overrides`. If they choose a thing by another name, nothing of the table's own is left of it."""
     wanted: dict[str, Any] = reduce(overridden, overrides, {})
+    for address in _addresses(wanted):
+        allow(address)
     chosen = _engine(wanted)
     if chosen and chosen != (_engine(table) or "local"):
         table = {key: value for key, value in table.items() if key != "engine"}
@@ -99,6 +101,15 @@ def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, 
         usual = (NetworkExperiment() if "scheduler" in table else Experiment()).table()
         table = without_others(table, wanted, usual | {"engine": {"name": _engine(table) or "local"}})
     return reduce(overridden, overrides, table)
+
+
+def _addresses(table: Mapping[str, Any]) -> Iterator[str]:
+    """All addresses of trackers in a table."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _addresses(value)
+        elif key == "uri" and isinstance(value, str):
+            yield value
 
 
 def _engine(table: Mapping[str, Any]) -> str | None:

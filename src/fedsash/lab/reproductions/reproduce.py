@@ -11,7 +11,7 @@ from typing import Any
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from .. import terminal
-from ..config.experiment import changes_numbers
+from ..config.experiment import Experiment, changes_numbers
 from ..config.registries import REGISTRIES
 from ..config.words import show
 from ..files import flat, replace_file, write_table
@@ -45,6 +45,13 @@ class Order:
     def whole(self) -> Sweep:
         """All runs of the scale. If the overrides do not fit the other runs, only the runs that are asked for."""
         return all_or(self.asked, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
+
+    @property
+    def other_subjects(self) -> str:
+        """The data and networks of the runs that are asked for, if they are not the paper's; else nothing."""
+        printed = {_subject(run.experiment) for run in self.reproduction.plan().runs}
+        here = {_subject(run.experiment) for run in self.asked.runs}
+        return "" if here <= printed else "; ".join(sorted(here - printed))
 
     def check_runs(self, out: Path) -> None:
         """Raise `ConfigError` if `out` holds runs at another scale or with other settings.
@@ -142,13 +149,22 @@ def _figures(
     """Draw the figures; the table of what the paper says about them, if it says anything, and the pictures."""
     verdicts, pictures = {}, list[Path]()
     reproduction, scale = order.reproduction, order.scale
+    others = order.other_subjects
     for figure in reproduction.figures(scale):
         title = figure.title or reproduction.title
-        figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
+        if others:  # what the paper says is of other data or networks, so nothing here can bear it out
+            figure = replace(figure, title=f"{title} (here: {others})", statements=())
+        elif scale != "full":
+            figure = replace(figure, title=f"{title} (scale {scale})")
         drawn = draw(figure, results, command, say, progress)
         pictures += drawn.pictures
         verdicts[figure.name] = drawn.verdicts
     return _said(reproduction, verdicts) if any(verdicts.values()) else None, pictures
+
+
+def _subject(experiment: Experiment) -> str:
+    """The data and the network of an experiment in words."""
+    return f"{show(experiment.model)} on {type(experiment.data).__name__}"
 
 
 def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:

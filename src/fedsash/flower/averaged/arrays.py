@@ -40,7 +40,10 @@ class Form:
         """A model's arrays as tensors: copies. Raises `ModelError` if its names or shapes are not the first model's."""
         names = [*self._types.keys() - model.keys(), *model.keys() - self._types.keys()]
         if names:
-            raise ModelError(f"Averaged: the strategy's model differs from the first one in the arrays {brief(names)}")
+            right = "leave arrays that stay with the clients out of the initial arrays"
+            raise ModelError(
+                f"Averaged: the strategy's model differs from the first one in the arrays {brief(names)}: {right}"
+            )
         found = {name: model[name].numpy() for name in self._types}
         for name, array in found.items():
             if array.shape != self._shapes[name]:

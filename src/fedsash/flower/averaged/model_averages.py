@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """PyTorch's names of BatchNorm's statistics."""
+UNIT_VECTORS = re.compile(r"(^|\.)(parametrizations\.\w+\.\d+\._[uv]|weight_[uv])$")
+"""PyTorch's names of spectral norm's vectors: those of its parametrization, and those of its older hook."""
 
 
 class ModelAverages:
@@ -24,11 +27,19 @@ class ModelAverages:
 
     An average's `part` is `"all"`, or names of arrays or modules. Its `buffers` say what becomes of arrays with
     PyTorch's names of statistics. Models of past rounds on disk lie in `folder`. Raises `SettingError` if the model has
-    no such part, or for `"re-estimate"`.
+    no such part, or for `"re-estimate"`. Arrays and modules that `latest` names are in no average.
     """
 
-    def __init__(self, averages: Mapping[str, Average], first: Tensors, folder: Path | None) -> None:
-        members = {name: _members(average, list(first)) for name, average in averages.items()}
+    def __init__(
+        self, averages: Mapping[str, Average], first: Tensors, folder: Path | None, latest: Collection[str] = ()
+    ) -> None:
+        unknown = [name for name in latest if not any(_belongs(each, name) for each in first)]
+        right = f"no array or module is called {brief(unknown)}; there are {brief(list(first))}"
+        check(not unknown, "Averaged.latest", list(latest), right)
+        weights = [
+            name for name in first if not UNIT_VECTORS.search(name) and not any(_belongs(name, each) for each in latest)
+        ]
+        members = {name: _members(average, list(first)) & {*weights} for name, average in averages.items()}
         kept = {name: tensor for name, tensor in first.items() if any(name in each for each in members.values())}
         self._groups = grouped(kept, averages, members, every=0, folder=folder)
 

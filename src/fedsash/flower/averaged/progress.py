@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -31,14 +31,21 @@ class Progress:
     """The state of a training after `round` finished rounds, beside what the strategy remembers.
 
     `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Models on disk lie in
-    `folder`. Raises `ModelError` if the first model can't be averaged, `SettingError` if an average does not fit it.
+    `folder`. No average has the arrays that `latest` names. Raises `ModelError` if the first model can't be averaged,
+    `SettingError` if an average does not fit it.
     """
 
-    def __init__(self, averages: Mapping[str, Average], first: ArrayRecord, folder: Path | None) -> None:
+    def __init__(
+        self,
+        averages: Mapping[str, Average],
+        first: ArrayRecord,
+        folder: Path | None,
+        latest: Collection[str] = (),
+    ) -> None:
         self.form, self.model, self.round = Form(first), first, 0
         self._tensors = self.form.tensors(first)
         check_finite(self._tensors)
-        self._averages = ModelAverages(averages, self._tensors, folder)
+        self._averages = ModelAverages(averages, self._tensors, folder, latest)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
 
     def take(self, model: ArrayRecord, round: int) -> str:

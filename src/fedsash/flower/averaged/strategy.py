@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result
 
 from ...averages import Average
 from ...averages.base import by_name
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_choice
 from ...basics.fingerprint import fingerprint
 from ...basics.lock import held
 from ...basics.paths import check_folder
@@ -44,7 +44,9 @@ class Averaged(Strategy):  # type: ignore[misc]
     that `serve` names (the first if it is None; `"model"` is the strategy's own model) takes the model's place
     wherever a model is looked at: clients and `evaluate_fn` evaluate it, and it is the `arrays` of the result.
     `evaluate_fn` evaluates the others beside it, as soon as they have a model: their metrics are in the same record as
-    `"ema/accuracy"` and `"model/accuracy"`. `value(name)` gives each of them, also after the training.
+    `"ema/accuracy"` and `"model/accuracy"`. With `evaluate = "served"` it is called once a round, with the served model
+    alone, as a function that keeps the best model so far needs it. `value(name)` gives each of them, also after the
+    training.
 
     The training does not change: clients receive the strategy's own model, bitwise what they would receive without
     averages. With a `broadcast` they receive an average in its place (IMA): its name, or a `Broadcast` with a start. It
@@ -52,6 +54,8 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     Averages have the names, shapes and types of the first model. Whole numbers are averaged and rounded. By an
     average's `buffers` arrays with PyTorch's names of statistics are averaged or the latest; its `part` names arrays.
+    Arrays and modules that `latest` names are those of the latest model, for what is no weight: codebooks, counts. So
+    are spectral norm's vectors by PyTorch's names of them, whose means have not the length 1.
 
     A round without a model, or with one that is not finite, passes: nothing of it enters an average, and clients
     receive the last good model again. After one that is not finite, the strategy's attributes are those before it.
@@ -72,6 +76,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         serve: str | None = None,
         broadcast: str | Broadcast | None = None,
         *,
+        evaluate: Literal["all", "served"] = "all",
+        latest: Collection[str] = (),
         folder: str | Path | None = None,
     ) -> None:
         _check_strategy(strategy)
@@ -83,6 +89,9 @@ class Averaged(Strategy):  # type: ignore[misc]
         right = "must be None, the name of an average or a Broadcast"
         check(isinstance(self.broadcast, Broadcast | None), "Averaged.broadcast", broadcast, right)
         self._check_broadcast()
+        check_choice("Averaged.evaluate", evaluate, "all", "served")
+        check(not isinstance(latest, str), "Averaged.latest", latest, "must be a list of names")
+        self.evaluate, self.latest = evaluate, tuple(latest)
         self.folder = None if folder is None else Path(folder)
         self._progress: Progress | None = None
         self._settings: Memory = {}
@@ -109,6 +118,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
+        right = "must be an ArrayRecord, such as ArrayRecord(model.state_dict())"
+        check(isinstance(initial_arrays, ArrayRecord), "Averaged.start: initial_arrays", type(initial_arrays), right)
         configs = [ConfigRecord() if given is None else given for given in (train_config, evaluate_config)]
         self._configs = {name: (each, dict(each)) for name, each in zip(("train", "evaluate"), configs, strict=True)}
         with self._alone(), self._hooked():
@@ -183,7 +194,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _begin(self, first: ArrayRecord) -> Progress:
         """The beginning of a training, or what the folder has of it."""
-        progress = Progress(self.averages, first, self.folder)
+        progress = Progress(self.averages, first, self.folder, self.latest)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
             if others := unknown(self.strategy):
@@ -215,7 +226,7 @@ class Averaged(Strategy):  # type: ignore[misc]
     def _about(self, progress: Progress) -> dict[str, str]:
         """What must be the same for a saved state to be taken up."""
         averages = {f"averages.{name}": average for name, average in self.averages.items()}
-        settings = fingerprint({"broadcast": self.broadcast, **averages})
+        settings = fingerprint({"broadcast": self.broadcast, "latest": sorted(self.latest), **averages})
         strategies = " of ".join(type(each).__name__ for _, each in chain(self.strategy))
         return {"strategy": strategies, "serve": self.serve} | settings | progress.form.about()
 
@@ -257,9 +268,10 @@ class Averaged(Strategy):  # type: ignore[misc]
             round = self._before + server_round
             if server_round == 0 and round in (known := progress.metrics["evaluate_metrics_serverapp"]):
                 return known[round]  # the last round before the training was taken up
-            others = {name: evaluate(round, progress.value(name)) or {} for name in self._others(progress)}
+            judged = self._others(progress) if self.evaluate == "all" else []
+            others = {name: _metrics(evaluate(round, progress.value(name))) for name in judged}
             more = {f"{name}/{key}": value for name, metrics in others.items() for key, value in metrics.items()}
-            found = dict(evaluate(round, arrays) or {})  # last: what it writes for this round is of the served model
+            found = _metrics(evaluate(round, arrays))  # last: what it writes for this round is of the served model
             if both := sorted(found.keys() & more.keys()):
                 raise RunError(f"Averaged: evaluate_fn gives {both[0]!r}, which is the metric of another model")
             record = MetricRecord(found | more) if found or more else None
@@ -289,6 +301,13 @@ class Averaged(Strategy):  # type: ignore[misc]
             check(self.broadcast.order == "after", "Broadcast.order", self.broadcast.order, right)
             right = "must be a round, with one average: there are no held-out samples to decide by"
             check(not self.broadcast.adaptive, "Broadcast.start", self.broadcast.start, right)
+
+
+def _metrics(answer: object) -> dict[str, Any]:
+    """The metrics that an `evaluate_fn` gives; raises `SettingError` for anything but a record or None."""
+    right = 'must return a MetricRecord or None; a loss stands in it, too: MetricRecord({"loss": loss, **metrics})'
+    check(answer is None or isinstance(answer, Mapping), "Averaged.start: evaluate_fn", type(answer), right)
+    return dict(answer or {})  # type: ignore[call-overload, no-any-return]
 
 
 def _check_strategy(strategy: object) -> None:

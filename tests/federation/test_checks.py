@@ -18,7 +18,7 @@ from fedsash.basics.layout import Layout
 from fedsash.data.partitions import IID
 from fedsash.exchange import Request
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, RoundMean, Step
+from fedsash.methods import FedAvg, LocalRun, RoundMean, Step
 from fedsash.sampling import Poisson, Sampling, Uniform
 from fedsash.servers import ServerSGD
 from fedsash.testing import (
@@ -180,6 +180,38 @@ class Nowhere(FedAvg):
 )
 def test_an_error_in_a_method_becomes_one_sentence(method: Any, line: str) -> None:
     fails(check_method, method, line)
+
+
+@dataclass(frozen=True)
+class Doubles(FedAvg):
+    """Doubles the model that clients have received, and the update at the server, in place."""
+
+    hook: str = ""
+
+    def upload(self, local: LocalRun) -> tuple[Vectors, Vectors]:
+        delta = local.delta
+        if self.hook == "upload":
+            local.sent.mul_(2)
+        return {"delta": delta}, {}
+
+    def server_update(self, received: RoundMean) -> tuple[torch.Tensor, Vectors]:
+        if self.hook == "server_update":
+            received.mean["delta"].mul_(2)
+        return received.update, received.server_state
+
+    def direction(self, step: Step) -> torch.Tensor:
+        direction = step.grad(step.w)
+        if self.hook == "direction":
+            step.w.mul_(2)
+        return direction
+
+    def send(self, w: torch.Tensor, server_state: Vectors, round: int) -> tuple[torch.Tensor, Vectors]:
+        return (w.mul_(2) if self.hook == "send" else w), server_state
+
+
+@pytest.mark.parametrize("hook", ["upload", "server_update", "direction", "send"])
+def test_a_method_that_changes_its_arguments_is_found(hook: str) -> None:
+    fails(check_method, Doubles(hook=hook), f"{hook} must not change its arguments")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
 
@@ -22,11 +24,11 @@ from ..local import SGD, LocalTraining
 from ..methods import Method
 from ..sampling import Uniform
 from ..servers import Server, ServerSGD
-from .equality import Comparison, close, identical, record
+from .equality import Comparison, Record, close, identical, record
 from .expect import expect, in_one_sentence
 from .fakes import FakeClients
 from .federations import check_federation, check_named
-from .worlds import Point, after, small_data, small_federation, small_model
+from .worlds import SEQUENTIAL, Point, after, small_data, small_federation, small_model
 
 TRAINING: dict[str, Any] = {
     "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01)),
@@ -41,6 +43,7 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
     """Check that a method keeps the identities of every method in `METHODS`, on the small federation.
 
     - It holds settings only: a run does not change it, and it can be sent to another process.
+    - Its hooks do not change their arguments, except `Step.w` in `after_step`, and the `round_state`.
     - A model in float32 stays in float32.
     - It keeps the identities of `check_federation`, with local momentum, a server with momentum, and a window that is
       broadcast.
@@ -53,11 +56,45 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
             copied = pickle.loads(pickle.dumps(method))
         expect(copied == method, method, "it must be equal to its pickled copy")
         before, names = record(method), set(vars(method))
+        _check_arguments(method, settings)
         _check_type({"method": method} | settings)
         kept = identical(method, before) if names == set(vars(method)) else False
         expect(kept, method, "it must hold settings only: a run must not change it")
         named = {"method": method} | settings
         check_named(named, tolerance, TRAINING | named)
+
+
+def _check_arguments(method: Method, settings: dict[str, Any]) -> None:
+    """Check that the hooks leave their arguments as they are, in a run whose method compares them after each call."""
+    watchable = method.overridden - {"objective"}  # whose tensors, in a transform of torch.func, can't be copied out
+    hooks: dict[str, Any] = {hook: _watched(method, hook) for hook in watchable}
+    watching = copy.copy(method)
+    object.__setattr__(watching, "__class__", type(type(method).__name__, (type(method),), hooks))
+    after(small_federation(**TRAINING | settings | {"method": watching, "engine": SEQUENTIAL}), 2)
+
+
+def _watched(method: Method, hook: str) -> Callable[..., Any]:
+    """The hook of a method, which raises `AssertionError` if a call changes an argument that it must not change."""
+    call = getattr(type(method), hook)
+    free = {"round_state", "w"} if hook == "after_step" else {"round_state"}
+
+    def watched(self: Method, *arguments: Any) -> Any:
+        before = _fixed(arguments, free)
+        result = call(self, *arguments)
+        same = identical(_fixed(arguments, free), before)
+        expect(same, method, f"{hook} must not change its arguments")
+        return result
+
+    return watched
+
+
+def _fixed(arguments: Sequence[Any], free: Collection[str]) -> Record:
+    """A copy of what a hook must leave as it is: its arguments and their tensors, except the fields in `free`."""
+    parts = [
+        {name: value for name, value in vars(each).items() if name not in free} if is_dataclass(each) else each
+        for each in arguments
+    ]
+    return record(parts)
 
 
 def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> None:

@@ -16,7 +16,7 @@ from .base import Average, Retention
 from .observer import Observer
 from .pieces import Pieces
 from .places import place_for
-from .trajectory import Past, Trajectory
+from .trajectory import NoPast, Past, Trajectory
 
 log = logging.getLogger("fedsash")
 
@@ -82,7 +82,7 @@ class Observers:
 
     def value(self, states: AverageStates, name: str, w: Tensor) -> Tensor:
         """The current model `w` `[D]` with its slice replaced by the average `name`, as a new vector `[D]`."""
-        return self._observers[name].value(states.averages[name], w, states.past.get(name, {}))
+        return self._observers[name].value(states.averages[name], w, states.past.get(name, NoPast()))
 
     def values(self, states: AverageStates, w: Tensor) -> dict[str, Tensor]:
         """The values `[D]` of all averages that have seen a model, by their names."""
@@ -95,7 +95,7 @@ class Observers:
         """
         average, state = self._observers[name].average, states.averages[name]
         past = states.past.get(name)
-        average.retract(state, round, past or {})
+        average.retract(state, round, past or NoPast())
         if past is not None:
             past.rounds = average.needs(state)
             past.trajectory.forget(wipe=True)
@@ -112,7 +112,7 @@ class Observers:
         for name in self._taking(names, round):
             observer, past = self._observers[name], states.past.get(name)
             average, state, own = observer.average, states.averages[name], w.cut(observer.ranges)
-            average.take(state, own, round, past or {})
+            average.take(state, own, round, past or NoPast())
             _check_tensors(name, average, state)
             if past is not None:
                 past.rounds = average.needs(state)

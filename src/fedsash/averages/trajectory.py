@@ -10,12 +10,31 @@ from weakref import WeakSet
 from torch import Tensor
 
 from ..basics.arrays import Vectors
+from ..basics.errors import FedsashError
 from ..basics.vector_files import VectorFile
 from .moving_sum import MovingSum
 from .pieces import Pieces
 from .places import Place
 
 NOTHING_COMES: Mapping[int, Pieces] = {}
+
+
+class NotKeptError(FedsashError, KeyError):
+    """An average asks for a past model that is not kept for it."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__(round)
+
+    def __str__(self) -> str:
+        how = "retention() must give how many past models it needs, and needs(state) the rounds of those it has taken"
+        return f"the average asks for the model of round {self.args[0]!r}, which is not kept for it: {how}"
+
+
+class NoPast(dict[int, Tensor]):
+    """The past models of an average that needs none."""
+
+    def __missing__(self, round: int) -> Tensor:
+        raise NotKeptError(round)
 
 
 class Trajectory:
@@ -86,7 +105,10 @@ class Trajectory:
 
 
 class Past(Mapping[int, Tensor]):
-    """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share."""
+    """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share.
+
+    Any other round raises `NotKeptError`, a `KeyError`.
+    """
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -96,6 +118,8 @@ class Past(Mapping[int, Tensor]):
         self._sum = MovingSum(trajectory.place.zeros)
 
     def __getitem__(self, round: int) -> Tensor:
+        if round not in self.trajectory.place.rounds:
+            raise NotKeptError(round)
         return self.trajectory.place[round]
 
     def __iter__(self) -> Iterator[int]:

@@ -214,7 +214,7 @@ def test_noise_and_clipping_are_of_what_is_shared() -> None:
 
 def test_a_method_that_needs_the_classifier_says_that_it_stays_with_the_clients() -> None:
     with pytest.raises(ValueError, match="the classifier '4' stays with the clients, but the method needs it"):
-        personal("classifier", method=FedFA()).start()
+        personal("classifier", method=FedFA())
     assert personal("extractor", method=FedFA()).start().round == 0
 
 

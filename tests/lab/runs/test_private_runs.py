@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_scores_of_the_clients_samples_are_said_to_be_unprotected(
     settings_of_it = ("clients = true", "client_test = true", "held_out = 0.25")
     expected = [f"evaluation.{setting}: {more}" for setting in settings_of_it]
     assert caplog.messages == (expected if private_run else [])
+
+
+@pytest.mark.parametrize("private_run", [True, False])
+def test_means_and_deviations_of_the_clients_samples_are_said_to_be_unprotected(
+    private_run: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    scaled = replace(federation().training_data, feature_scales=((0.0, 1.0),) * 4, feature_names=tuple("abcd"))
+    run(private(data=scaled) if private_run else federation(data=scaled), 1, progress=False)
+    shown = "its means and deviations come from the clients' own samples without noise, so epsilon does not cover them"
+    assert caplog.messages == ([f"data.standardise = true: {shown}"] if private_run else [])
 
 
 def test_a_resumed_run_goes_on_with_noise_and_clip_norm(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def uncounted(driver: Driver, state: State) -> Iterator[str]:
 
 
 def unprotected(driver: Driver, state: State) -> Iterator[str]:
-    """A line for each evaluation of a private run that shows how the models do on the clients' own samples."""
+    """A line for each setting of a private run by which something of the clients' own samples is used without noise."""
     if driver.privacy(state) is None:
         return
     shown = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
@@ -156,3 +156,7 @@ def unprotected(driver: Driver, state: State) -> Iterator[str]:
         yield f"evaluation.client_test = true: {shown}"
     if driver.clients.held:
         yield f"evaluation.held_out = {driver.evaluation.held_out:g}: {shown}"
+    data = driver.clients.data
+    if data is not None and data.feature_scales:
+        scales = "its means and deviations come from the clients' own samples without noise"
+        yield f"data.standardise = true: {scales}, so epsilon does not cover them"

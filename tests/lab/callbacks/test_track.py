@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, RunError, Setti
 from fedsash.exchange import RoundReport
 from fedsash.lab.callbacks import Track
 from fedsash.lab.callbacks.rows import Rows, numbers
+from fedsash.lab.callbacks.wandb_files import records
 from fedsash.lab.config import ConfigError, parse
 from fedsash.testing import small_federation
 from support.observing import go_on, observed, start
@@ -151,28 +151,13 @@ def test_a_file_switches_them_on_by_table_or_by_a_word() -> None:
     assert load(Path(__file__).parents[3] / "examples" / "track.toml").track.tensorboard == TensorBoard()
 
 
-def records(file: Path) -> Iterator[bytes]:
-    """The records in a file of W&B: a header of 7 bytes, then blocks of 32 KiB in the form of LevelDB's log."""
-    content, at, record = file.read_bytes(), 7, b""
-    while at + 7 <= len(content):
-        if (left := -at % 32768) < 7 and left:
-            at += left  # no room for a header before the next block
-            continue
-        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
-        record += content[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or its last part
-            yield record
-            record = b""
-
-
 def offline(folder: Path) -> tuple[str, Points]:
     """The id and the numbers that W&B has written without a network."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     found: Points = {}
     files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
-    for content in (content for file in files for content in records(file)):
+    for content in (content for file in files for content in records(file.read_bytes())):
         record = Record.FromString(content)
         row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for name, value in row.items():
@@ -191,6 +176,49 @@ def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     result = go_on(world(), 5, tmp_path, callbacks=[WandB()])
     id, found = offline(tmp_path)
     assert id == result.state.lineage[-1][1] and alike(found, expected(result.history))
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from fedsash import Callback, Evaluation, MLflow, WandB
+from support.observing import go_on, observed, start
+
+class Dies(Callback):
+    def evaluation(self, run, metrics):
+        if run.round == int(sys.argv[3]):
+            os.kill(os.getpid(), 9)
+
+folder = Path(sys.argv[1])
+tracker = WandB() if sys.argv[2] == "wandb" else MLflow(uri=f"sqlite:///{folder.parent / 'store.db'}")
+world = observed(evaluation=Evaluation(every=1, last=1, held_out=0.2, clients=True))
+go = go_on if (folder / "state").exists() else start
+go(world, 20, folder, every=4, callbacks=[tracker, Dies()])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["wandb", "mlflow"])
+def test_after_kills_a_tracker_has_each_number_once(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip(kind)
+    environment = os.environ | {"WANDB_MODE": "offline", "PYTHONPATH": os.pathsep.join(sys.path)}
+    folder = tmp_path / "run"
+    for last in ("6", "15", "none"):
+        call = [sys.executable, "-c", KILLED, str(folder), kind, last.replace("none", "0")]
+        done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == (0 if last == "none" else -9), done.stderr
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert alike(offline(folder)[1] if kind == "wandb" else of_mlflow(tmp_path / "store.db"), expected(rows))
+
+
+def of_mlflow(store: Path) -> Points:
+    """What MLflow has of the one run in a data base."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{store}")
+    (run,) = client.search_runs([client.get_experiment_by_name("fedsash").experiment_id])
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    return {name: [(point.step, point.value) for point in history] for name, history in histories.items()}
 
 
 def test_wandb_asks_for_its_key_before_anything_is_written(tmp_path: Path) -> None:

@@ -15,14 +15,12 @@ from ...evaluation import Metrics
 from ..files import flat
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
-from .rows import Rows, named
+from .rows import Rows, by_round
 
 log = logging.getLogger("fedsash")
 
 TAG = "fedsash.run"
 """The tag of a run of MLflow that holds the id of the run here."""
-SENT = "fedsash.rows"
-"""The tag that says how many rows of the run MLflow has taken."""
 MOST = 1000
 """MLflow takes so many numbers at a time."""
 
@@ -45,6 +43,7 @@ class MLflow(Callback):
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
     _id: str = field(default="", init=False, repr=False, compare=False)
+    _taken: set[tuple[str, int]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.uri:
@@ -64,11 +63,12 @@ class MLflow(Callback):
         from mlflow import MlflowException
 
         try:
-            self._id, sent = self._found(run)
+            self._id = self._begun(run)
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:  # such as: the experiment was deleted
             raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
-        self._rows = Rows(min(sent, len(run.history)))
+        self._rows = Rows()
+        self._taken = None
         self._send(run)
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
@@ -80,31 +80,44 @@ class MLflow(Callback):
         with self._forgiven():
             self._client.set_terminated(self._id, status)
 
-    def _found(self, run: LiveRun) -> tuple[str, int]:
-        """The id of MLflow's run, and how many rows it has: of an earlier session, or a new one with the settings."""
+    def _begun(self, run: LiveRun) -> str:
+        """The id of MLflow's run: that of an earlier session, or of a new one with the settings."""
         from mlflow.entities import Param
 
         client = self._client
         group = client.get_experiment_by_name(self.experiment)
         place = client.create_experiment(self.experiment) if group is None else group.experiment_id
         if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
-            return str(before[0].info.run_id), int(before[0].data.tags.get(SENT, 0))
+            return str(before[0].info.run_id)
         name = self.run_name or (run.folder.resolve().name if run.folder else None)
         new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
         client.log_batch(new, params=[Param(key, str(value)) for key, value in flat(run.config)])
-        return new, 0
+        return new
 
     def _send(self, run: LiveRun) -> None:
+        """Send the new numbers that MLflow does not have, so that it has each once, whenever a session was killed."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
         with self._forgiven():
-            found = [
-                Metric(n, value, now, row["round"]) for row in self._rows.new(run) for n, value in named(row).items()
+            if self._taken is None:
+                self._taken = self._numbers_there()
+            metrics = [
+                Metric(name, value, now, index)
+                for index, values in by_round(self._rows.new(run))
+                for name, value in values.items()
+                if (name, index) not in self._taken
             ]
-            for first in range(0, len(found), MOST):
-                self._client.log_batch(self._id, metrics=found[first : first + MOST])
-            self._client.set_tag(self._id, SENT, str(self._rows.sent))
+            for first in range(0, len(metrics), MOST):
+                batch = metrics[first : first + MOST]
+                self._client.log_batch(self._id, metrics=batch)
+                self._taken.update((metric.key, metric.step) for metric in batch)
+
+    def _numbers_there(self) -> set[tuple[str, int]]:
+        """The names and steps of all numbers that MLflow has of the run."""
+        names = self._client.get_run(self._id).data.metrics
+        history = self._client.get_metric_history
+        return {(name, metric.step) for name in names for metric in history(self._id, name)}
 
     @contextmanager
     def _forgiven(self) -> Iterator[None]:
@@ -116,4 +129,5 @@ class MLflow(Callback):
             yield
         except MlflowException as error:
             self._rows.sent = sent
+            self._taken = None  # it may have taken some of them
             log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ..runs import LiveRun
@@ -25,6 +27,12 @@ class Rows:
         """The rows that have been recorded since the last call."""
         rows, self.sent = run.history[self.sent :], len(run.history)
         yield from rows
+
+
+def by_round(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:
+    """The numbers of each round, `named`, of rows in the order of rounds."""
+    for index, same in groupby(rows, key=itemgetter("round")):
+        yield index, {name: value for row in same for name, value in named(row).items()}
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

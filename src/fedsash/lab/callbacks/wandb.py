@@ -11,7 +11,8 @@ from ...basics.errors import RunError, library, one_line
 from ...evaluation import Metrics
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
-from .rows import Rows, named
+from .rows import Rows, by_round
+from .wandb_files import logged_steps
 
 
 @dataclass
@@ -20,8 +21,8 @@ class WandB(Callback):
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `run_name` is
     the run's name there; empty: that of its folder. Its files lie in the run's folder, if there is one. A resumed run
-    goes on in the same run of W&B. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY`
-    and so on.
+    goes on in the same run of W&B, with the rounds that W&B does not have. Entity, key and address come from W&B's own
+    settings: `wandb login`, `WANDB_ENTITY` and so on.
 
     - `project`: the project of W&B in which the run lies
     """
@@ -29,7 +30,8 @@ class WandB(Callback):
     project: str = "fedsash"
     run_name: str = ""
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
-    _there: Any = field(default=None, init=False, repr=False, compare=False)
+    _logged: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    _run: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fits(self, federation: Driver) -> None:
         with library("wandb", "Weights & Biases", "fedsash[wandb]"):
@@ -44,11 +46,12 @@ class WandB(Callback):
         name = self.run_name or (run.folder.resolve().name if run.folder else None)
         how: dict[str, Any] = {"id": run.id, "resume": "allow", "reinit": "create_new", "dir": run.folder}
         how["settings"] = wandb.Settings(quiet=True)
+        self._logged = logged_steps(run.folder, run.id) if run.folder else set()
         with _refused():
-            self._there = wandb.init(project=self.project, name=name, config=dict(run.config), **how)
+            self._run = wandb.init(project=self.project, name=name, config=dict(run.config), **how)
         if run.resumed:
-            self._there.config.update(dict(run.config), allow_val_change=True)  # such as more rounds
-        self._rows = Rows.of(run)
+            self._run.config.update(dict(run.config), allow_val_change=True)  # such as more rounds
+        self._rows = Rows()
         self._send(run)
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
@@ -56,11 +59,12 @@ class WandB(Callback):
 
     def end(self, run: LiveRun, result: Result | None) -> None:
         self._send(run)
-        self._there.finish(exit_code=int(result is None))
+        self._run.finish(exit_code=int(result is None))
 
     def _send(self, run: LiveRun) -> None:
-        for row in self._rows.new(run):
-            self._there.log(named(row), step=row["round"])
+        for index, values in by_round(self._rows.new(run)):
+            if index >= self._run.starting_step and index not in self._logged:
+                self._run.log(values, step=index, commit=True)  # without it W&B keeps a step back until the next one
 
 
 @contextmanager

@@ -23,9 +23,9 @@ A, B = np.zeros(2), np.ones(3)
         ([[{"a": A, "y": 1}], [{"b": A, "y": 1}]], "client 1 has items of another form than the first"),
         ([[(A, 1)], [(B, 0)]], "client 1 has items of another form than the first"),
         ({"here": [(A, 1)], "there": [({"a": A}, 1)]}, "client 'there' has items of another form than the first"),
-        ([[{"a": A, "y": 1}, {"y": 1}]], "dataset[1]: has the inputs ['y'], and the first has ['a', 'y']"),
-        ([[({"a": A}, 1), (A, 1)]], "dataset[1]: has the inputs None, and the first has ['a']"),
-        ([[((A, A), 1), ((A,), 1)]], "dataset[1]: has the inputs 1, and the first has 2"),
+        ([[{"a": A, "y": 1}, {"y": 1}]], "datasets[0][1]: has the inputs ['y'], and the first has ['a', 'y']"),
+        ([[({"a": A}, 1), (A, 1)]], "datasets[0][1]: has the inputs None, and the first has ['a']"),
+        ([[((A, A), 1), ((A,), 1)]], "datasets[0][1]: has the inputs 1, and the first has 2"),
     ],
 )
 def test_items_of_another_form_are_named(datasets: Any, line: str) -> None:

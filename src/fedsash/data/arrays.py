@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, SettingError, check
+from ..basics.errors import DataError, SettingError, check, one_line
 from .class_names import of_data_set, same_names
 from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of
@@ -59,10 +59,12 @@ def numbers(values: Any, name: str) -> Tensor:
     if isinstance(values, np.memmap) and (place := place_of(values)) and values.dtype.str in STAY:
         return mapped(*place)
     if not isinstance(values, Tensor):
+        check_complete(values, name)
         try:
             array = np.require(values, requirements=["C", "W"])
         except ValueError as error:
             raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
+        check_complete(array, name)
         kind = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
@@ -72,6 +74,38 @@ def numbers(values: Any, name: str) -> Tensor:
     check(found.layout is torch.strided, name, found.layout, "must be a dense tensor: use to_dense()")
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
     return found if kept else found.to(torch.int64)
+
+
+def check_complete(values: Any, name: str) -> None:
+    """Raise `DataError`, with the place, if a value is missing.
+
+    Such values are masked in a masked array, NA in pandas, null in Arrow, and None or NaT in an array of objects. NumPy
+    would take what lies behind a mask for a value, and a null for NaN.
+    """
+    missing = _missing(values)
+    if missing is not None and missing.any():
+        place = ", ".join(map(str, np.argwhere(missing)[0].tolist()))
+        count = f"{int(missing.sum()):,} of {missing.size:,} are missing"
+        raise DataError(f"{name}[{place}] is missing: fill it, or leave the sample out; {count}")
+
+
+def _missing(values: Any) -> np.ndarray[Any, Any] | None:
+    """Where values are missing, as truth values; None for a type that has no missing values."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.getmaskarray(values)
+    if hasattr(values, "isna"):  # pandas
+        return np.asarray(values.isna())
+    if hasattr(values, "itercolumns"):  # a table of Arrow
+        return np.stack([np.asarray(column.is_null()) for column in values.itercolumns()], axis=1)
+    if hasattr(values, "is_null") and hasattr(values, "null_count"):  # an array of Arrow
+        return np.asarray(values.is_null())
+    if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
+        return np.stack([np.ma.getmaskarray(row) for row in values])
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        return np.reshape([str(value) in NOTHING and not isinstance(value, str) for value in values.flat], values.shape)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        return np.isnat(values)
+    return None
 
 
 def signed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -91,6 +125,7 @@ def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
 
     Raises `SettingError` unless there is one for each of `n` samples.
     """
+    check_complete(users, "users")
     column = np.asarray(users, dtype=None if hasattr(users, "dtype") else object)
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
@@ -144,7 +179,7 @@ def of_datasets(
     bare = next((one for one in several if isinstance(one, tuple | Tensor | np.ndarray)), None)
     right = "must be a data set, or a list of data sets, one for each client"
     check(bare is None, "datasets", type(bare).__name__, right)
-    parts = [of_dataset(one, label, users) for one in several]
+    parts = [of_dataset(one, label, users, f"datasets[{n!r}]") for n, one in zip(named_by, several, strict=True)]
     forms = [[_keys(one[0]), *map(_form, part.values())] for one, part in zip(several, parts, strict=True)]
     odd = next((i for i, form in enumerate(forms) if form != forms[0]), None)
     if odd is not None:
@@ -159,29 +194,57 @@ def of_datasets(
     return {name: _joined([part[name] for part in parts]) for name in parts[0]}, named, tested
 
 
-def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:
+def of_dataset(dataset: Any, label: str = "", users: str = "", where: str = "dataset") -> Columns:
     """The samples of a data set of PyTorch whose items are `(x, y)`, or of one whose items are dicts.
 
     In dicts `label` and `users` name the labels and the users. All other keys are inputs. Raises `DataError`, naming
-    the item, if items differ in shape.
+    the item and `where` it is, if an item can't be read, or is of another form than the first.
     """
-    try:
-        items = [dataset[i] for i in range(len(dataset))]
-    except TypeError as error:
-        right = "only a data set with a length, whose items can be indexed, fits"
-        raise DataError(f"{type(dataset).__name__} can't be read: {right}") from error
-    check(len(items) > 0, "dataset", dataset, "must hold at least one sample")
+    items = _items(dataset, where)
     if isinstance(items[0], Mapping):
-        return _of_dicts(items, label, users)
-    right = "must give (x, y) for each sample, or a dict"
-    check(isinstance(items[0], tuple | list) and len(items[0]) == 2, "dataset", type(items[0]).__name__, right)
-    xs, y = [item[0] for item in items], _stacked([item[1] for item in items], "y")
-    _check_keys([_keys(x) for x in xs])
+        return _of_dicts(items, label, users, where)
+    xs, y = [item[0] for item in items], _stacked([item[1] for item in items], "y", where)
+    _check_keys([_keys(x) for x in xs], where)
     if isinstance(xs[0], Mapping):
-        return {"x": {name: _stacked([x[name] for x in xs], name) for name in xs[0]}, "y": y}
+        return {"x": {name: _stacked([x[name] for x in xs], name, where) for name in xs[0]}, "y": y}
     if isinstance(xs[0], tuple | list):
-        return {"x": tuple(_stacked([x[i] for x in xs], f"x[{i}]") for i in range(len(xs[0]))), "y": y}
-    return {"x": _stacked(xs, "x"), "y": y}
+        return {"x": tuple(_stacked([x[i] for x in xs], f"x[{i}]", where) for i in range(len(xs[0]))), "y": y}
+    return {"x": _stacked(xs, "x", where), "y": y}
+
+
+def _items(dataset: Any, where: str) -> list[Any]:
+    """All items of a data set, which are dicts or `(x, y)`. An error of the data set's own keeps its message."""
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        right = "only a data set with a length, whose items can be indexed, fits"
+        raise DataError(f"{where}: {type(dataset).__name__} can't be read: {right}")
+    if len(dataset) == 0:
+        raise DataError(f"{where} must hold at least one sample")
+    items: list[Any] = []
+    for number in range(len(dataset)):
+        try:
+            item = dataset[number]
+        except Exception as error:  # its class depends on the data set
+            raise DataError(f"{where}[{number}] can't be read: {type(error).__name__}: {one_line(error)}") from error
+        _check_item(item, items[0] if items else item, f"{where}[{number}]")
+        items.append(item)
+    return items
+
+
+def _check_item(item: Any, first: Any, place: str) -> None:
+    """Raise `DataError` unless an item is a dict or `(x, y)`, as the first one is."""
+    pair = isinstance(item, tuple | list) and len(item) == 2
+    if pair or isinstance(item, Mapping):
+        if isinstance(item, Mapping) == isinstance(first, Mapping):
+            return
+        raise DataError(f"{place} is {_kind(item)}, and the first item is {_kind(first)}: give all the same")
+    raise DataError(f"{place} is {_kind(item)}: must be (x, y) or a dict")
+
+
+def _kind(item: Any) -> str:
+    """An item in words."""
+    if isinstance(item, tuple | list):
+        return f"a {type(item).__name__} of {len(item)}"
+    return "None" if item is None else f"a {type(item).__name__}"
 
 
 def _keys(x: Any) -> object:
@@ -189,10 +252,10 @@ def _keys(x: Any) -> object:
     return sorted(map(str, x)) if isinstance(x, Mapping) else len(x) if isinstance(x, tuple | list) else None
 
 
-def _check_keys(keys: Sequence[object]) -> None:
+def _check_keys(keys: Sequence[object], where: str) -> None:
     odd = next((i for i, own in enumerate(keys) if own != keys[0]), None)
     if odd is not None:
-        raise DataError(f"dataset[{odd}]: has the inputs {keys[odd]}, and the first has {keys[0]}: give all the same")
+        raise DataError(f"{where}[{odd}]: has the inputs {keys[odd]}, and the first has {keys[0]}: give all the same")
 
 
 def _form(values: Any) -> object:
@@ -204,28 +267,31 @@ def _form(values: Any) -> object:
     return list(values.shape[1:])
 
 
-def _of_dicts(items: list[Any], label: str, users: str) -> Columns:
-    _check_keys([_keys(item) for item in items])
+def _of_dicts(items: list[Any], label: str, users: str, where: str) -> Columns:
+    _check_keys([_keys(item) for item in items], where)
     keys = list(items[0])
     name = label or next((key for key in LABELS if key in keys), "")
     check(name in keys, "label", name, f"must name the labels; the items have {', '.join(map(str, keys))}")
     check(users in ("", *keys), "users", users, f"there is no such key; the items have {', '.join(map(str, keys))}")
-    parts = {key: _stacked([item[key] for item in items], key) for key in keys if key not in (name, users)}
+    parts = {key: _stacked([item[key] for item in items], key, where) for key in keys if key not in (name, users)}
     check(len(parts) > 0, "dataset", keys, "must have inputs besides the labels")
     x: Any = next(iter(parts.values())) if len(parts) == 1 else parts
-    found = {"x": x, "y": _stacked([item[name] for item in items], name)}
+    found = {"x": x, "y": _stacked([item[name] for item in items], name, where)}
     return found | ({"users": np.array([item[users] for item in items])} if users else {})
 
 
-def _stacked(values: list[Any], name: str) -> Tensor:
+def _stacked(values: list[Any], name: str, where: str) -> Tensor:
     odd = next((i for i, value in enumerate(values) if isinstance(value, str | bytes | None)), None)
     if odd is not None:
-        raise DataError(f"dataset[{odd}]: {name} = {values[odd]!r:.60} is no number: {NO_TEXT}, or leave it out")
+        raise DataError(f"{where}[{odd}]: {name} = {values[odd]!r:.60} is no number: {NO_TEXT}, or leave it out")
+    for number, value in enumerate(values):
+        if not isinstance(value, Tensor):
+            check_complete(value, f"{where}[{number}]: {name}")
     rows = [value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(_array(value)) for value in values]
     odd = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape), None)
     if odd is not None:
         shapes = f"{list(rows[odd].shape)}, and the first has {list(rows[0].shape)}"
-        raise DataError(f"dataset[{odd}]: {name} has the shape {shapes}: give all samples one shape")
+        raise DataError(f"{where}[{odd}]: {name} has the shape {shapes}: give all samples one shape")
     return torch.stack(rows)
 
 

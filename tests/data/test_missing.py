@@ -1,0 +1,131 @@
+"""Missing values that a type marks are refused with their place, on every way into the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from fedsash.basics.errors import DataError
+from fedsash.data.federated import FederatedData
+
+X = np.arange(8.0).reshape(4, 2)
+Y = np.array([0, 1, 0, 1])
+MASK = [[0, 0], [0, 1], [0, 0], [0, 0]]
+
+
+def data(x: Any = X, y: Any = Y, **more: Any) -> FederatedData:
+    return FederatedData.from_arrays(x, y, **({"clients": [[0, 1], [2, 3]]} | more))
+
+
+def pandas(make: Callable[[Any], Any]) -> Any:
+    return make(pytest.importorskip("pandas"))
+
+
+def arrow(make: Callable[[Any], Any]) -> Any:
+    return make(pytest.importorskip("pyarrow"))
+
+
+MISSING: dict[str, tuple[Callable[[], Any], str]] = {
+    "a masked feature": (lambda: data(np.ma.masked_array(X, mask=MASK)), r"x\[1, 1\] is missing"),
+    "a masked whole number": (
+        lambda: data(np.ma.masked_array(X.astype(int), mask=MASK)),
+        r"x\[1, 1\] is missing.*1 of 8",
+    ),
+    "a masked label": (lambda: data(y=np.ma.masked_array(Y, mask=[0, 1, 0, 0])), r"y\[1\] is missing"),
+    "a masked input by name": (lambda: data({"a": np.ma.masked_array(X, mask=MASK)}), r"x\['a'\]\[1, 1\] is missing"),
+    "masked rows": (lambda: data(list(np.ma.masked_array(X, mask=MASK))), r"x\[1, 1\] is missing"),
+    "a masked user": (
+        lambda: data(clients=None, users=np.ma.masked_array([0, 0, 1, 1], mask=[0, 1, 0, 0])),
+        r"users\[1\] is missing",
+    ),
+    "a masked test sample": (lambda: data(test=(np.ma.masked_array(X, mask=MASK), Y)), r"x\[1, 1\] is missing"),
+    "None in a list": (lambda: data([[1, 2], [None, 3], [1, 2], [3, 4]]), r"x\[1, 0\] is missing"),
+    "None among labels": (lambda: data(y=[0, None, 1, 0]), r"y\[1\] is missing"),
+    "NaT": (lambda: data(np.array([["2020-01-01", "NaT"]] * 4, dtype="datetime64[D]")), r"x\[0, 1\] is missing"),
+    "pandas' frame": (
+        lambda: data(pandas(lambda pd: pd.DataFrame({"a": pd.array([1, None, 3, 4], dtype="Int64"), "b": Y}))),
+        r"x\[1, 0\] is missing",
+    ),
+    "pandas' labels": (
+        lambda: data(y=pandas(lambda pd: pd.Series(pd.array([1, None, 0, 1], dtype="Int64")))),
+        r"y\[1\] is missing",
+    ),
+    "pandas' truth values": (
+        lambda: data(y=pandas(lambda pd: pd.array([True, None, False, True], dtype="boolean"))),
+        r"y\[1\] is missing",
+    ),
+    "Arrow's feature": (
+        lambda: data({"a": arrow(lambda pa: pa.array([1, None, 3, 4]))}),
+        r"x\['a'\]\[1\] is missing",
+    ),
+    "Arrow's column in pieces": (
+        lambda: data(y=arrow(lambda pa: pa.chunked_array([[0, 1], [None, 1]]))),
+        r"y\[2\] is missing",
+    ),
+    "Arrow's table": (
+        lambda: data(arrow(lambda pa: pa.table({"a": [1, 2, 3, 4], "b": [1, None, 3, 4]}))),
+        r"x\[1, 1\] is missing",
+    ),
+    "an item of a data set": (
+        lambda: FederatedData.from_datasets([[(row, 0) for row in np.ma.masked_array(X, mask=MASK)]]),
+        r"datasets\[0\]\[1\]: x\[1\] is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_missing_value_is_refused_with_its_place(kind: str) -> None:
+    build, line = MISSING[kind]
+    with pytest.raises(DataError, match=line):
+        build()
+
+
+def test_masked_arrays_without_a_masked_value_are_taken() -> None:
+    taken = data(np.ma.masked_array(X, mask=False), np.ma.masked_array(Y, mask=[0, 0, 0, 0]))
+    assert torch.equal(taken.train.x, torch.from_numpy(X))
+
+
+class Items(Dataset[Any]):
+    """Items of which the eighth is odd, or can't be read."""
+
+    def __init__(self, odd: Any) -> None:
+        self.odd = odd
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7 and isinstance(self.odd, Exception):
+            raise self.odd
+        return self.odd if index == 7 else (torch.zeros(3), index % 2)
+
+
+@pytest.mark.parametrize(
+    ("odd", "line"),
+    [
+        (None, r"dataset\[7\] is None: must be \(x, y\) or a dict"),
+        ((torch.zeros(3),), r"dataset\[7\] is a tuple of 1: must be \(x, y\) or a dict"),
+        ((torch.zeros(3), 1, 2.0), r"dataset\[7\] is a tuple of 3: must be \(x, y\) or a dict"),
+        ({"x": torch.zeros(3), "y": 1}, r"dataset\[7\] is a dict, and the first item is a tuple of 2"),
+        (OSError("no such picture: cat.png"), r"dataset\[7\] can't be read: OSError: no such picture: cat.png"),
+        (TypeError("my own bug"), r"dataset\[7\] can't be read: TypeError: my own bug"),
+        ((torch.zeros(2), 1), r"dataset\[7\]: x has the shape \[2\], and the first has \[3\]"),
+    ],
+)
+def test_an_odd_item_is_named(odd: Any, line: str) -> None:
+    with pytest.raises(DataError, match=line):
+        FederatedData.from_datasets(Items(odd), partition="iid")
+    good = TensorDataset(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(DataError, match=line.replace("dataset", r"datasets\['Bern'\]", 1)):
+        FederatedData.from_datasets({"Basel": good, "Bern": Items(odd)})
+
+
+def test_a_client_without_samples_is_named() -> None:
+    good = TensorDataset(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(DataError, match=r"datasets\['Bern'\] must hold at least one sample"):
+        FederatedData.from_datasets({"Basel": good, "Bern": Subset(good, [])})

@@ -308,3 +308,18 @@ def test_a_method_that_draws_is_refused_in_its_first_round() -> None:
     federation = world(method=Perturbed())
     with pytest.raises(SettingError, match=r"Federation.method .*draws numbers from a global generator"):
         federation.round(federation.start())
+
+
+def test_a_class_in_place_of_a_loss_is_refused_with_what_would_do() -> None:
+    with pytest.raises(SettingError, match=r"is a class: give an object of it, CrossEntropyLoss\(\)"):
+        world(loss=nn.CrossEntropyLoss)
+
+
+def test_tensors_of_inference_mode_are_data_and_no_model() -> None:
+    with torch.inference_mode():
+        x, model = torch.from_numpy(X) + 0, nn.Linear(6, 3).double()
+    data = FederatedData.from_arrays(x, Y, clients=[range(60), range(60, 120)])
+    federation = Federation(nn.Linear(6, 3).double(), data, engine=ONE)
+    federation.round(federation.start())
+    with pytest.raises(ModelError, match=r"made in torch.inference_mode\(\)"):
+        world(model)

@@ -309,6 +309,8 @@ def copied(module: nn.Module) -> nn.Module:
         raise ModelError(
             "the model is TorchScript, of which copies can't be trained: give the nn.Module it was made from"
         )
+    if any(value.is_inference() for value in (*module.parameters(), *module.buffers())):
+        raise ModelError("the model was made in torch.inference_mode(), so it can't be trained: make it outside")
     try:
         return copy.deepcopy(module)
     except Exception as error:  # its class depends on what the module holds

@@ -41,6 +41,8 @@ def _load(owner: str, path: str) -> NDArray[Any]:
     check(suffix in (".npy", ".csv"), f"{owner}.trace", path, "must be a .npy or .csv file")
     try:
         with warnings.catch_warnings(category=UserWarning, action="ignore"):  # a file without numbers is refused anyway
-            return np.asarray(np.load(path) if suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2))
+            if suffix == ".npy":
+                return np.asarray(np.load(path))
+            return np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")  # with or without a byte order mark
     except (OSError, ValueError, EOFError) as error:
         raise SettingError(owner, "trace", path, f"can't be read: {one_line(error)}") from error

@@ -69,7 +69,7 @@ def numbers(values: Any, name: str) -> Tensor:
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(native(signed(array)))
-    found: Tensor = values
+    found: Tensor = values.clone() if values.is_inference() else values  # autograd refuses those of inference mode
     check(not found.is_complex(), name, found.dtype, "must be real numbers: give the parts as features of their own")
     check(found.layout is torch.strided, name, found.layout, "must be a dense tensor: use to_dense()")
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)

@@ -90,8 +90,11 @@ def per_sample(loss: Any, task: Task) -> Loss:
     The reduction of PyTorch's losses is undone: that of a module such as `nn.CrossEntropyLoss()`, and of a function
     such as `torch.nn.functional.cross_entropy`. Any other function is taken as it is: it must return `[B]`.
 
-    Raises `SettingError` for a sum over the batch, and for a mean that divides by the weights of the batch's labels.
+    Raises `SettingError` for a class in place of an object, for a sum over the batch, and for a mean that divides by
+    the weights of the batch's labels.
     """
+    if isinstance(loss, type):
+        check(False, "Federation.loss", loss.__name__, f"is a class: give an object of it, {loss.__name__}()")
     if isinstance(loss, nn.modules.loss._Loss):
         right = "a sum over the batch has no mean over samples: use reduction='mean' or 'none'"
         check(loss.reduction in ("mean", "none"), "Federation.loss", loss, right)

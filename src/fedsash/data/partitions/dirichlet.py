@@ -6,6 +6,8 @@ and 5 by `DirichletReuse`. The concentration of each of `C` classes is `alpha / 
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,11 @@ from ...basics.errors import DataError, check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_alpha, check_samples, equal_sizes, fill
+
+log = logging.getLogger("fedsash")
+
+SILENT = 3.0
+"""After so many seconds a line says that a partition is still being drawn."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +113,12 @@ class DirichletClasses:
 
     def _cuts(self, sizes: Ints, min_size: int, rng: np.random.Generator) -> Ints:
         """The positions at which each class is cut, `[C, N - 1]`: the first draw that gives all clients `min_size`."""
-        best = 0
-        for _ in range(self.tries):
+        best, begun, told = 0, time.monotonic(), False
+        for number in range(self.tries):
+            if not told and time.monotonic() - begun > SILENT:
+                told = True
+                line = "%d of %d draws gave no partition in which each of %d clients has %d samples; it goes on"
+                log.warning(f"DirichletClasses: {line}", number, self.tries, self.clients, min_size)
             held = np.zeros(self.clients, dtype=np.int64)
             cuts = np.empty((len(sizes), self.clients - 1), dtype=np.int64)
             for c, size in enumerate(sizes):

@@ -84,6 +84,15 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
         self._action_max_length = len("    completion")  # argparse forgets that commands are indented once more
 
 
+class _Once(argparse.Action):
+    """Stores the value of an option, which may be given once: argparse would keep the last one and say nothing."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
+        if option is not None and getattr(namespace, self.dest, self.default) is not self.default:
+            raise argparse.ArgumentError(self, "is given twice, and takes one value")
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that keeps the line breaks of its help and reports an error in one line.
 
@@ -92,6 +101,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, later: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
         super().__init__(formatter_class=_Layout, **settings)
+        self.register("action", None, _Once)
         self._later = later
 
     def fill(self) -> None:

@@ -18,6 +18,8 @@ from .registry import options
 TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")
 """A dotted key of an experiment, such as `local.lr`."""
+BACKSLASHES = ("Unescaped '\\'", "Invalid hex value")
+"""What the reader of TOML says of a backslash in a text."""
 DEEPEST = 20
 """How deep lists and tables may lie in each other."""
 SHORT = ""
@@ -35,7 +37,9 @@ def read(path: str | Path) -> dict[str, Any]:
     except RunError as error:
         raise ConfigError(one_line(error)) from error
     except ValueError as error:  # not TOML, or an integer of more than 4,300 digits
-        raise ConfigError(f"is not TOML: {shortened(one_line(error), 200)}") from error
+        escaped = any(words in str(error) for words in BACKSLASHES)
+        hint = "; write a path of Windows with / or in single quotes" if escaped else ""
+        raise ConfigError(f"is not TOML: {shortened(one_line(error), 200)}{hint}") from error
     except RecursionError:
         raise ConfigError(f"is nested deeper than {DEEPEST} levels") from None
     check_content(table)

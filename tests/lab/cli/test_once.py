@@ -1,0 +1,39 @@
+"""Options that take one value are refused when they are given twice; those that may be repeated are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.cli import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(list(map(str, words)))
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_several_labels_are_refused_and_not_made_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data.csv").write_text("a,one,two\n1,0,1\n2,1,0\n3,0,0\n4,1,1\n")
+    words = ("init", tmp_path / "new.toml", "--data", "table", "--path", tmp_path / "data.csv")
+    line = refused(capsys, *words, "--label", "one", "--label", "two")
+    assert "argument --label: is given twice, and takes one value" in line
+    assert not (tmp_path / "new.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "x.toml", "--out", "a", "--out", "b"), ("resume", "a", "--rounds", 1, "--rounds", 2)]
+)
+def test_no_option_keeps_its_last_value_silently(words: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is given twice, and takes one value" in refused(capsys, *words)
+
+
+def test_settings_may_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "digits.toml").write_text(
+        "rounds = 3\n[data]\nname = 'digits'\n[partition]\nname = 'iid'\nclients = 4\n"
+    )
+    changes = ("--set", "rounds=1", "--set", "local.lr=0.1")
+    assert main(["run", str(tmp_path / "digits.toml"), "--out", str(tmp_path / "run"), *changes]) == 0

@@ -25,6 +25,7 @@ from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, Step
 from fedsash.sampling import Function
 from fedsash.schedules import Schedule
+from fedsash.tasks import Binary
 from support.by_default import rotated
 
 RNG = np.random.default_rng(0)
@@ -323,3 +324,46 @@ def test_tensors_of_inference_mode_are_data_and_no_model() -> None:
     federation.round(federation.start())
     with pytest.raises(ModelError, match=r"made in torch.inference_mode\(\)"):
         world(model)
+
+
+def binary(model: nn.Module, **settings: Any) -> Federation:
+    data = FederatedData.from_arrays(X, (Y > 0).astype(np.float64), clients=[range(60), range(60, 120)], task=Binary())
+    return Federation(model.double(), data, engine=ONE, **settings)
+
+
+def by_bce(output: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy(output.squeeze(-1), y.double(), reduction="none")
+
+
+PROBABILITIES: dict[str, Callable[[], Any]] = {
+    "softmax": lambda: world(nn.Sequential(nn.Linear(6, 3), nn.Softmax(1)).double()),
+    "sigmoid": lambda: binary(nn.Sequential(nn.Linear(6, 1), nn.Sigmoid(), nn.Flatten(0))),
+    "sigmoid with a loss of its own": lambda: binary(
+        nn.Sequential(nn.Linear(6, 1), nn.Sigmoid(), nn.Flatten(0)), loss=by_bce
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PROBABILITIES)
+def test_probabilities_in_place_of_logits_are_refused(kind: str) -> None:
+    with pytest.raises(ModelError, match=r"outputs are probabilities, and the task .* takes logits: leave the sigmoid"):
+        PROBABILITIES[kind]()
+
+
+def zeros() -> nn.Module:
+    model = nn.Linear(6, 3).double()
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    return model
+
+
+@pytest.mark.parametrize("build", [zeros, lambda: nn.Sequential(nn.Linear(6, 3), nn.LogSoftmax(1)).double()])
+def test_logits_near_zero_and_logarithms_are_no_probabilities(build: Callable[[], nn.Module]) -> None:
+    world(build())
+
+
+def test_a_loss_of_ones_own_may_take_probabilities_of_classes() -> None:
+    def by_nll(output: Tensor, y: Tensor) -> Tensor:
+        return F.nll_loss(output.log(), y, reduction="none")
+
+    world(nn.Sequential(nn.Linear(6, 3), nn.Softmax(1)).double(), loss=by_nll)

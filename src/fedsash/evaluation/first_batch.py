@@ -21,7 +21,7 @@ from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
 from ..data.members import Members
 from ..data.samples import Samples
-from ..tasks import NextToken
+from ..tasks import Binary, Classification, MultiLabel, NextToken, Segmentation
 from .goal import Goal
 from .purity import check_loss_pure, check_no_state
 
@@ -113,6 +113,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
         line = f"the task {type(task).__name__} needs outputs of shape {shape} for {len(y)} samples"
         line += ", as of shakespeare_lstm or a transformer" if isinstance(task, NextToken) else ""
         raise ModelError(f"the model's outputs have the shape {list(answer.shape)}: {line}")
+    _check_logits(module, problem, samples, goal, ours=loss is None)
     shapes = f"outputs ({_shape(output)}) and labels {list(y.shape)} of type {y.dtype}"
     before = _versions(output, y)
     with raised_as(lambda why: SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {why}")):
@@ -134,6 +135,31 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
             f"metrics.{name}",
             metric,
             UNCHANGED,
+        )
+
+
+def _check_logits(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, *, ours: bool) -> None:
+    """Raise `ModelError` if the outputs are probabilities where the task takes logits.
+
+    They are if they lie between 0 and 1 with weights a thousand times as large, too. A loss of one's own may take
+    those of classes, since the highest one decides in either case; a logit of yes or no is compared with 0.
+    """
+    of_classes = isinstance(goal.task, Classification | Segmentation | NextToken)
+    if not isinstance(goal.task, Binary | MultiLabel) and not (of_classes and ours):
+        return
+    extreme = copy.deepcopy(module)
+    for parameter in extreme.parameters():
+        parameter.mul_(1000)
+    with torch.enable_grad():
+        answer = goal.task.answer(call(extreme.eval(), _inputs(module, problem, samples)), samples.y)
+    if not answer.requires_grad:  # which is refused for another reason
+        return
+    between = bool(((answer >= 0) & (answer <= 1)).all() and (answer > 0).any())
+    total = answer.sum(1) if of_classes else None
+    if between and (total is None or torch.allclose(total, torch.ones_like(total), atol=1e-3)):
+        raise ModelError(
+            f"the model's outputs are probabilities, and the task {type(goal.task).__name__} takes logits: leave the "
+            "sigmoid or softmax at the model's end out, and take a loss of logits, such as the task's own"
         )
 
 

@@ -123,7 +123,8 @@ class Federation(Reached, Shown):
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_method", WholeMethod(self.method, self.sharing))
-        self._method.server_state(self.layout.flatten(self.module))  # refuses a model without what the method needs
+        if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
+            self._method.server_state(self.layout.flatten(self.module))
         derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)

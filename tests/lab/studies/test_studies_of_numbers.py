@@ -149,8 +149,8 @@ def test_the_lowest_window_is_chosen_equal_ones_by_their_loss_and_never_one_with
 def test_without_a_test_set_averages_are_judged_on_held_out_data_and_without_these_one_line_says_so(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--out", tmp_path / "b", "--no-progress", "--set", "data.test=0", "--set", "rounds=2")
-    assert fedsash("run", run.parent / "experiment.toml", *arguments) == 0
+    arguments = ("--no-progress", "--set", "data.test=0", "--set", "rounds=2")
+    assert fedsash("run", run.parent / "experiment.toml", *arguments, "--out", tmp_path / "b") == 0
     assert "rmse on held-out data; lower is better" in capsys.readouterr().out
     assert fedsash("average", tmp_path / "b", "--window", 2) == 0
     assert fedsash("average", tmp_path / "b") == 0

@@ -40,7 +40,7 @@ from .sampling import Sampling, Uniform
 from .schedules import Constant
 from .servers import Server, ServerSGD, WholeServer
 from .state import State, first_client_state, learned
-from .tasks import Loss
+from .tasks import Loss, check_task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,6 +111,8 @@ class Federation(Reached, Shown):
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem, data, private = self.clients.problem, self.clients.data, self.aggregation.private
         problem = suited_problem(self.module, problem) if data is None else problem
+        if data is not None and self.loss is None:
+            check_task(problem.task, data.train.y)
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if samples := problem.test if data is None else data.train:
             try_out(self.module, problem, samples, self.goal, self.loss)

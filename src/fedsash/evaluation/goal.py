@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..basics.errors import check
-from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, OnlyLoss, Task, as_metric, per_sample
+from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, Task, as_metric, check_task, per_sample
 from .over_clients import COUNTED, OVER_CLIENTS
 
 TAKEN = (
@@ -53,10 +53,8 @@ class Goal:
         By default the first of the given metrics decides, then the first of the task's, then the loss. Raises
         `SettingError` for a loss or a metric that can't be used, and for an unknown name.
         """
-        right = (
-            "says nothing of what is learned: give a loss, or name a task in the data, such as fs.tasks.Regression()"
-        )
-        check(loss is not None or not isinstance(task, OnlyLoss), "FederatedData.task", None, right)
+        if loss is None:
+            check_task(task)
         given = {name: as_metric(metric, name, task) for name, metric in (metrics or {}).items()}
         for name in given:
             right = f"must be an identifier other than {', '.join(TAKEN)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .base import Loss, Task, refuse_beyond
 from .classification import Binary, Classification, MultiLabel, Segmentation
 from .criterion import TARGET, Criterion
-from .losses import OnlyLoss, are_classes, check_all_count, check_unnamed, chosen_task, per_sample
+from .losses import OnlyLoss, are_classes, check_all_count, check_task, check_unnamed, chosen_task, per_sample
 from .metrics import (
     F1,
     R2,
@@ -53,6 +53,7 @@ __all__ = [
     "are_classes",
     "as_metric",
     "check_all_count",
+    "check_task",
     "check_unnamed",
     "chosen_task",
     "per_sample",

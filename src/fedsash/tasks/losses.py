@@ -109,6 +109,24 @@ def per_sample(loss: Any, task: Task) -> Loss:
     return loss  # type: ignore[no-any-return]
 
 
+def check_task(task: Task, y: Tensor | None = None) -> None:
+    """Raise `SettingError` if neither the data nor a loss say what is learned; labels `y` may show what was meant."""
+    right = "says nothing of what is learned: give a loss, or name a task in the data, such as fs.tasks.Regression()"
+    hint = "" if y is None else _hint_of(y)
+    check(not isinstance(task, OnlyLoss), "FederatedData.task", None, f"{right}{hint}")
+
+
+def _hint_of(y: Tensor) -> str:
+    """What labels that are no classes may be meant as."""
+    if y.dim() == 2 and y.shape[1] == 1:
+        return "; labels of classes have the shape [n], and these are a column: y[:, 0]"
+    if y.dim() == 2 and bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all()):
+        return "; labels of classes are numbers [n], and these are one-hot: y.argmax(1)"
+    if y.dim() == 1 and y.is_floating_point() and bool((y == y.round()).all() and (y >= 0).all()):
+        return "; labels of classes are integers, and these are whole numbers of a floating-point type: y.astype(int)"
+    return ""
+
+
 def check_all_count(loss: Any, labels: Mapping[str, Tensor]) -> None:
     """Raise `SettingError` if the mean of PyTorch's `loss` leaves out some of the `labels` of a split.
 

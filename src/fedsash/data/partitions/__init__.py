@@ -40,7 +40,8 @@ PARTITIONS: dict[str, type] = {
 def as_partition(given: Any) -> Partition:
     """The rule that is given: itself, its name, or a table as in an experiment file, a dict with `name` and options.
 
-    Raises `SettingError` for anything else.
+    A rule inside another, such as `Domains.inner`, may be a dict, too, and leave out `clients`, which the outer one
+    sets. Raises `SettingError` for anything else.
     """
     if not isinstance(given, str | Mapping):
         check(callable(given), "partition", given, "must be a rule such as fedsash.IID(clients=10), or its name")
@@ -56,7 +57,8 @@ def as_partition(given: Any) -> Partition:
     missing = [key for key, needed in known.items() if needed and key not in options]
     example = f"fedsash.{make.__name__}({', '.join(f'{key}=...' for key in missing)})"
     check(not missing, "partition", name, f"it needs {', '.join(missing)}: give {example}")
-    made: Partition = make(**options)
+    inner = {key: as_partition({"clients": 1, **value}) for key, value in options.items() if isinstance(value, Mapping)}
+    made: Partition = make(**options | inner)
     return made
 
 

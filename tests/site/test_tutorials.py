@@ -93,10 +93,9 @@ def test_the_offices_of_the_second_tutorial_gain_from_the_window(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_table_and_the_statements_of_the_third_tutorial_are_there(tmp_path: Path) -> None:
-    table, statements = found("papers-table", r"[filled, '\n'.join(said)]", tmp_path)
+def test_the_table_of_the_third_tutorial_is_there(tmp_path: Path) -> None:
+    table = found("papers-table", "filled", tmp_path)
     assert "| paper |" in table and "| here |" in table and "not comparable" in table
-    assert all(f"| {word} |" in statements for word in ("yes", "no", "not decided"))
 
 
 @pytest.mark.slow

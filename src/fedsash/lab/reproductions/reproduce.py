@@ -164,7 +164,9 @@ def _figures(
 
 def _subject(experiment: Experiment) -> str:
     """The data and the network of an experiment in words."""
-    return f"{show(experiment.model)} on {type(experiment.data).__name__}"
+    model = experiment.model
+    options = f" {show(model.options)}" if model.options else ""
+    return f"{model.name}{options} on {type(experiment.data).__name__}"
 
 
 def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:

@@ -102,9 +102,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         trainer.evaluation_loop = averaged
         for name in ("evaluate", "predict"):
             method = getattr(trainer, name)
-            if not (getattr(method, "__module__", None) or "").startswith(
-                "transformers."
-            ):  # it need not pass through `evaluation_loop`
+            module = getattr(method, "__module__", None) or ""
+            if not module.startswith("transformers."):  # one's own need not pass through `evaluation_loop`
                 setattr(trainer, name, self._with_average(trainer, method))
 
     def _with_average(self, trainer: Trainer, method: Callable[..., Any]) -> Callable[..., Any]:

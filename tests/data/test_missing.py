@@ -39,6 +39,15 @@ MISSING: dict[str, tuple[Callable[[], Any], str]] = {
     "a masked label": (lambda: data(y=np.ma.masked_array(Y, mask=[0, 1, 0, 0])), r"y\[1\] is missing"),
     "a masked input by name": (lambda: data({"a": np.ma.masked_array(X, mask=MASK)}), r"x\['a'\]\[1, 1\] is missing"),
     "masked rows": (lambda: data(list(np.ma.masked_array(X, mask=MASK))), r"x\[1, 1\] is missing"),
+    "rows of masked rows": (
+        lambda: data([[np.ma.masked_array([1.0, 999.0], mask=[0, 1])]] * 4),
+        r"x\[0, 0, 1\] is missing",
+    ),
+    "a masked number in a list": (lambda: data([[1.0, np.ma.masked], *X[1:].tolist()]), r"x\[0, 1\] is missing"),
+    "a masked index of a client": (
+        lambda: data(clients=[np.ma.masked_array([0, 1], mask=[0, 1]), [2, 3]]),
+        r"FederatedData.clients\[0\]\[1\] is missing",
+    ),
     "a masked user": (
         lambda: data(clients=None, users=np.ma.masked_array([0, 0, 1, 1], mask=[0, 1, 0, 0])),
         r"users\[1\] is missing",

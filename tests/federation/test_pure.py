@@ -94,6 +94,52 @@ def test_a_model_with_state_in_plain_attributes_is_refused_by_name(kind: str, us
         world(model)
 
 
+def test_state_that_moves_in_training_alone_is_refused() -> None:
+    class Annealed(nn.Linear):
+        steps = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.steps = self.steps + 1
+            return super().forward(x) * (1 + 0.1 * self.steps)
+
+    model = Annealed(6, 3).double()
+    model.steps = 1
+    with pytest.raises(ModelError, match="changes steps"):
+        world(model)
+
+
+def test_running_statistics_behind_an_attribute_are_no_state() -> None:
+    class Behind(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.classifier = nn.BatchNorm1d(6), nn.Linear(6, 3)
+            self.unregistered = [self.norm]
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.classifier(self.unregistered[0](x))
+            return output
+
+    world(Behind().double(), buffers="average")
+
+
+class Node:
+    """An object that holds all others of its kind."""
+
+    def __init__(self) -> None:
+        self.others: list[Node] = []
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(output, y, reduction="none")
+
+
+def test_a_loss_of_objects_that_hold_each_other_is_looked_at_in_no_time() -> None:
+    nodes = [Node() for _ in range(40)]
+    for node in nodes:
+        node.others = nodes.copy()
+    world(loss=nodes[0].loss)
+
+
 def test_a_hidden_state_that_goes_on_into_the_next_batch_is_refused() -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:

@@ -62,6 +62,13 @@ def test_spectral_norms_unit_vectors_are_the_latest_models(norm: Any) -> None:
             torch.testing.assert_close(mean[name], value + (1 + ROUNDS) / 2)
 
 
+def test_trained_arrays_with_names_like_spectral_norms_are_averaged() -> None:
+    first = {name: np.array([0.0, 4.0]) for name in ("layer.weight_v", "factors.weight_u", "other._v")}
+    strategy = averaged({"layer.weight_g": np.zeros(2)} | first)
+    for name in first:  # which clients turn in each round
+        assert strategy.value("w")[name].numpy().tolist() == [2, 2]
+
+
 def test_arrays_named_latest_are_the_latest_models() -> None:
     first = {"weight": np.zeros(3), "quantiser.codebook": np.zeros(2), "quantiser.uses": np.zeros(2, np.int64)}
     strategy = averaged(first, latest=["quantiser"])

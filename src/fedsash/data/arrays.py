@@ -59,11 +59,12 @@ def numbers(values: Any, name: str) -> Tensor:
     if isinstance(values, np.memmap) and (place := place_of(values)) and values.dtype.str in STAY:
         return mapped(*place)
     if not isinstance(values, Tensor):
-        check_complete(values, name)
         try:
+            missing = _missing(values)
             array = np.require(values, requirements=["C", "W"])
         except ValueError as error:
             raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
+        _check_none(missing, name)
         check_complete(array, name)
         kind = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
@@ -82,7 +83,11 @@ def check_complete(values: Any, name: str) -> None:
     Such values are masked in a masked array, NA in pandas, null in Arrow, and None or NaT in an array of objects. NumPy
     would take what lies behind a mask for a value, and a null for NaN.
     """
-    missing = _missing(values)
+    _check_none(_missing(values), name)
+
+
+def _check_none(missing: np.ndarray[Any, Any] | None, name: str) -> None:
+    """Raise `DataError` for the first place where a value is `missing`."""
     if missing is not None and missing.any():
         place = ", ".join(map(str, np.argwhere(missing)[0].tolist()))
         count = f"{int(missing.sum()):,} of {missing.size:,} are missing"
@@ -99,13 +104,28 @@ def _missing(values: Any) -> np.ndarray[Any, Any] | None:
         return np.stack([np.asarray(column.is_null()) for column in values.itercolumns()], axis=1)
     if hasattr(values, "is_null") and hasattr(values, "null_count"):  # an array of Arrow
         return np.asarray(values.is_null())
-    if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
-        return np.stack([np.ma.getmaskarray(row) for row in values])
+    if isinstance(values, list | tuple) and _holds_masked(values):
+        return _nested_mask(values)
     if isinstance(values, np.ndarray) and values.dtype.kind == "O":
         return np.reshape([str(value) in NOTHING and not isinstance(value, str) for value in values.flat], values.shape)
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         return np.isnat(values)
     return None
+
+
+def _holds_masked(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether a masked array lies in a list, at any depth."""
+    return any(
+        isinstance(value, np.ma.MaskedArray) or (isinstance(value, list | tuple) and _holds_masked(value))
+        for value in values
+    )
+
+
+def _nested_mask(values: Any) -> np.ndarray[Any, Any]:
+    """The mask of masked arrays in lists, as one array. Raises `ValueError` if their shapes differ."""
+    if isinstance(values, list | tuple):
+        return np.stack([_nested_mask(value) for value in values])
+    return np.ma.getmaskarray(values)
 
 
 def signed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -317,6 +337,8 @@ def _joined(parts: Sequence[Any]) -> Any:
 def of_clients(given: Sequence[Any], name: str, n: int) -> Members:
     """Each client's indices into `n` samples. Raises `SettingError`, naming the client, for others."""
     if not isinstance(given, Members):
+        for i, client in enumerate(given):
+            check_complete(client, f"FederatedData.{name}[{i}]")
         each = [client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client) for client in given]
         for i, indices in enumerate(each):
             if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):

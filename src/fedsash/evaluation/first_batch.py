@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -124,18 +123,16 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     _check_gradient(module, problem, samples, goal)
-    _check_forward(module, partial(_inputs, module, problem, samples))
+    inputs = partial(_inputs, module, problem, samples)
+    _check_forward(module, inputs)
+    check_no_state(copy.deepcopy(module).eval(), lambda model: call(model, inputs()))
     for name, metric in goal.metrics.items():
         scored = task.scored(output, y, losses)
-        before = _versions(scored.output, scored.predicted, scored.y, scored.losses)
+        arguments = scored.output, scored.predicted, scored.y, scored.losses
+        before = _versions(*arguments)
         with no_draws(f"metrics.{name}", metric), raised_as(partial(_uncomputable, name, _scored(problem, answer, y))):
             metric.check_for(scored)
-        check(
-            _versions(scored.output, scored.predicted, scored.y, scored.losses) == before,
-            f"metrics.{name}",
-            metric,
-            UNCHANGED,
-        )
+        check(_versions(*arguments) == before, f"metrics.{name}", metric, UNCHANGED)
 
 
 def _check_logits(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, *, ours: bool) -> None:
@@ -174,22 +171,21 @@ def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal:
 
 
 def _check_forward(module: nn.Module, inputs: Callable[[], ModelInput]) -> None:
-    """Raise `ModelError` if a pass in train mode changes parameters, or other buffers than running statistics, or draws
-    numbers that have no seed here."""
-    own, kept, moved, seeded = for_training(module), {*Layout(module).names}, list[str](), True
-    check_no_state(copy.deepcopy(module).eval(), lambda scored: call(scored, inputs()))
-    with suppress(ValueError):
-        check_no_state(for_training(module), lambda trained: call(trained, inputs()))
-    with draws_kept(), suppress(ValueError):  # BatchNorm's, of a single sample (see `check_single`)
-        before = _tensors_now(own.named_parameters())
-        call(own, inputs())
-        moved = _moved(before, _tensors_now(own.named_parameters()))
-        before, draws = (
-            _tensors_now(own.named_buffers()),
-            global_states(),
-        )  # a mask may have been made in the first pass
-        call(own, inputs())
-        moved += [name for name in _moved(before, _tensors_now(own.named_buffers())) if name not in kept]
+    """Raise `ModelError` if a pass in train mode changes parameters, or other buffers than running statistics, draws
+    numbers that have no seed here, or has an effect on later passes."""
+    trained = for_training(module)
+    statistics = {*Layout(module).names}
+    with draws_kept():
+        before = _tensors_now(trained.named_parameters())
+        try:
+            call(trained, inputs())  # it may also make a mask
+        except ValueError:  # BatchNorm's, of a single sample (see `check_single`)
+            return
+        moved = _moved(before, _tensors_now(trained.named_parameters()))
+        before = _tensors_now(trained.named_buffers())
+        draws = global_states()
+        call(trained, inputs())
+        moved += [name for name in _moved(before, _tensors_now(trained.named_buffers())) if name not in statistics]
         seeded = draws == global_states()
     if moved:
         right = "only the running statistics of BatchNorm may move there"
@@ -197,6 +193,7 @@ def _check_forward(module: nn.Module, inputs: Callable[[], ModelInput]) -> None:
     if not seeded:
         right = "which have no seed here: use PyTorch's, as in torch.rand"
         raise ModelError(f"a forward pass of the model draws numbers of Python or NumPy, {right}")
+    check_no_state(for_training(module), lambda model: call(model, inputs()))
 
 
 def _tensors_now(named: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[Tensor, int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from ..basics.errors import ModelError, SettingError, check, some
 from ..basics.randomness import draws_kept, no_draws
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_LEAVES = Tensor | np.ndarray | torch.Generator | random.Random | type | ModuleType
+"""What has attributes, and is one value all the same."""
 _INSTEAD = "make it anew in each pass, or give it to the model as an input"
 
 
@@ -58,7 +60,9 @@ def check_loss_pure(loss: Callable[..., Tensor], shown: object, output: Any, y: 
 
 def check_no_parameters(loss: object) -> None:
     """Raise `SettingError` if a loss has trainable parameters: they are none of the model's, so nothing trains them."""
-    names = [place for place, value in _reachable(loss, "") if isinstance(value, nn.Parameter) and value.requires_grad]
+    names = [
+        place for place, value in _reachable(loss, "", set()) if isinstance(value, nn.Parameter) and value.requires_grad
+    ]
     if names:
         message = (
             f"has trainable parameters ({some(names)}), and only those of the model train: make them parameters of the "
@@ -86,17 +90,22 @@ Snapshot = dict[str, Any]
 
 
 def _attributes(module: nn.Module) -> dict[str, Snapshot]:
-    """All attributes of a module and its layers that are neither parameters, buffers nor layers, by their names."""
+    """All attributes of a module and its layers that are neither parameters, buffers nor layers, by their names.
+
+    What several of them hold, such as a configuration, is looked at once.
+    """
+    visited = {id(layer) for layer in module.modules()}
     attributes = {}
     for prefix, layer in module.named_modules():
         for name, value in vars(layer).items():
-            if name not in _OF_EVERY_MODULE and not isinstance(value, nn.Module):
-                attributes[f"{prefix}.{name}" if prefix else name] = _snapshot(value)
+            if name not in _OF_EVERY_MODULE:
+                leaves = _reachable(value, "", visited)
+                attributes[f"{prefix}.{name}" if prefix else name] = {place: _copied(leaf) for place, leaf in leaves}
     return attributes
 
 
 def _snapshot(value: Any) -> Snapshot:
-    return {place: _copied(leaf) for place, leaf in _reachable(value, "")}
+    return {place: _copied(leaf) for place, leaf in _reachable(value, "", set())}
 
 
 def _copied(leaf: Any) -> Any:
@@ -131,17 +140,18 @@ def _leaves_differ(before: Any, after: Any) -> bool:
     return not torch.allclose(before, after, rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
-def _reachable(value: Any, place: str, seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """All values that an object, or a function by its closure, holds, with their places in it."""
-    if id(value) in seen:
-        return
-    seen |= {id(value)}
+def _reachable(value: Any, place: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
+    """All values that an object, or a function by its closure, holds, with their places in it.
+
+    What consists of parts is entered once, and noted in `visited`: objects may hold each other.
+    """
     parts = _parts(value)
     if parts is None:
         yield place, value
-        return
-    for name, part in parts:
-        yield from _reachable(part, f"{place}.{name}" if place else name, seen)
+    elif id(value) not in visited:
+        visited.add(id(value))
+        for name, part in parts:
+            yield from _reachable(part, f"{place}.{name}" if place else name, visited)
 
 
 def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
@@ -159,10 +169,9 @@ def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
         return [("self", value.__self__)]
     if isinstance(value, FunctionType):
         return _closure(value)
-    leaf = isinstance(value, Tensor | np.ndarray | torch.Generator | random.Random | type) or not hasattr(
-        value, "__dict__"
-    )
-    return None if leaf else list(vars(value).items())
+    if isinstance(value, _LEAVES) or not hasattr(value, "__dict__"):
+        return None
+    return list(vars(value).items())
 
 
 def _closure(function: FunctionType) -> list[tuple[str, Any]]:

@@ -37,3 +37,8 @@ def test_settings_may_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     changes = ("--set", "rounds=1", "--set", "local.lr=0.1")
     assert main(["run", str(tmp_path / "digits.toml"), "--out", str(tmp_path / "run"), *changes]) == 0
+
+
+def test_a_value_that_is_the_default_counts_as_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("init", tmp_path / "new.toml", "--path", "", "--path", tmp_path)
+    assert "argument --path: is given twice" in refused(capsys, *words)

@@ -18,7 +18,7 @@ from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """PyTorch's names of BatchNorm's statistics."""
-UNIT_VECTORS = re.compile(r"(^|\.)(parametrizations\.\w+\.\d+\._[uv]|weight_[uv])$")
+UNIT_VECTORS = re.compile(r"(?P<parametrization>.*parametrizations\.\w+\.)\d+\._[uv]|(?P<hook>.+)_[uv]")
 """PyTorch's names of spectral norm's vectors: those of its parametrization, and those of its older hook."""
 
 
@@ -36,10 +36,9 @@ class ModelAverages:
         unknown = [name for name in latest if not any(_belongs(each, name) for each in first)]
         right = f"no array or module is called {brief(unknown)}; there are {brief(list(first))}"
         check(not unknown, "Averaged.latest", list(latest), right)
-        weights = [
-            name for name in first if not UNIT_VECTORS.search(name) and not any(_belongs(name, each) for each in latest)
-        ]
-        members = {name: _members(average, list(first)) & {*weights} for name, average in averages.items()}
+        no_weights = {name for name in first if _is_unit_vector(name, first)}
+        no_weights |= {name for name in first if any(_belongs(name, each) for each in latest)}
+        members = {name: _members(average, list(first)) - no_weights for name, average in averages.items()}
         kept = {name: tensor for name, tensor in first.items() if any(name in each for each in members.values())}
         self._groups = grouped(kept, averages, members, every=0, folder=folder)
 
@@ -102,6 +101,19 @@ def _members(average: Average, names: list[str]) -> set[str]:
     check(bool(asked) and not unknown, "part", average.part, right)
     chosen = {name for name in names if average.part == "all" or any(_belongs(name, each) for each in asked)}
     return chosen if average.buffers == "average" else {n for n in chosen if n.split(".")[-1] not in STATISTICS}
+
+
+def _is_unit_vector(name: str, names: Collection[str]) -> bool:
+    """Whether an array is a vector of spectral norm, beside which lies the weight that it is of.
+
+    The older weight norm has a `weight_v`, too, which is trained.
+    """
+    match = UNIT_VECTORS.fullmatch(name)
+    if match is None:
+        return False
+    if match["parametrization"]:
+        return f"{match['parametrization']}original" in names
+    return f"{match['hook']}_orig" in names
 
 
 def _belongs(name: str, module: str) -> bool:

@@ -88,9 +88,15 @@ class _Once(argparse.Action):
     """Stores the value of an option, which may be given once: argparse would keep the last one and say nothing."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
-        if option is not None and getattr(namespace, self.dest, self.default) is not self.default:
+        seen = vars(namespace).setdefault(_SEEN, set())
+        if option is not None and self.dest in seen:
             raise argparse.ArgumentError(self, "is given twice, and takes one value")
+        seen.add(self.dest)
         setattr(namespace, self.dest, values)
+
+
+_SEEN = " seen"
+"""The options of a command line so far, which the namespace holds while it is read."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -113,6 +119,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.fill()
         found, unknown = super().parse_known_args(args, namespace)
+        if hasattr(found, _SEEN):
+            delattr(found, _SEEN)
         if unknown:  # refused here, so that the message names the command, too
             close = [match for word in unknown for match in get_close_matches(word, self._option_string_actions, n=1)]
             hint = "".join(f"; did you mean {match}?" for match in close[:1])

@@ -1,9 +1,14 @@
-"""FedWindow's order of windows: two readings of the paper, and two opposite orders."""
+"""FedWindow's order of windows: two readings of the paper, and two opposite orders; and the order of its ring."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import numpy as np
+import pytest
+import torch
+
+from fedsash.basics.errors import SettingError
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
@@ -71,3 +76,76 @@ def test_where_the_whole_window_trains_in_each_step_a_step_is_an_update_as_the_p
     assert float(after(driver, TRIPS).w) == pytest.approx((1 - SHARE) ** TRIPS, abs=1e-13)
     total = 1 / (1 - (1 - SHARE) ** 2)
     assert total == pytest.approx(0.5 / SHARE / (1 - SHARE / 2), abs=1e-13)
+
+
+CURVATURE, MINIMA = [0.5, 1.0, 1.5, 2.0, 2.5], [3.0, -1.0, 4.0, 1.0, -5.0]
+RING = [3, 0, 4, 2, 1]
+
+
+def path(ring: list[int], seed: int = 0, **settings: Any) -> list[float]:
+    """The models of 12 steps, of clients whose losses are those of the clients in `ring`; no other draw is made."""
+    curvature, minima = ([values[i] for i in ring] for values in (CURVATURE, MINIMA))
+    scheduler = FedWindow(ConstantWindow(2), **settings)
+    with Asynchronous(quadratic_federation(curvature, minima, seed=seed), Network(), scheduler) as driver:
+        state, models = driver.start(), []
+        for _ in range(12):
+            state, _ = driver.round(state)
+            models.append(float(state.w))
+    return models
+
+
+@pytest.mark.parametrize("settings", [{}, {"start": "newest", "slide": 2}, {"start": "newest", "pipelined": True}])
+def test_a_rings_order_is_the_order_by_index_of_renumbered_clients(settings: dict[str, Any]) -> None:
+    found = path([0, 1, 2, 3, 4], order=RING, **settings)
+    assert found == path(RING, **settings)
+    assert found != path([0, 1, 2, 3, 4], **settings)
+
+
+def test_a_shuffled_ring_follows_from_the_seed() -> None:
+    clients = [0, 1, 2, 3, 4]
+    paths = [path(clients, seed, order="shuffled") for seed in (1, 1, 2)]
+    assert paths[0] == paths[1] != paths[2]
+    assert path(clients, 1) not in paths
+
+
+def test_a_ring_that_was_shuffled_goes_on_where_it_stopped() -> None:
+    def driver() -> Asynchronous:
+        return Asynchronous(
+            quadratic_federation(CURVATURE, MINIMA, seed=1), Network(), FedWindow(ConstantWindow(2), order="shuffled")
+        )
+
+    with driver() as first, driver() as second:
+        state = first.start()
+        for _ in range(5):
+            state, _ = first.round(state)
+        state = first.saved(state)
+        for _ in range(7):
+            state, _ = second.round(state)
+    assert float(state.w) == path([0, 1, 2, 3, 4], 1, order="shuffled")[-1]
+
+
+@pytest.mark.parametrize("given", [[1, 0], np.array([1, 0]), torch.tensor([1, 0])])
+def test_a_rings_order_may_be_a_list_or_an_array(given: Any) -> None:
+    assert FedWindow(order=given) == FedWindow(order=(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("random", "must be 'index' or 'shuffled' or a list of integers"),
+        ([0, 1.5], "must be 'index' or 'shuffled' or a list of integers"),
+        ({0, 1}, "must be 'index', 'shuffled' or a list of all client ids"),
+        ([], "must be 'index', 'shuffled' or a list of all client ids"),
+        (np.array([[0, 1]]), "must be 'index', 'shuffled' or a list of all client ids"),
+        ([0, 1, 1], "must name each client once"),
+    ],
+)
+def test_what_is_no_order_of_a_ring_is_refused_at_once(given: Any, line: str) -> None:
+    with pytest.raises(SettingError, match=f"FedWindow.order = .*: {line}"):
+        FedWindow(order=given)
+
+
+@pytest.mark.parametrize("given", [[0, 1, 2, 3], [0, 1, 2, 3, 5], [-1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5]])
+def test_a_ring_without_one_of_the_clients_is_refused_when_its_run_begins(given: list[int]) -> None:
+    with pytest.raises(SettingError, match="must name each of the 5 clients once, from 0 to 4"):
+        path([0, 1, 2, 3, 4], order=given)

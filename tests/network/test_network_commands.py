@@ -168,6 +168,8 @@ def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
         ("network.lnk.rate=1", "unknown key network.lnk; did you mean network.link?"),
         ("scheduler.name=fedwindo", "did you mean fedwindow?"),
         ("scheduler.slide=3", "FedWindow.slide = 3: must be at most the window's size, 2"),
+        ("scheduler.order=[0, 1, 2]", "FedWindow.order = (0, 1, 2): must name each of the 5 clients once, from 0 to 4"),
+        ("scheduler.order='random'", 'scheduler.order = "random": must be "index" or "shuffled" or a list of integers'),
         ("scheduler.window={name='aimd'}", "FedWindow.pipelined = False: must be true"),
         ("sampling.count=2", "sampling: the scheduler fedwindow says itself who trains"),
         ("method.name=scaffold", "method = 'Scaffold'"),

@@ -49,6 +49,7 @@ class Purpose(enum.IntEnum):
     FINE_TUNING = 12
     ALONE_BATCHES = 13
     ALONE_STEP = 14
+    RING = 15
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

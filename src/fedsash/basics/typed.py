@@ -46,7 +46,7 @@ def fit(kind: Any, value: Any) -> Any:
     """The value, converted for a field of type `kind`; `MISSING` if it does not fit."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return value if any(value == one and type(value) is type(one) for one in arguments) else MISSING
+        return value if any(type(value) is type(one) and value == one for one in arguments) else MISSING
     if origin in (Union, UnionType):
         return next((found for one in arguments if (found := fit(one, value)) is not MISSING), MISSING)
     if origin in (tuple, list, Sequence):

@@ -24,9 +24,16 @@ class SimulatedSite(Site):
     """A site on a simulated network, with the link `up` to the server."""
 
     def __init__(
-        self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: float
+        self,
+        env: Environment,
+        network: Network,
+        population: Population,
+        learner: Learner,
+        up: Channel,
+        rounds: float,
+        seed: int,
     ) -> None:
-        super().__init__(env, learner, population.size, rounds)
+        super().__init__(env, learner, population.size, rounds, seed)
         self.network, self.population, self.up = network, population, up
         self.down = None if network.down is None else network.down.open(env)
         self.presence = population.presence()
@@ -153,7 +160,7 @@ class SimulatedSite(Site):
 def begin(env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int) -> SimulatedSite:
     """A site with its clients and its link."""
     population = Population(network.clients, learner.samples, seed)
-    site = SimulatedSite(env, network, population, learner, network.link.open(env), rounds)
+    site = SimulatedSite(env, network, population, learner, network.link.open(env), rounds, seed)
     if network.seconds is not None:
         env.timeout(network.seconds).callbacks.append(lambda _: site.end("its simulated time was over"))
     return site

@@ -27,11 +27,13 @@ class Site(ABC):
     """A federation's server and its `size` clients, for at most `rounds` steps of the server.
 
     Time is that of `env`; a kind of site says what moves it, and who is present. `stepped` is called after every step.
-    `missing` are the clients whose trips have failed since it was cleared, and why.
+    `missing` are the clients whose trips have failed since it was cleared, and why. `seed` is the
+    federation's, for draws of a scheduler's own.
     """
 
-    def __init__(self, env: Environment, learner: Learner, size: int, rounds: float) -> None:
+    def __init__(self, env: Environment, learner: Learner, size: int, rounds: float, seed: int) -> None:
         self.env, self.learner, self.size, self.rounds, self.log = env, learner, size, rounds, Log()
+        self.seed = seed
         self.stepped: Callable[[Site], None] = lambda site: None
         self.missing: dict[int, str] = {}
         self.version = 0

@@ -102,7 +102,8 @@ class RealSite(Site):
     learner: Learning
 
     def __init__(self, learning: Learning, limit: int | None, record: Sequence[Arrival], live: bool) -> None:
-        super().__init__(Environment(), learning, len(learning.federation.sizes), inf)
+        federation = learning.federation
+        super().__init__(Environment(), learning, len(federation.sizes), inf, federation.seed)
         self.happened: list[Arrival] = []
         self._until_step = 0
         self._limit, self._ahead, self._live = inf if limit is None else limit, deque(record), live

@@ -6,9 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import numpy as np
 from simpy import Event
 
 from ...basics.errors import check, check_count
+from ...basics.randomness import Purpose, generator
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel, Start
 from ..site import Site, Steps
@@ -17,6 +19,9 @@ from .base import Scheduler
 
 Beginning: TypeAlias = Literal["own", "newest"]
 """From which model an entering client trains: the one that it received when it last left, or the newest one."""
+
+Order: TypeAlias = Literal["index", "shuffled"] | tuple[int, ...]
+"""In which order the clients stand on the ring: by their ids, by chance, or as a list of them says."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,11 @@ class FedWindow(Scheduler):
     moves by one. A client that is away or whose upload fails is skipped, and no client leaves for it. A client that has
     trained or was skipped goes to the end of the ring.
 
+    The clients stand on the ring by their ids. With `order = "shuffled"` they stand in an order that is drawn once from
+    the run's seed; a list of all client ids gives the order itself.
+
     - `window`: the rule for W, the number of clients in the window; a number is a constant W
+    - `order`: the ring's order: "index", "shuffled", or a list of all client ids
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)
@@ -57,10 +66,13 @@ class FedWindow(Scheduler):
     start: Beginning = "own"
     cache: Literal["initial", "empty"] = "initial"
     pipelined: bool = False
+    order: Order = "index"
 
     def __post_init__(self) -> None:
         check_count("FedWindow.slide", self.slide)
         check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
+        if not isinstance(self.order, str):
+            object.__setattr__(self, "order", _client_ids(self.order))
 
     def run(self, site: Site) -> Steps:
         ring = _Ring(self, site)
@@ -78,6 +90,15 @@ class FedWindow(Scheduler):
             yield from ring.slide()
 
 
+def _client_ids(given: object) -> tuple[int, ...]:
+    """The ids in a list or an array. Raises `SettingError` for what has no order, and for what are no different ids."""
+    right = "must be 'index', 'shuffled' or a list of all client ids"
+    ids = np.asarray(given)
+    check(ids.ndim == 1 and ids.dtype.kind in "iu", "FedWindow.order", given, right)
+    check(len(set(ids.tolist())) == len(ids), "FedWindow.order", given, "must name each client once")
+    return tuple(ids.tolist())
+
+
 class _Ring:
     """The ring during a run: the clients that wait, in order, the window's uploads, and each client's last model."""
 
@@ -88,12 +109,25 @@ class _Ring:
         self._coming: dict[int, Event] = {}
         size = self.control.size
         w = site.learner.model() if rule.cache == "initial" else None
-        self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in range(size))
+        order = self._order()
+        self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in order[:size])
         self._sum: AnyModel = 0.0 if w is None else size * w
-        self._free, self._working, self._waits = deque(range(site.size)), 0, False
+        self._free, self._working, self._waits = deque(order), 0, False
         self._free.rotate(-size)
         self._came = site.env.event()
         site.log.window.add(site.env.now, self.control.size)
+
+    def _order(self) -> list[int]:
+        """The clients in the ring's order. Raises `SettingError` for a list that is not of all clients."""
+        order, n = self.rule.order, self.site.size
+        if order == "index":
+            return list(range(n))
+        if order == "shuffled":
+            drawn: list[int] = generator(self.site.seed, Purpose.RING).permutation(n).tolist()
+            return drawn
+        right = f"must name each of the {n} clients once, from 0 to {n - 1}"
+        check(sorted(order) == list(range(n)), "FedWindow.order", order, right)
+        return list(order)
 
     def slide(self) -> Steps:
         """One step: `slide` clients enter, and one leaves for each upload that arrived."""

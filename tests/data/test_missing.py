@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.masked import masked_tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from fedsash.basics.errors import DataError
+from fedsash.basics.errors import DataError, SettingError
 from fedsash.data.federated import FederatedData
 
 X = np.arange(8.0).reshape(4, 2)
@@ -20,6 +21,11 @@ MASK = [[0, 0], [0, 1], [0, 0], [0, 0]]
 
 def data(x: Any = X, y: Any = Y, **more: Any) -> FederatedData:
     return FederatedData.from_arrays(x, y, **({"clients": [[0, 1], [2, 3]]} | more))
+
+
+def masked(values: Any, hidden: Any) -> Any:
+    """A masked tensor of PyTorch, whose mask is true where there is a value."""
+    return masked_tensor(torch.as_tensor(values), ~torch.as_tensor(hidden).bool())
 
 
 def pandas(make: Callable[[Any], Any]) -> Any:
@@ -84,6 +90,34 @@ MISSING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: FederatedData.from_datasets([[(row, 0) for row in np.ma.masked_array(X, mask=MASK)]]),
         r"datasets\[0\]\[1\]: x\[1\] is missing",
     ),
+    "a masked tensor": (lambda: data(masked(X, MASK)), r"x\[1, 1\] is missing.*1 of 8"),
+    "a masked tensor of labels": (lambda: data(y=masked(Y, [0, 1, 0, 0])), r"y\[1\] is missing"),
+    "a masked tensor by name": (lambda: data({"a": masked(X, MASK)}), r"x\['a'\]\[1, 1\] is missing"),
+    "rows of masked tensors": (lambda: data([*map(masked, X, MASK)]), r"x\[1, 1\] is missing"),
+    "a masked tensor of users": (
+        lambda: data(clients=None, users=masked(Y, [0, 1, 0, 0])),
+        r"users\[1\] is missing",
+    ),
+    "a masked tensor of indices": (
+        lambda: data(clients=[masked([0, 1], [0, 1]), [2, 3]]),
+        r"FederatedData.clients\[0\]\[1\] is missing",
+    ),
+    "a masked tensor in a data set": (
+        lambda: FederatedData.from_datasets([[(row, 0) for row in map(masked, X, MASK)]]),
+        r"datasets\[0\]\[1\]: x\[1\] is missing",
+    ),
+    "pandas' arrays in a column": (
+        lambda: data(pandas(lambda pd: pd.Series([[1.0, 2.0], [None, 2.0], [1.0, 2.0], [1.0, 2.0]]))),
+        r"x\[1, 0\] is missing.*1 of 8",
+    ),
+    "Arrow's lists": (
+        lambda: data(arrow(lambda pa: pa.array([[1, 2], [3, None], [1, 2], [1, 2]]))),
+        r"x\[1, 1\] is missing.*1 of 8",
+    ),
+    "Arrow's lists in a table": (
+        lambda: data(arrow(lambda pa: pa.table({"a": Y, "b": [[1, 2], [1, 2], [1, 2], [1, None]]}))),
+        r"x\[3, 1, 1\] is missing",
+    ),
 }
 
 
@@ -97,6 +131,33 @@ def test_a_missing_value_is_refused_with_its_place(kind: str) -> None:
 def test_masked_arrays_without_a_masked_value_are_taken() -> None:
     taken = data(np.ma.masked_array(X, mask=False), np.ma.masked_array(Y, mask=[0, 0, 0, 0]))
     assert torch.equal(taken.train.x, torch.from_numpy(X))
+
+
+@pytest.mark.parametrize("x", [masked(X, np.zeros((4, 2))), [masked(row, [0, 0]) for row in X]])
+def test_masked_tensors_without_a_masked_value_are_taken(x: Any) -> None:
+    taken = data(x, masked(Y, [0, 0, 0, 0]), clients=None, users=masked(Y, [0, 0, 0, 0]))
+    assert torch.equal(taken.train.x, torch.from_numpy(X))
+    assert [client.tolist() for client in taken.clients] == [[0, 2], [1, 3]]
+    assert type(taken.train.x) is type(taken.train.y) is torch.Tensor
+
+
+def test_a_column_of_arrays_gets_the_way_to_one_array() -> None:
+    column = np.empty(4, dtype=object)
+    column[:] = list(X)
+    with pytest.raises(SettingError, match=r"x = 'object \[4\]': must be numbers: make one array"):
+        data(column)
+
+
+@pytest.mark.parametrize(("users", "value"), [([1.0, np.nan, 2.0, 2.0], "nan"), (["a", None, "b", "b"], "None")])
+def test_a_user_without_a_name_is_shown_as_given(users: Any, value: str) -> None:
+    with pytest.raises(SettingError, match=rf"users\[1\] = {value}: must name a user for each of 4 samples"):
+        data(clients=None, users=users)
+
+
+@pytest.mark.parametrize(("y", "hint"), [([0, -1, 1, 2], "-1 is pandas' code"), ([1, -1, 1, -1], "write 0 and 1")])
+def test_a_label_of_minus_1_gets_the_sentence_that_helps(y: list[int], hint: str) -> None:
+    with pytest.raises(SettingError, match=rf"train.y\[1\] = -1: classes are numbered from 0 on \({hint}"):
+        data(y=y)
 
 
 class Items(Dataset[Any]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.masked import MaskedTensor
 
 from ..basics.errors import DataError, SettingError, check, one_line
 from .class_names import of_data_set, same_names
@@ -56,19 +57,24 @@ def numbers(values: Any, name: str) -> Tensor:
     It shares the memory of NumPy arrays where possible. An array that NumPy has mapped stays in its file, unless it has
     integers of another type. Raises `SettingError` for text and other objects, and for samples of different shapes.
     """
+    if isinstance(values, MaskedTensor):
+        check_complete(values, name)
+        values = _plain(values)
     if isinstance(values, np.memmap) and (place := place_of(values)) and values.dtype.str in STAY:
         return mapped(*place)
     if not isinstance(values, Tensor):
         try:
             missing = _missing(values)
-            array = np.require(values, requirements=["C", "W"])
+            array = np.require(values if missing is None else _unmasked(values), requirements=["C", "W"])
         except ValueError as error:
             raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
         _check_none(missing, name)
         check_complete(array, name)
         kind = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
-        check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
+        rows = array.dtype.kind == "O" and array.size > 0 and isinstance(array.flat[0], list | np.ndarray)
+        how = "make one array of the samples' arrays (numpy.stack)" if rows else NO_TEXT
+        check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {how}")
         values = torch.from_numpy(native(signed(array)))
     found: Tensor = values.clone() if values.is_inference() else values  # autograd refuses those of inference mode
     check(not found.is_complex(), name, found.dtype, "must be real numbers: give the parts as features of their own")
@@ -80,24 +86,60 @@ def numbers(values: Any, name: str) -> Tensor:
 def check_complete(values: Any, name: str) -> None:
     """Raise `DataError`, with the place, if a value is missing.
 
-    Such values are masked in a masked array, NA in pandas, null in Arrow, and None or NaT in an array of objects. NumPy
-    would take what lies behind a mask for a value, and a null for NaN.
+    Such values are masked in a masked array or tensor, NA in pandas, null in Arrow, and None or NaT in an array of
+    objects, also inside the arrays and lists that it holds. NumPy would take what lies behind a mask for a value, and a
+    null for NaN.
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O" and not isinstance(values, np.ma.MaskedArray):
+        leaves = list(_leaves(values))
+        gone = [place for place, value in leaves if str(value) in NOTHING and not isinstance(value, str)]
+        if gone:
+            raise _lack(name, gone[0], len(gone), len(leaves))
     _check_none(_missing(values), name)
+
+
+def _leaves(values: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The values in an array, and in the arrays and lists that it holds, each with its place."""
+    if isinstance(values, np.ndarray) and values.ndim == 0:
+        values = values.item()
+    if isinstance(values, np.ndarray | list | tuple):
+        for i, value in enumerate(values):
+            yield from _leaves(value, (*place, i))
+    else:
+        yield place, values
+
+
+def _unmasked(values: Any) -> Any:
+    """The data of a masked tensor, and of those in lists; anything else as it is."""
+    if isinstance(values, list | tuple):
+        return [_unmasked(value) for value in values]
+    return _plain(values)
+
+
+def _plain(value: Any) -> Any:
+    """The data of a masked tensor; anything else as it is."""
+    return value.get_data() if isinstance(value, MaskedTensor) else value  # type: ignore[no-untyped-call]
+
+
+def _lack(name: str, place: Sequence[int], count: int, of: int) -> DataError:
+    """The error for values that are missing, of which the first is at a place."""
+    where = ", ".join(map(str, place))
+    how = "fill it, or leave the sample out"
+    return DataError(f"{name}[{where}] is missing: {how}; {count:,} of {of:,} are missing")
 
 
 def _check_none(missing: np.ndarray[Any, Any] | None, name: str) -> None:
     """Raise `DataError` for the first place where a value is `missing`."""
     if missing is not None and missing.any():
-        place = ", ".join(map(str, np.argwhere(missing)[0].tolist()))
-        count = f"{int(missing.sum()):,} of {missing.size:,} are missing"
-        raise DataError(f"{name}[{place}] is missing: fill it, or leave the sample out; {count}")
+        raise _lack(name, np.argwhere(missing)[0].tolist(), int(missing.sum()), missing.size)
 
 
 def _missing(values: Any) -> np.ndarray[Any, Any] | None:
     """Where values are missing, as truth values; None for a type that has no missing values."""
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.getmaskarray(values)
+    if isinstance(values, MaskedTensor):
+        return _hidden(values)
     if hasattr(values, "isna"):  # pandas
         return np.asarray(values.isna())
     if hasattr(values, "itercolumns"):  # a table of Arrow
@@ -106,25 +148,34 @@ def _missing(values: Any) -> np.ndarray[Any, Any] | None:
         return np.asarray(values.is_null())
     if isinstance(values, list | tuple) and _holds_masked(values):
         return _nested_mask(values)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        return np.reshape([str(value) in NOTHING and not isinstance(value, str) for value in values.flat], values.shape)
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         return np.isnat(values)
     return None
 
 
 def _holds_masked(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a masked array lies in a list, at any depth."""
+    """Whether a masked array or tensor lies in a list, at any depth."""
     return any(
-        isinstance(value, np.ma.MaskedArray) or (isinstance(value, list | tuple) and _holds_masked(value))
+        isinstance(value, np.ma.MaskedArray | MaskedTensor)
+        or (isinstance(value, list | tuple) and _holds_masked(value))
         for value in values
     )
 
 
+def _hidden(values: Any) -> np.ndarray[Any, Any]:
+    """Where a masked tensor has no value: its own mask is true where it has one."""
+    mask = values.get_mask()
+    dense = mask if mask.layout is torch.strided else mask.to_dense()
+    found: np.ndarray[Any, Any] = ~dense.cpu().numpy()
+    return found
+
+
 def _nested_mask(values: Any) -> np.ndarray[Any, Any]:
-    """The mask of masked arrays in lists, as one array. Raises `ValueError` if their shapes differ."""
+    """The mask of masked arrays and tensors in lists, as one array. Raises `ValueError` if their shapes differ."""
     if isinstance(values, list | tuple):
         return np.stack([_nested_mask(value) for value in values])
+    if isinstance(values, MaskedTensor):
+        return _hidden(values)
     return np.ma.getmaskarray(values)
 
 
@@ -146,6 +197,7 @@ def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
     Raises `SettingError` unless there is one for each of `n` samples.
     """
     check_complete(users, "users")
+    users = _plain(users)
     column = np.asarray(users, dtype=None if hasattr(users, "dtype") else object)
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
@@ -154,7 +206,7 @@ def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
         return torch.from_numpy(numbers), tuple(map(str, found.tolist()))
     values = [one.item() if isinstance(one, np.generic) else one for one in column.tolist()]
     missing = next((i for i, one in enumerate(values) if not isinstance(one, str) and str(one) in NOTHING), None)
-    check(missing is None, f"users[{missing}]", None, right)
+    check(missing is None, f"users[{missing}]", None if missing is None else values[missing], right)
     if len({type(one) for one in values}) > 1 or not isinstance(values[0], int | float | str):
         values = [str(one) for one in values]
     # NumPy's arrays of texts would lose a character 0 at a text's end.
@@ -305,8 +357,9 @@ def _stacked(values: list[Any], name: str, where: str) -> Tensor:
     if odd is not None:
         raise DataError(f"{where}[{odd}]: {name} = {values[odd]!r:.60} is no number: {NO_TEXT}, or leave it out")
     for number, value in enumerate(values):
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or isinstance(value, MaskedTensor):
             check_complete(value, f"{where}[{number}]: {name}")
+    values = list(map(_plain, values))
     rows = [value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(_array(value)) for value in values]
     odd = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape), None)
     if odd is not None:
@@ -339,6 +392,7 @@ def of_clients(given: Sequence[Any], name: str, n: int) -> Members:
     if not isinstance(given, Members):
         for i, client in enumerate(given):
             check_complete(client, f"FederatedData.{name}[{i}]")
+        given = list(map(_plain, given))
         each = [client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client) for client in given]
         for i, indices in enumerate(each):
             if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):

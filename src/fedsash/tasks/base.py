@@ -122,7 +122,10 @@ def refuse_first(bad: Tensor, y: Tensor, place: str, right: str) -> None:
 
 def refuse_negative(y: Tensor, place: str) -> None:
     """Raise `SettingError` for the first negative label."""
-    right = "classes are numbered from 0 on (write 0 and 1 for -1 and 1); other numbers need a task such as regression"
+    codes = bool((y == 0).any()) and not bool((y < -1).any())  # of pandas, as in Series.cat.codes and factorize
+    why = "-1 is pandas' code for a missing value: fill it, or leave the sample out"
+    hint = why if codes else "write 0 and 1 for -1 and 1"
+    right = f"classes are numbered from 0 on ({hint}); other numbers need a task such as regression"
     refuse_first(y < 0, y, place, right)
 
 

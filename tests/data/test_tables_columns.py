@@ -118,6 +118,18 @@ NO_TABLES: dict[str, tuple[str, str]] = {
     r"t.csv can't be read: it is no text in UTF-8: save": ("a,label\n5,süß\n6,bitter\n", "latin-1"),
     r"the label is missing \(of a CSV, NA, None and null are read as": ("a,label\n5,NA\n6,EU\n", "utf-8"),
     r"no such column in .*t.csv, only 'a', ' label'$": ("a, label\n5,0\n6,1\n", "utf-8"),
+    r"no such column in .*t.csv, only 5, 0, -1.5: its first line looks like data, and must give the columns' names$": (
+        "5,0,-1.5\n6,1,2.5\n7,1,3.5\n",
+        "utf-8",
+    ),
+    r"no such column in .*t.csv, only 5.1, setosa: its first line looks like data": ("5.1,setosa\n4,b\n", "utf-8"),
+    r"no such column in .*t.csv, only 3, 4: its first line looks like data": ("3,4\n", "utf-8"),
+    r"no such column in .*t.csv, only name, 2026$": ("name,2026\n1,2\n", "utf-8"),
+    r"no such column in .*t.csv, only name, kind$": ("name,kind\na,b\n", "utf-8"),
+    r"columns of .*t.csv = \['1'\]: must have a name of its own each: its first line looks like data": (
+        "1,1,0\n2,3,1\n",
+        "utf-8",
+    ),
 }
 
 

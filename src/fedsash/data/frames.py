@@ -38,6 +38,7 @@ NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
 NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
 """A number as people write it."""
+HEADLESS = ": its first line looks like data, and must give the columns' names"
 READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
 
 
@@ -100,7 +101,7 @@ def _of_text(file: Path, names: ColumnNames) -> pandas.DataFrame:
                 return pandas.DataFrame({"text": [_text(file)]})
             if file.suffix == ".jsonl":
                 return pandas.DataFrame([_row(line) for line in _text(file).split("\n") if line.strip()])
-            return _of_csv(file, [name for name, option in names.items() if option == "user"])
+            return _of_csv(file, names)
         except UnicodeDecodeError as error:
             raise DataError(f"{file} can't be read: it is no text in UTF-8: save it as UTF-8") from error
 
@@ -109,10 +110,11 @@ def _text(file: Path) -> str:
     return content(file, TIMES).decode("utf-8-sig")
 
 
-def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
-    """The rows of a CSV or TSV file. The columns of `users` are read as texts: "007" is not 7."""
+def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
+    """The rows of a CSV or TSV file with the columns `names`. Those of users are read as texts: "007" is not 7."""
     import pandas
 
+    users = [name for name, option in names.items() if option == "user"]
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
     how: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
     how |= {"sep": _separator(file), "dtype": dict.fromkeys(users, str)}
@@ -124,6 +126,7 @@ def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
         except pandas.errors.ParserWarning:
             right = "its rows have more fields than its first line has names: name every column"
             raise DataError(f"{file}: {right}") from None
+    check_columns(names, list(frame.columns), str(file), HEADLESS if _headless(frame) else "")
     for name in {*users} & {*frame.columns}:
         frame[name] = _whole(frame[name])
     return frame
@@ -138,10 +141,19 @@ def _check_names(file: Path, separator: str) -> None:
     check_unique(first.iloc[0].tolist(), str(file))
 
 
+def _headless(frame: pandas.DataFrame) -> bool:
+    """Whether the first line of a CSV file looks like data: all of it are numbers, or it has numbers and texts in the
+    same columns as the lines below."""
+    numbers = [_is_number(name) for name in frame.columns]
+    alike = [one == (dtype.kind in "biuf") for one, dtype in zip(numbers, frame.dtypes, strict=True)]
+    return any(numbers) and (all(numbers) or all(alike))
+
+
 def check_unique(names: Sequence[str], where: str) -> None:
     """Raise `SettingError` if two columns have one name; several may have none."""
     twice = sorted(str(name) for name, times in Counter(names).items() if times > 1 and name != "")
-    check(not twice, f"columns of {where}", twice, "must have a name of its own each")
+    hint = HEADLESS if twice and all(map(_is_number, twice)) else ""
+    check(not twice, f"columns of {where}", twice, f"must have a name of its own each{hint}")
 
 
 def _separator(file: Path) -> str:
@@ -165,11 +177,14 @@ def _whole(texts: Any) -> Any:
     return numbers if (numbers.astype(str) == texts).all() else texts
 
 
-def check_columns(names: ColumnNames, there: Sequence[str], where: str) -> None:
-    """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
+def check_columns(names: ColumnNames, there: Sequence[str], where: str, hint: str = "") -> None:
+    """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there.
+
+    A `hint` ends its line.
+    """
     for name, option in names.items():
         shown = repr if name in [str(one).strip() for one in there] else str
-        right = f"there is no such column in {where}, only {shortened(', '.join(map(shown, there)), 200)}"
+        right = f"there is no such column in {where}, only {shortened(', '.join(map(shown, there)), 200)}{hint}"
         check(name in there, option, name, right)
 
 

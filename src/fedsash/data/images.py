@@ -16,7 +16,7 @@ from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
 from .formats.memory import UNPACKED
-from .formats.pixels import AS_IT_IS, Decoder, Look, decode
+from .formats.pixels import AS_IT_IS, Decoder, Look, decode, headers
 from .formats.splits import asked, numbered, tested
 from .samples import Samples
 from .source import Source, hold_out
@@ -89,6 +89,15 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     names = tuple(info["y" if settings.labels == "fine" else "coarse"])
     domain_names, user_names = (tuple(info.get(key, ())) for key in ("domain", "user"))
     return Source(train, test, len(names), settings.transform, names, domain_names, user_names=user_names)
+
+
+def kinds(path: str, columns: Mapping[str, str | None], most: int) -> list[tuple[tuple[int, int], str]]:
+    """Width and height, and the mode, of at most so many images of each split in a folder.
+
+    Raises errors as `load` does.
+    """
+    found = formats.find(path, asked("train", "test"))
+    return [kind for part in found.read(columns).parts.values() for kind in headers(part, most)]
 
 
 def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:

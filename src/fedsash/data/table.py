@@ -30,7 +30,8 @@ class Table:
     - `features`: the columns of features; without names all other columns;
     - `user`: a column that says whose sample it is, for the partition `users`;
     - `standardise`: whether each feature is shifted and scaled to mean 0 and variance 1 over the training samples;
-    - `test`: the share of the rows (of each user) that becomes the test set, if the folder has no `test`;
+    - `test`: the share of the rows (of each user), drawn at random, that becomes the test set, if the folder has no
+      `test`;
     - `unpacked`: how many GB of memory a packed file may take, as of `Images`.
 
     Features are float64, or int64 if all their columns hold integers. Raises `SettingError` for a missing column, for

@@ -209,6 +209,70 @@ def test_a_file_for_data_of_ones_own_trains_as_it_is(
     assert main(["run", "mine.toml", "--rounds", "1", *ENGINE]) == 0
 
 
+def photos(folder: Path, sizes: list[tuple[int, int]], modes: str = "L") -> None:
+    image = pytest.importorskip("PIL.Image")
+    for i, (width, height) in enumerate(sizes):
+        place = folder / "ab"[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        shape = (height, width, 3) if modes[i % len(modes)] == "R" else (height, width)
+        image.fromarray(np.full(shape, i, dtype=np.uint8)).save(place / f"{i}.png")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "modes", "options", "lines"),
+    [
+        ([(9, 6), (4, 5), (20, 12), (7, 7)] * 5, "L", {"size": 6}, ["sizes go from 4x5 to 20x12, so size = 6 scales"]),
+        ([(900, 600), (401, 500)] * 10, "L", {"size": 64}, ["scales them all; a network for images may have larger"]),
+        ([(8, 8)] * 20, "LR", {"channels": 3}, ["their modes are L, RGB, so channels = 3 makes them all RGB"]),
+        ([(8, 8)] * 20, "R", {}, []),
+    ],
+)
+def test_images_that_differ_get_one_size_and_the_same_channels(
+    sizes: list[tuple[int, int]],
+    modes: str,
+    options: dict[str, int],
+    lines: list[str],
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FEDSASH_CACHE", str(here / "cache"))
+    photos(here / "photos", sizes, modes)
+    assert main(["init", "--data", "images", "--path", "photos"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(lines) and all(line in found for line, found in zip(lines, said, strict=True))
+    found = load("experiment.toml")
+    assert all(f"# {line}\n" in Path("experiment.toml").read_text() for line in said)
+    assert found.data == REGISTRIES["datasets"].things["images"]("photos", **options)
+    assert len(found.federated_data().train.x) == 18
+
+
+def test_a_folder_without_images_and_a_file_that_is_none_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "photos" / "a").mkdir(parents=True)
+    words = ["init", "--data", "images", "--path", "photos"]
+    assert "it holds no data that can be read" in refused(capsys, *words)
+    (here / "photos" / "a" / "1.png").write_text("no picture")
+    assert "1.png: the image can't be decoded" in refused(capsys, *words)
+    assert not Path("experiment.toml").exists()
+
+
+@pytest.mark.parametrize(("name", "said"), [("date", 1), ("Order_Date", 1), ("year", 1), ("hours", 0), ("update", 0)])
+def test_a_table_with_times_is_told_that_its_test_set_is_drawn_at_random(
+    name: str, said: int, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\n".join([f"{name},x,label", *(f"{i},{i % 7},{i % 2}" for i in range(40))]) + "\n"
+    Path("p.csv").write_text(text)
+    assert main(["init", "a.toml", "--data", "table", "--path", "p.csv"]) == 0
+    assert capsys.readouterr().err.count("the test set is drawn at random; of a time series give train.csv") == said
+    (here / "cut").mkdir()
+    for split in ("train", "test"):
+        (here / "cut" / f"{split}.csv").write_text(text)
+    assert main(["init", "b.toml", "--data", "table", "--path", "cut"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_file_that_is_there_is_never_changed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("experiment.toml").write_text("mine")
     assert "experiment.toml is there already: name another file" in refused(capsys, "init")

@@ -136,6 +136,31 @@ def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
     return out
 
 
+def headers(part: ImageSplit, most: int) -> list[tuple[tuple[int, int], str]]:
+    """Width and height, and the mode, of at most so many images of a part, evenly chosen.
+
+    Only their headers are read. Raises `DataError`, naming the file or the row, for one that can't be read.
+    """
+    images, count = part.images, len(part.images)
+    if isinstance(images, np.ndarray):
+        return [((images.shape[2], images.shape[1]), MODES.get(images.shape[3], "other"))]
+    rows = range(count) if count <= most else [count * i // most for i in range(most)]
+    return [_header(images[row], _name(images[row], part.where, row)) for row in rows]
+
+
+def _header(place: Place, name: str) -> tuple[tuple[int, int], str]:
+    with library("Pillow", "these data", EXTRA):
+        from PIL import Image  # noqa: F401
+    if isinstance(place, np.ndarray):
+        return (place.shape[1], place.shape[0]), MODES.get(place.shape[2], "other")
+    with (
+        raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")),
+        io.BytesIO(place) if isinstance(place, bytes) else plain_file(place).open("rb") as opened,
+    ):
+        image = _identified(opened)
+        return image.size, image.mode
+
+
 def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Image.Image:
     with library("Pillow", "these data", EXTRA):
         from PIL import Image

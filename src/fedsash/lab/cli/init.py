@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def _init(given: argparse.Namespace) -> int:
-    from ..config.template import LEFT, template
+    from ..config.template import SAID, template
     from ..files import replace_file
 
     if given.file.exists() or given.file.is_symlink():
@@ -38,7 +38,7 @@ def _init(given: argparse.Namespace) -> int:
     given.file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.file, text.encode())
     for line in text.splitlines():
-        if line.startswith(LEFT):
+        if line.startswith(SAID):
             terminal.complain(line.removeprefix("# "))
     terminal.say(f"{given.file} is written; look at it, then train it: fedsash run {quoted}")
     return OK

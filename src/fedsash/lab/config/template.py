@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import statistics
 import textwrap
 from collections.abc import Collection, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ...basics.errors import check
+from ...basics.errors import check, some
 from ...data import frames
 from ...data.formats.memory import UNPACKED
+from ...data.images import kinds
 from ...tasks import are_classes
 from .errors import check_known
 from .experiment import Experiment
@@ -50,6 +54,18 @@ LARGE = 20
 
 LEFT = "# no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): "
 """Begins a line on a column that is left out."""
+SERIES = "# the test set is drawn at random; of a time series give train.csv and a later test.csv in a folder: "
+"""Begins a line on a column that may be a time."""
+TIME = re.compile(r"(.*[^a-z])?(date|datetime|timestamp)s?|time|year|month|week|day|hour", re.IGNORECASE)
+"""The names of columns that may be times."""
+SIZES = "# the images differ: "
+"""Begins a line on what makes them alike."""
+SAID = (LEFT, SERIES, SIZES)
+"""The beginnings of lines that are said, too, when the file is written."""
+LOOKED_AT = 1000
+"""So many images of a split are looked at, at most."""
+WIDE = 64
+"""The largest size of images for the default model, which has weights for each pixel."""
 MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 """The models of data that the default model can't learn."""
 
@@ -75,25 +91,28 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     right = "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it"
     check(data != "texts" or not label, "--label", label, right)
     given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
-    left: list[str] = []
+    said: list[str] = []
     if data == "table":
-        features, learned, left = _columns(path, label or "label", user)
+        features, learned, said = _columns(path, label or "label", user)
         given["data"] |= {"standardise": True} | features
         given |= learned
+    if data == "images" and Path(path).expanduser().is_dir():
+        alike, said = _alike(path, label, user)
+        given["data"] |= alike
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
-    head = HEAD.replace("FILE", file) + "".join(f"{LEFT}{show(str(name))}\n" for name in left)
+    head = HEAD.replace("FILE", file) + "".join(f"{line}\n" for line in said)
     return head + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
 
 def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
     """The features of a table, if not all of its other columns hold numbers; what labels need that are no classes; and
-    the columns that are left out.
+    lines on the columns that are left out, or that may be times.
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
     given = {label: "--label"} | ({user: "--user"} if user else {})
-    rows, _ = frames.read(path, given, UNPACKED, "--path", rest=True)
+    rows, test = frames.read(path, given, UNPACKED, "--path", rest=True)
     others = frames.others(list(rows.columns), given)
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
@@ -101,7 +120,32 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     learned = {} if words or are_classes(y) else {"task": {"name": "regression"}}
     large = learned and rows[label].abs().max() > LARGE
     left = [name for name in others if name not in numbers]
-    return {"features": numbers} if left else {}, learned | (_linear(len(numbers)) if large else {}), left
+    said = [f"{LEFT}{show(str(name))}" for name in left]
+    if test is None:
+        times = (name for name in others if TIME.fullmatch(str(name)) or rows[name].dtype.kind == "M")
+        said += [f"{SERIES}{show(str(name))}" for name in islice(times, 1)]
+    return {"features": numbers} if left else {}, learned | (_linear(len(numbers)) if large else {}), said
+
+
+def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]:
+    """The options that give the images in a folder one size and the same channels, if they differ, and lines on them.
+
+    Raises `SettingError` or `DataError` for a folder without images, and for one that can't be read.
+    """
+    found = kinds(path, {"y": label or None, "user": user or None}, LOOKED_AT)
+    sizes, modes = [size for size, _ in found], {mode for _, mode in found}
+    alike: dict[str, Any] = {}
+    said = []
+    if len(modes) > 1 or not modes <= {"L", "RGB"}:
+        alike["channels"] = 3
+        said.append(f"{SIZES}their modes are {some(sorted(modes))}, so channels = 3 makes them all RGB")
+    if len(set(sizes)) > 1:
+        alike["size"] = min(int(statistics.median(map(min, sizes))), WIDE)
+        (w, h), (wide, high) = min(sizes, key=min), max(sizes, key=min)
+        remark = f"their sizes go from {w}x{h} to {wide}x{high}, so size = {alike['size']} scales them all"
+        larger = "; a network for images may have larger ones" if alike["size"] == WIDE else ""
+        said.append(f"{SIZES}{remark}{larger}")
+    return alike, said
 
 
 def _linear(features: int) -> dict[str, dict[str, Any]]:

@@ -159,6 +159,7 @@ def test_the_pages_experiment_file_trains_with_ones_own_things(mine: Path) -> No
     experiment = config.load(mine / "mine.toml", own_code=True)
     own = [experiment.method, experiment.sampling, experiment.partition, experiment.engine, experiment.server]
     own += [experiment.aggregation, experiment.local.schedule, *experiment.averages.values()]
-    assert [type(one).__module__ for one in own] == ["mine"] * 8
+    assert [type(one).__module__ for one in own] == ["mine"] * 9
     state = after(experiment.federation(), 4)
+    assert sorted(state.averages["rising"]["rounds"].tolist()) == [2, 3, 4]
     assert int(state.averages["late"]["seen"]) == 3 and not close(state.averages["late"]["sum"] / 3, state.w, 1e-6)

@@ -49,14 +49,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _carried_out(given: argparse.Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
     if not getattr(given, "json", False):
-        code: int = given.command(given)
-        return code
+        return _in_time(given)
     from ..files import json_of
 
     with redirect_stdout(sys.stderr):
-        code = given.command(given)
+        code = _in_time(given)
     terminal.say(json_of(given.answer).decode().rstrip())
     return code
+
+
+def _in_time(given: argparse.Namespace) -> int:
+    """The exit code of a command, which stops within the time that --stop-after gives it."""
+    seconds = getattr(given, "stop_after", None)
+    if seconds is None:
+        code: int = given.command(given)
+        return code
+    from ..runs.time_limit import limited
+
+    with limited(seconds):
+        code = given.command(given)
+        return code
 
 
 @contextmanager
@@ -185,5 +197,6 @@ exit codes:
   1    a bug in fedsash or in your own code, with a traceback
   2    an error in the command or in a file, or a run of a sweep that failed: one line each
   3    the run is stuck: it has diverged, or nobody who is asked answers; the line below its table says since when
+  142  stopped by --stop-after, within its time: the same command, or fedsash resume, goes on
   129, 130, 143   stopped by SIGHUP (a closed terminal), Ctrl-C or SIGTERM (a queue): the round was finished and saved
 """

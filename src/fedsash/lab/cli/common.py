@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...basics.errors import shortened
 from ...basics.paths import check_folder
 from .. import terminal
 
@@ -168,6 +170,25 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--own-code", action="store_true", help=line)
 
 
+def add_stop_after(parser: argparse.ArgumentParser) -> None:
+    """Add `--stop-after`, which every command has whose rounds may take long; `main` keeps to it."""
+    line = "stop within this time, with all saved, to go on later: 90s, 9m or 1.5h"
+    parser.add_argument("--stop-after", type=duration, metavar="TIME", help=line)
+
+
+def duration(text: str) -> float:
+    """The seconds of a time such as 90s, 9m, 1.5h or 90; argparse makes an error of any other text."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number = text[:-1] if text[-1:] in units else text
+    try:
+        seconds = float(number) * units.get(text[-1:], 1.0)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be a time such as 90s, 9m or 1.5h")
+    return seconds
+
+
 def add_progress(parser: argparse.ArgumentParser) -> None:
     """Add `--no-progress`, which every command has that trains."""
     line = "print neither progress nor notes"
@@ -183,4 +204,5 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     )
     line = "train on all machines of a Ray cluster: its address, auto if one runs here, or local to start one here"
     parser.add_argument("--cluster", metavar="ADDRESS", help=line)
+    add_stop_after(parser)
     add_progress(parser)

@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import Commands, add_json, add_out, add_progress, add_set, answer, check_out, finished, new_folder, stopped
+from .common import (
+    Commands,
+    add_json,
+    add_out,
+    add_progress,
+    add_set,
+    add_stop_after,
+    answer,
+    check_out,
+    finished,
+    new_folder,
+    stopped,
+)
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -24,6 +36,7 @@ def add(commands: Commands) -> None:
     network.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
     add_out(network)
     add_set(network)
+    add_stop_after(network)
     add_progress(network)
     add_json(network)
     network.set_defaults(command=_network)

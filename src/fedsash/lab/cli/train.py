@@ -17,6 +17,7 @@ from .common import (
     add_out,
     add_progress,
     add_set,
+    add_stop_after,
     answer,
     check_out,
     finished,
@@ -51,6 +52,7 @@ def add(commands: Commands) -> None:
     add_federation(resume)
     resume.set_defaults(command=_resume)
     for command in (run, resume):
+        add_stop_after(command)
         add_progress(command)
         add_json(command)
 
@@ -124,6 +126,7 @@ examples:
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
   fedsash run --federation mine:build --rounds 100 --out runs/e   a federation of your own, made by a function
   fedsash run experiment.toml --set engine.kind=ray     on the machines of a Ray cluster: docs/how-to/cluster.md
+  fedsash run experiment.toml --stop-after 9m           where a machine is lent for ten minutes; fedsash resume goes on
   fedsash run experiment.toml --json > result.json      the summary, for a script
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),

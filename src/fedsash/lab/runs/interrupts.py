@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from ...basics.signals import STOPS
+from .time_limit import TIME_UP, time_limit
 
 ECHO = 1.0
 """A SIGTERM or SIGHUP so many seconds after a signal is no second request: shells and queues send them twice."""
@@ -34,6 +35,15 @@ class Stop:
 
     def __bool__(self) -> bool:
         return self.number != 0
+
+    def keep_time(self) -> None:
+        """Ask to stop if the time that the command has would not suffice for another round; called after each."""
+        limit = time_limit()
+        if limit is None or self.number:
+            return
+        limit.tick()
+        if limit.over:
+            self.number = TIME_UP
 
 
 @contextmanager

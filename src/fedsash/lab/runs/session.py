@@ -169,6 +169,7 @@ class Session:
         if state.evaluation_due:
             state, _ = self._evaluate(state, live)
             self.ledger.save(state)
+        stop.keep_time()
         while state.round < self.end and not (stop or self.over or live.stopped):
             try:
                 next_one = yield state
@@ -178,6 +179,7 @@ class Session:
                     state, _ = self._evaluate(state, live)
             else:
                 state = self._finish(next_one, live)
+            stop.keep_time()
         return self._end(state, stop.number, live.stopped)
 
     def _evaluations(self, round: int) -> int:

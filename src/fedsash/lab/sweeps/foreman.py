@@ -7,13 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from ...basics.errors import RunError
 from ...basics.saved import saved_rounds
 from .. import files
 from ..progress import Progress
 from ..runs.interrupts import on_stop
+from ..runs.time_limit import TIME_UP, time_limit
 from .machines import Machines
 from .plan import Leg, Plan
 from .process import Message, Process, StopRequest
@@ -64,11 +65,24 @@ class Foreman:
             self._show()
             self._start()
             while self.running:
-                self._hear(self.heard.get())
+                self._hear(self._next())
                 self._show()
             for process in self.closed:
                 process.join()
         return self.executed
+
+    def _next(self) -> Message | StopRequest:
+        """The next message of a process, or the request to stop of a signal or of a limit of time."""
+        limit = time_limit()
+        if limit is None or self.executed.signal:
+            return self.heard.get()
+        try:
+            message = self.heard.get(timeout=max(limit.left, 0.0))
+        except Empty:
+            return StopRequest(TIME_UP)
+        if isinstance(message, Message) and message.leg:
+            limit.tick(message.leg)
+        return message
 
     def _hear(self, message: Message | StopRequest) -> None:
         """Handle a message of a process, or a signal."""
@@ -172,7 +186,8 @@ class Foreman:
         for process in self.running:
             process.stop(asked.at_once)
         if not self.executed.signal:
-            self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+            why = "the time is up: " if asked.number == TIME_UP else ""
+            self.bar.say(f"{why}stopping after these rounds; press Ctrl-C again to stop at once")
         self.executed.signal = self.executed.signal or asked.number
 
     def _show(self) -> None:

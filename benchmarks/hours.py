@@ -19,8 +19,8 @@ from pathlib import Path
 import fedsash as fs
 from fedsash import sampling
 from fedsash.lab.config import Experiment
-from fedsash.lab.reproductions import load
-from fedsash.lab.reproductions.reproduce import with_data
+from fedsash.lab.papers import load
+from fedsash.lab.papers.reproduce import with_data
 from fedsash.lab.sweeps import plan
 
 WORKERS = 2

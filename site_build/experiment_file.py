@@ -1,17 +1,15 @@
-"""The page of all keys of experiment files, sweep files and reproduction files, from what reads these files."""
+"""The page of all keys of experiment files and sweep files, from what reads these files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from functools import cache
 
 from fedsash.lab.config.keys import Key, keys, tables_in
 from fedsash.lab.config.registries import REGISTRIES, registry_of
 from fedsash.lab.config.registry import Registry
-from fedsash.lab.config.words import describe, meaning, show, summary
-from fedsash.lab.reproductions import figures, pick, reproduction, statements, tables
+from fedsash.lab.config.words import describe, show, summary
 from fedsash.lab.sweeps import axes
 
 from .limits import limits
@@ -32,34 +30,17 @@ SWEEP_FILE = """\
 
 A sweep file is an experiment and what varies in it. [Many runs](../how-to/sweeps.md) has an example.
 """
-REPRODUCTION_FILE = """\
-## Reproduction files
-
-A reproduction file is a sweep file, and the tables and figures that are made of its runs.
-[Reproductions](../how-to/reproductions.md#adding-one) has an example.
-"""
-PARTS = {
-    "`[[changes]]`": reproduction.CHANGE,
-    "`[scales.NAME]`": {f.name: meaning(reproduction.Scale, f.name) for f in fields(reproduction.Scale)},
-    "`[[tables]]`": tables.KEYS,
-    "`[[figures]]`": figures.KEYS,
-    "`[[figures.statements]]`": statements.KEYS,
-    "A pick: labels of axes, and": pick.OWN,
-}
-"""The tables of a reproduction file, with their keys and what they mean."""
 
 
 def page() -> str:
-    """The page: a section for each table, then sweep files and reproduction files."""
+    """The page: a section for each table, then sweep files."""
     parts = [TOP, "## The file itself"]
     for place, own in by_table().items():
         if place:
             parts.append(f"## `[{place}]` {{#{anchor(place)}}}")
         registry = next((one for one in REGISTRIES.values() if one.key == place), None)
         parts += _things(registry, own) if registry else [keys_table(own)]
-    parts += [SWEEP_FILE, meanings(axes.KEYS), REPRODUCTION_FILE, meanings(reproduction.KEYS)]
-    for heading, known in PARTS.items():
-        parts += [f"### {heading}", meanings(known)]
+    parts += [SWEEP_FILE, meanings(axes.KEYS)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import Metadata
 
-from fedsash.lab.reproductions import names
+from fedsash.lab.papers import names
 from support.places import ROOT
 from support.release import PROJECT
 

@@ -32,9 +32,9 @@ def _all_blocks(language: str) -> list[tuple[str, str]]:
 
 
 def _is_of_an_experiment(block: str) -> bool:
-    """Whether a block is no sweep, reproduction or setting of Flower, and names no code of the reader's own."""
+    """Whether a block is no sweep and no setting of Flower, and names no code of the reader's own."""
     names_own_code = '"mine:' in block or '"fedvarp"' in block
-    return not names_own_code and not {"base", "paper", "superlink"} & tomllib.loads(block).keys()
+    return not names_own_code and not {"base", "superlink"} & tomllib.loads(block).keys()
 
 
 @pytest.mark.parametrize("page", CITED, ids=lambda page: page.name)

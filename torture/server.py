@@ -52,7 +52,7 @@ PRELOADED = (
         "pyarrow.parquet",
     ),
     *("fedsash.lab.cli", "fedsash.lab.runs", "fedsash.lab.config", "fedsash.lab.sweeps", "fedsash.lab.report.page"),
-    *("fedsash.lab.studies.opened", "fedsash.lab.reproductions.reproduce", "fedsash.lab.sweeps.job", "fedsash.network"),
+    *("fedsash.lab.studies.opened", "fedsash.lab.papers.reproduce", "fedsash.lab.sweeps.job", "fedsash.network"),
 )
 
 

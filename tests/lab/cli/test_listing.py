@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fedsash.lab import reproductions
+from fedsash.lab import papers
 from fedsash.lab.cli import main
 from fedsash.lab.config import Experiment
 from fedsash.lab.config.catalogue import names
@@ -33,7 +33,7 @@ def test_list_alone_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]
     top = [key.path for key in keys() if "." not in key.path]
     things = [name for registry in REGISTRIES.values() for name in registry.things]
     assert set(options(Experiment)) < set(top)
-    assert named == [*top, *things, *reproductions.names()]
+    assert named == [*top, *things, *papers.names()]
     assert all(len(line.split()) > 2 for line in lines if line.startswith("  "))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.reproductions.figures import Figure
+from fedsash.lab.papers.figures import StudyFigure
 from fedsash.lab.studies import STUDIES, Entry
 from fedsash.lab.studies.opened import OpenRun
 from support.places import DOCS
@@ -59,6 +59,6 @@ def test_it_stands_on_the_page_and_among_pictures_for_papers(run: Path, tmp_path
 
 
 def test_it_can_be_a_figure_of_a_reproduction() -> None:
-    table = {"kind": "lengths", "models": ["model"], "power": 1}
-    figure = Figure.of(table, {}, "name", "figures[0]")
-    assert repr(figure.looks[""].study) == "LengthStudy(models=('model',), power=1)"
+    study = STUDIES["length"].study()
+    figure = StudyFigure("name", "a title", study=study(models=("model",), power=2)).changed({"power": 1})  # type: ignore[call-arg]
+    assert repr(figure.study) == "LengthStudy(models=('model',), power=1)"

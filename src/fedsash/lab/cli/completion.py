@@ -24,7 +24,7 @@ def _completion(given: argparse.Namespace) -> int:
     import shtab
 
     from ...data import DATASETS
-    from ..reproductions import names
+    from ..papers import names
     from . import COMMANDS, Parser, listing, parser
 
     words = {"data": DATASETS, "reproduction": names()}

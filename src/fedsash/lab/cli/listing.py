@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
 
 
 def _list(given: argparse.Namespace) -> int:
-    from ..reproductions import names
+    from ..papers import names
 
     words = [word for word in (given.word, given.name) if word is not None]
     if words and words[0] in REPRODUCTIONS:
@@ -78,26 +78,30 @@ def _last(path: str) -> str:
 
 def _of_reproductions() -> Mapping[str, Any]:
     """All reproductions and their titles."""
-    from ..reproductions import titles
+    from ..papers import titles
 
     return {"key": "fedsash reproduce", "things": titles()}
 
 
 def _reproduction(name: str) -> Mapping[str, Any]:
     """What a reproduction shows, what is doubtful about it, and its number of rounds at each scale."""
-    from ..reproductions import load
+    from ..papers import load
+    from ..papers.todo import cost_of
     from ..sweeps import plan
 
     found = load(name)
-    scales = {scale: str(plan(found.plan(scale).runs)) for scale in found.scales}
-    axes = {axis: list(labels) for axis, labels in found.axes.items()}
+    scales = {}
+    for scale in ("full", *found.scales):
+        runs = found.plan(scale).runs
+        cost = cost_of(runs)
+        scales[scale] = f"{plan(runs)}; {cost}" if cost.known else str(plan(runs))
     return {
         "name": name,
         "title": found.title,
         "shows": found.shows,
         "note": found.note,
         "scales": scales,
-        "axes": axes,
+        "axes": found.labels,
     }
 
 

@@ -51,8 +51,8 @@ CLIENT_SAMPLES = option("at most N of the clients' samples, or all", metavar="N"
 class Study(ABC):
     """A study of finished runs: how its findings are made, and how they are shown.
 
-    A subclass is a frozen dataclass. Its fields, each with `option` as metadata, are the options of its command and the
-    keys of a figure in a reproduction's file. Errors name them: `"samples = 0: must be ..."`. The findings are plain
+    A subclass is a frozen dataclass. Its fields, each with `option` as metadata, are the options of its command.
+    Errors name them: `"samples = 0: must be ..."`. The findings are plain
     data, `Found`. Table and picture are made from them alone.
 
     `kinds` are the possible values of `"kind"` in the findings. `takes` says whether the study takes one run, several

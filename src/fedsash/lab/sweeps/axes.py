@@ -130,7 +130,7 @@ def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
 
 def parse(
     table: TomlTable,
-    folder: Path,
+    folder: Path = Path(),
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
     own_code: bool = False,

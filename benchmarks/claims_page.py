@@ -1,0 +1,152 @@
+"""What pages say of the papers' claims, of the numbers that were run, and of the hours of `small`, made anew.
+
+    python -m benchmarks.claims_page
+
+It rewrites what stands between `<!-- made: NAME -->` and `<!-- end -->`. In docs/papers/claims.md these are the claims
+of tiers A and B, from their functions and the ledger in `results/`; in docs/papers/index.md how many printed numbers
+have a row there at the printed setting; and in docs/how-to/reproductions.md what there is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fedsash.lab import papers
+from fedsash.lab.papers.claims import Claim, Finding
+from fedsash.lab.papers.ledger import Ledger, cells
+from fedsash.lab.papers.numbers import Key, Numbers
+from fedsash.lab.papers.pick import SPEED_UPS
+from fedsash.lab.papers.tables import DIMS
+from fedsash.lab.papers.todo import cost_of
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "docs" / place for place in ("papers/claims.md", "papers/index.md", "how-to/reproductions.md")]
+LEDGER = ROOT / "results"
+TIERS = {"A": "Headline claims (A)", "B": "Further claims (B)"}
+MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ROUNDING = re.compile(r"-?\d[\d.]*e-(?:1[3-9]|[2-9]\d)\b")
+"""A number that is a rounding error of float64, which differs by machine."""
+
+
+def rewritten(text: str) -> str:
+    """A page with its made parts made anew."""
+    ledger = Ledger(LEDGER)
+
+    def made(found: re.Match[str]) -> str:
+        parts = {"count": lambda: counted(ledger), "scales": scales}
+        part = parts.get(found[2], lambda: tables(found[2], ledger))
+        return f"{found[1]}{part()}\n{found[3]}"
+
+    return MADE.sub(made, text)
+
+
+def counted(ledger: Ledger) -> str:
+    """How many printed numbers were run at the printed setting, and in which tables."""
+    every, run, partly = 0, Counter[str](), 0
+    for reproduction in papers.reproductions().values():
+        for cell in cells(reproduction):
+            if cell.pick.statistic in SPEED_UPS:
+                continue
+            every += 1
+            notes = [row.note for row in ledger.rows(cell) if row.printed_setting(cell)]
+            run[cell.table.name] += bool(notes)
+            partly += bool(notes) and all(note == "one strength of three" for note in notes)
+    where = ", ".join(f"{count} of `{name}`" for name, count in run.most_common() if count)
+    return (
+        f"\nOf the {every} accuracies and rounds to a target that the papers' tables print, {run.total()} have been\n"
+        f"run at the printed setting: {where}; {partly} of them with one strength of three.\n"
+    )
+
+
+def scales() -> str:
+    """All reproductions, with the hours of `small` on two cores."""
+    rows = [["reproduction", "shows", "hours of `small`"], ["---"] * 3]
+    for name, reproduction in papers.reproductions().items():
+        hours = cost_of(reproduction.plan("small").runs).hours
+        rows.append([f"`{name}`", reproduction.title, "not timed" if math.isnan(hours) else f"{hours:.2g}"])
+    return "\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def tables(paper: str, ledger: Ledger) -> str:
+    """The claims of a paper: a table for each tier."""
+    of_paper = papers.claims()[paper].values()
+    parts = []
+    for tier, heading in TIERS.items():
+        rows = [row(paper, claim, ledger) for claim in of_paper if claim.tier == tier]
+        head = ["id", "claim", "where", "in print, or calculated", "in runs"]
+        lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+        parts.append("\n".join([f"### {paper}: {heading}", "", *lines]))
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def row(paper: str, claim: Claim, ledger: Ledger) -> list[str]:
+    """The cells of a claim's row."""
+    in_print = claim.in_print()
+    return [claim.name, *map(_cell, (claim.says, claim.where, _found(in_print), in_runs(paper, claim, ledger)))]
+
+
+def in_runs(paper: str, claim: Claim, ledger: Ledger) -> str:
+    """What runs say of a claim: each row of the ledger in its setting. Without any, what has to be run."""
+    said = [f"{_found(finding)} ({row['setting']})" for row, finding in ledger.judged(paper, claim)]
+    if finding := on_table(claim, ledger):
+        said.append(f"{_found(finding)} (the printed setting)")
+    cost = "; ".join(part for part in claim.cost.split("; ") if not re.match(r"(print|identity)\b", part))
+    return "; ".join(said) or (f"open: {cost}" if cost else "-")
+
+
+def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
+    """What the ledger's rows at the printed setting say, of a claim about a paper's table; None if some are missing."""
+    if claim.printed is None or claim.measure is None:
+        return None
+    printed, run = claim.printed(), dict[str, Numbers]()
+    for name, numbers in printed.items():
+        measured = _measured(claim.of, numbers, ledger)
+        if not measured or any(key not in measured for key in _needed(claim, printed, name)):
+            return None
+        run[name] = measured
+    return claim.judged(run)
+
+
+def _measured(name: str, printed: Numbers, ledger: Ledger) -> Numbers:
+    """What was run of these printed numbers of a reproduction."""
+    reproduction = papers.load(name)
+    for table in reproduction.bound_tables if printed.dims == DIMS else []:
+        if all(table.printed().get(key) == quantity for key, quantity in printed.items()):
+            numbers = ledger.numbers(reproduction, table.name)
+            return Numbers(DIMS, {key: numbers[key] for key in printed if key in numbers})
+    return Numbers(printed.dims, {})
+
+
+def _needed(claim: Claim, printed: dict[str, Numbers], name: str) -> Iterator[Key]:
+    """The numbers of a claim's evidence without which its finding would be another one."""
+    whole = claim.judged(printed)
+    for key in printed[name]:
+        rest = Numbers(printed[name].dims, {other: q for other, q in printed[name].items() if other != key})
+        try:
+            same = claim.judged({**printed, name: rest}) == whole
+        except (ArithmeticError, LookupError, ValueError):
+            same = False
+        if not same:
+            yield key
+
+
+def _found(finding: Finding | None) -> str:
+    return "-" if finding is None else re.sub("; costs .*", "", ROUNDING.sub("0", str(finding)))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def main(pages: Iterable[Path] = PAGES) -> None:
+    """Rewrite the pages."""
+    for page in pages:
+        page.write_text(rewritten(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

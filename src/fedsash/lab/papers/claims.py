@@ -1,0 +1,244 @@
+"""Claims: what a paper says, as functions of numbers that say yes, no or "not decided".
+
+A claim is decided by a number whose sign or size would be another if the claim were wrong. The same evidence is needed
+for yes and for no: at least three seeds, whose 95 % interval lies on one side (`numbers.Quantity.interval`). What is
+printed, and what is calculated without chance, is exact: one value decides.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ...basics.errors import check
+from .numbers import SEEDS, Key, Numbers, Quantity
+
+if TYPE_CHECKING:
+    from .results import Results
+
+Evidence: TypeAlias = dict[str, Numbers]
+"""The arguments of a claim's function by their names."""
+Judge: TypeAlias = Callable[..., "Finding"]
+NO_NUMBERS = "there are no numbers"
+"""The words of a finding for which nothing that it needs was measured."""
+Tier: TypeAlias = Literal["A", "B"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What numbers say of a claim: whether it holds, None if they don't decide it, and the numbers in `words`."""
+
+    holds: bool | None
+    words: str
+
+    @property
+    def verdict(self) -> str:
+        """Yes, no or not decided."""
+        if self.holds is None:
+            return "not decided"
+        return "yes" if self.holds else "no"
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper.
+
+    - `name`: its place in the list of claims, such as W19; `tier`: "A" for a headline, "B" for the rest
+    - `where`: where the paper says it
+    - `judge`: the function of its evidence; its docstring is the claim in our words, and what decides it
+    - `cost`: what has to be run for a verdict, or "print", or "identity"
+    - `printed`: the paper's own numbers as evidence, for what arithmetic on print decides
+    - `identity`: numbers that are calculated here, for what holds or not without chance
+    - `of` and `measure`: the reproduction whose results have the evidence, and how it is read from them
+    """
+
+    name: str
+    tier: Tier
+    where: str
+    judge: Judge
+    cost: str
+    printed: Callable[[], Evidence] | None = None
+    identity: Callable[[], Evidence] | None = None
+    of: str = ""
+    measure: Callable[[Results], Evidence] | None = None
+
+    @property
+    def says(self) -> str:
+        """The claim in our words: the first paragraph of the function's docstring, on one line."""
+        text = inspect.getdoc(self.judge) or ""
+        return " ".join(text.split("\n\n")[0].split())
+
+    @property
+    def needs(self) -> list[str]:
+        """The names of the evidence."""
+        return list(inspect.signature(self.judge).parameters)
+
+    def judged(self, evidence: Mapping[str, Numbers]) -> Finding:
+        """What the evidence says. Without a part of it, or of a part without numbers, nothing is decided."""
+        missing = [name for name in self.needs if not evidence.get(name)]
+        if missing:
+            return Finding(None, f"no {', no '.join(missing)}; costs {self.cost}")
+        finding: Finding = self.judge(**{name: evidence[name] for name in self.needs})
+        return finding
+
+    def in_print(self) -> Finding | None:
+        """Whether it holds in the paper's own numbers, or as a calculation; None if it is no such claim."""
+        source = self.printed or self.identity
+        return self.judged(source()) if source else None
+
+
+@dataclass
+class Claims:
+    """The claims of one paper by name, in the order in which their functions stand in its file.
+
+    claims = Claims("WiMA")
+
+    @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
+    def every_method_gains(accuracy):
+        \"\"\"Every method ends better with WiMA.\"\"\"
+        return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
+    """
+
+    paper: str
+    by_name: dict[str, Claim] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        tier: Tier,
+        *,
+        where: str,
+        cost: str,
+        printed: Callable[[], Evidence] | None = None,
+        identity: Callable[[], Evidence] | None = None,
+        of: str = "",
+        measure: Callable[[Results], Evidence] | None = None,
+    ) -> Callable[[Judge], Judge]:
+        """A decorator that adds a function as the claim of this name."""
+        check(name not in self.by_name, "claim", name, "is there already")
+
+        def added(judge: Judge) -> Judge:
+            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure)
+            return judge
+
+        return added
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self.by_name.values())
+
+    def __getitem__(self, name: str) -> Claim:
+        check(name in self.by_name, "claim", name, f"there is none; {self.paper} has {', '.join(self.by_name)}")
+        return self.by_name[name]
+
+
+def above(numbers: Numbers, than: float = 0.0) -> Finding:
+    """Whether all numbers are above a value: no if one is certainly not."""
+    return _all(numbers, f"above {than:g}", lambda low, high: low > than, lambda low, high: high <= than)
+
+
+def below(numbers: Numbers, than: float = 0.0) -> Finding:
+    """Whether all numbers are below a value: no if one is certainly not."""
+    return _all(numbers, f"below {than:g}", lambda low, high: high < than, lambda low, high: low >= than)
+
+
+def between(numbers: Numbers, low: float, high: float) -> Finding:
+    """Whether all numbers lie between two values, ends included: no if one certainly lies outside."""
+    return _all(
+        numbers,
+        f"between {low:g} and {high:g}",
+        lambda least, most: low <= least and most <= high,
+        lambda least, most: most < low or least > high,
+    )
+
+
+def rising(numbers: Numbers, dim: str) -> Finding:
+    """Whether the numbers rise from each label of a dimension to the next."""
+    return above(numbers.steps(dim))
+
+
+def falling(numbers: Numbers, dim: str) -> Finding:
+    """Whether the numbers fall from each label of a dimension to the next."""
+    return below(numbers.steps(dim))
+
+
+def largest(numbers: Numbers, **label: str | float) -> Finding:
+    """Whether the number with this label is above those with other labels of its dimension."""
+    return below(numbers.without(**label) - numbers.at(**label))
+
+
+def smallest(numbers: Numbers, **label: str | float) -> Finding:
+    """Whether the number with this label is below those with other labels of its dimension."""
+    return above(numbers.without(**label) - numbers.at(**label))
+
+
+def every(*findings: Finding) -> Finding:
+    """Whether all findings hold: no if one says no."""
+    said = [finding.holds for finding in findings]
+    holds = False if False in said else None if None in said else True
+    return Finding(holds, "; ".join(finding.words for finding in findings))
+
+
+def either(*findings: Finding) -> Finding:
+    """Whether one of the findings holds at least: no if all say no."""
+    said = [finding.holds for finding in findings]
+    holds = True if True in said else None if None in said else False
+    return Finding(holds, "; ".join(finding.words for finding in findings))
+
+
+def opposite(finding: Finding) -> Finding:
+    """Whether the finding does not hold."""
+    return Finding(None if finding.holds is None else not finding.holds, finding.words)
+
+
+def _all(
+    numbers: Numbers, what: str, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]
+) -> Finding:
+    """Whether each number is `what` its interval says."""
+    if not numbers:
+        return Finding(None, NO_NUMBERS)
+    said = {key: _side(quantity, yes, no) for key, quantity in numbers.items()}
+    holds = False if False in said.values() else None if None in said.values() else True
+    held = sum(each is True for each in said.values())
+    return Finding(holds, f"{_counted(held, len(numbers), what)}: {_listed(numbers)}{_short_of_seeds(numbers)}")
+
+
+def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
+    low, high = quantity.interval
+    if yes(low, high):
+        return True
+    return False if no(low, high) else None
+
+
+def _counted(held: int, count: int, what: str) -> str:
+    return what if held == count == 1 else f"{held} of {count} {what}"
+
+
+def _listed(numbers: Numbers) -> str:
+    """The numbers if they are few, and otherwise the lowest and the highest."""
+    shown = {key: quantity.mean for key, quantity in numbers.items()}
+    if len(shown) > 6:
+        low, high = min(shown, key=shown.__getitem__), max(shown, key=shown.__getitem__)
+        shown = {low: shown[low], high: shown[high]}
+        return f"from {_named(low, shown[low])} to {_named(high, shown[high])}"
+    return ", ".join(_named(key, value) for key, value in shown.items())
+
+
+def _named(key: Key, value: float) -> str:
+    labels = ", ".join(f"{label:g}" if isinstance(label, float) else str(label) for label in key)
+    return f"{value:.4g} ({labels})" if labels else f"{value:.4g}"
+
+
+def _short_of_seeds(numbers: Numbers) -> str:
+    fewest = min(len(quantity.values) for quantity in numbers.values())
+    chance = not all(quantity.exact for quantity in numbers.values())
+    return f"; {fewest} of {SEEDS} seeds" if chance and fewest < SEEDS else ""
+
+
+def at_most(numbers: Numbers, than: float = 0.0) -> Finding:
+    """Whether all numbers are at most a value: no if one is certainly above."""
+    return _all(numbers, f"at most {than:g}", lambda low, high: high <= than, lambda low, high: low > than)

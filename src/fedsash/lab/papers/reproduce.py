@@ -1,0 +1,277 @@
+"""Carrying out a reproduction: train its runs, fill its tables, draw its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...basics.lock import held
+from ...basics.paths import check_folder
+from .. import terminal
+from ..config import ConfigError
+from ..config.experiment import changes_numbers
+from ..config.registries import REGISTRIES
+from ..config.words import show
+from ..files import flat, replace_file, write_table
+from ..sweeps import Sweep, all_or, check_same, execute
+from . import claims
+from .claims import NO_NUMBERS
+from .figures import Job
+from .ledger import Cell, Ledger, cells, collect
+from .reproduction import SCALES, Reproduction
+from .results import Results, safe
+
+ROWS = "rows"
+"""The folder, in that of a reproduction, with what it adds to a ledger."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of a reproduction: a `scale`, `only` some runs, `overrides`; all as in `Reproduction.plan`.
+
+    With `cells`, numbers of its tables, only their runs are asked for, and no figure is drawn. `data` holds a folder
+    for each data set, with the data set's name.
+    """
+
+    reproduction: Reproduction
+    scale: str = "full"
+    only: Sequence[str] = ()
+    overrides: Sequence[str] = ()
+    own_code: bool = False
+    data: Path = Path("data")
+    cells: Sequence[Cell] = ()
+
+    @cached_property
+    def asked(self) -> Sweep:
+        """The runs that are asked for. Raises `ConfigError` for unknown labels and settings."""
+        sweep = self.reproduction.plan(self.scale, self.only, self.overrides, self.own_code)
+        if not self.cells:
+            return sweep
+        runs = [run for run in sweep.runs if any(cell.takes(run) for cell in self.cells)]
+        if not runs:
+            names = ", ".join(cell.name for cell in self.cells)
+            raise ConfigError(f"--cell {names}: none of its runs is asked for: leave out --only, or choose its labels")
+        return replace(sweep, runs=runs)
+
+    @cached_property
+    def whole(self) -> Sweep:
+        """All runs of the scale. If the overrides do not fit the other runs, only the runs that are asked for."""
+        return all_or(self.asked, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
+
+    def check_runs(self, out: Path) -> None:
+        """Raise `ConfigError` if `out` holds runs at another scale or with other settings.
+
+        Those that are asked for may have had fewer rounds: they go on.
+        """
+        asked = {run.name for run in self.asked.runs}
+        for run in with_data(self.whole, self.data)[0].runs:
+            check_same(run.experiment, out / "runs" / run.name, longer=run.name in asked)
+
+    def results(self, out: Path, missing: Mapping[str, str]) -> Results:
+        """The results in `out` of the runs that are asked for now, and of those of earlier calls."""
+        names = {run.name for run in self.asked.runs}
+        others = [run for run in self.whole.runs if run.name not in names]
+        axes = {axis: list(dict.fromkeys([*own, *self.asked.axes[axis]])) for axis, own in self.whole.axes.items()}
+        sweep = replace(self.whole, axes=axes, runs=[*self.asked.runs, *others])
+        earlier = frozenset(run.name for run in others)
+        return Results(sweep, out, self.reproduction.labels, missing, earlier, self.scale)
+
+    def note(self) -> str:
+        """What stands below its tables: how its runs differ from the paper's, and the reproduction's own note."""
+        plain = self.scale == "full" and not self.overrides
+        warning = _warning(self.scale, [] if plain else self.differences)
+        return "\n".join(filter(None, [warning, self.reproduction.note]))
+
+    @cached_property
+    def differences(self) -> list[str]:
+        """The settings in which its runs differ from the paper's, one line a key."""
+        return differences(self.reproduction, self.asked)
+
+
+@dataclass
+class Outcome:
+    """The tables of a reproduction, its pictures, and the reasons for what could not be made.
+
+    `rows` is the number of printed numbers that have a row in the folder `rows`, and `claims` are the lines on claims.
+    `failed` are the runs that failed, with the reason, and `signal` is the signal that asked to stop, or 0.
+    """
+
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    note: str = ""
+    missing: list[str] = field(default_factory=list)
+    nothing: bool = False
+    rows: int = 0
+    claims: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    signal: int = 0
+
+
+def reproduce(
+    order: Order,
+    out: Path,
+    *,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+    command: str = "",
+    say: Callable[[str], None] = terminal.say,
+) -> Outcome:
+    """Train the runs of an order into `out`, and write its tables, analyses and pictures there.
+
+    Runs without their data are left out, and `say` is called with the reason. Runs that an earlier call has trained are
+    not trained again. They are used even if this call does not ask for them. `jobs` and `cluster` are those of
+    `execute`. Raises `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with
+    other settings.
+    """
+    check_folder(out)
+    sweep, missing = with_data(order.asked, order.data)
+    order.check_runs(out)
+    for line in dict.fromkeys(missing.values()):
+        say(f"left out: {line}")
+    done = Outcome(nothing=not sweep.runs, note=order.note())
+    if sweep.runs:
+        executed = execute(sweep, out, jobs, progress, cluster)
+        missing |= executed.failed
+        done.failed, done.signal = executed.failed, executed.signal
+    with held(out, wait=say):  # another call may train other runs into the same folder
+        results = order.results(out, missing)
+        for name, table in _tables(order.reproduction, results, done.note):
+            done.tables.append(table | {"command": command})
+            _write(out, name, done.tables[-1])
+        done.rows = _rows(order, results, command)
+        if not done.signal and not order.cells:
+            job = Job(command, done.missing.append, progress)
+            done.pictures = _figures(order, results, job)
+            done.claims = _claims(order, results, command)
+    return done
+
+
+def _rows(order: Order, results: Results, command: str) -> int:
+    """Write what the runs gave for each printed number into `rows`, for a ledger. Returns how many there are."""
+    wanted = order.cells or cells(order.reproduction)
+    return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), command)
+
+
+def _claims(order: Order, results: Results, command: str) -> list[str]:
+    """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each."""
+    lines = []
+    ledger = Ledger(results.out / ROWS)
+    differs = [] if order.scale == "full" and not order.overrides else order.differences
+    setting = "; ".join(differs) or "the printed setting"
+    for paper, by_name in claims().items():
+        for claim in by_name.values():
+            if claim.of != order.reproduction.name or claim.measure is None:
+                continue
+            evidence = claim.measure(results)
+            if not any(evidence.values()):
+                continue
+            finding = claim.judged(evidence)
+            if finding.words == NO_NUMBERS:
+                continue
+            saved = {name: numbers.saved() for name, numbers in evidence.items()}
+            row = {"evidence": saved, "setting": setting, "printed": not differs, "source": command}
+            ledger.enter_claim(paper, claim, row | {"date": str(date.today())})
+            lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
+    return lines
+
+
+def _tables(reproduction: Reproduction, results: Results, note: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The names of the tables of which something is known, and what they hold."""
+    for table in reproduction.bound_tables:
+        filled = table.filled(results)
+        if filled["rows"]:
+            filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], note])
+            yield table.name, filled
+
+
+def _figures(order: Order, results: Results, job: Job) -> list[Path]:
+    """Draw the figures; their files."""
+    files = []
+    for figure in order.reproduction.figures_at(order.scale):
+        files += figure.draw(results, job)
+    return files
+
+
+def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
+    """The runs of a sweep whose data are there, and by name why the other runs are left out.
+
+    Data without a `path`, or with `data/NAME`, are those in `folder`; others are where they are said to be.
+    """
+    runs, missing = [], {}
+    for run in sweep.runs:
+        data = run.experiment.data
+        name = REGISTRIES["datasets"].name_of(data)
+        place = (folder / name).resolve()
+        if getattr(data, "path", None) not in ("", f"data/{name}"):
+            runs.append(run)
+        elif place.exists():
+            found = replace(data, path=str(place))  # type: ignore[type-var]
+            runs.append(replace(run, experiment=replace(run.experiment, data=found)))
+        else:
+            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/how-to/data.md says how)"
+    return replace(sweep, runs=runs), missing
+
+
+def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
+    """The settings in which runs differ from the runs of the full scale with the same labels, one line per key."""
+    shared = {
+        axis: [label for label in labels if label in reproduction.labels[axis]] for axis, labels in here.axes.items()
+    }
+    full = reproduction.plan("full", [f"{axis}={label}" for axis, labels in shared.items() for label in labels])
+    paper = {tuple(run.labels.items()): run for run in full.runs}
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for run in here.runs:
+        if before := paper.get(tuple(run.labels.items())):
+            old, new = (dict(flat(r.experiment.table())) for r in (before, run))
+            for key in sorted(filter(changes_numbers, old.keys() | new.keys())):
+                if old.get(key) != new.get(key) and _has_meaning(key, old, new):
+                    olds, news = found.setdefault(key, ({}, {}))
+                    olds[_shown(old, key)] = news[_shown(new, key)] = None
+    return [f"{key} {_few(news)} (full scale: {_few(olds)})" for key, (olds, news) in found.items()]
+
+
+def _has_meaning(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a setting is one of both: an option of the one method or data set alone is said by its name."""
+    name = f"{key.rpartition('.')[0]}.name"
+    return (key in old and key in new) or old.get(name) == new.get(name)
+
+
+def _shown(table: Mapping[str, Any], key: str) -> str:
+    return show(table[key]) if key in table else "left out"
+
+
+def _few(values: Iterable[str]) -> str:
+    values = list(values)
+    return ", ".join(values[:4]) + (", ..." if len(values) > 4 else "")
+
+
+def _warning(scale: str, differs: Sequence[str]) -> str:
+    """The warning below tables and pictures of runs that differ from the full scale's settings."""
+    if not differs:
+        return ""
+    if scale == "full":
+        return f"Not the full scale's settings, so the paper's numbers may be of others. It has {'; '.join(differs)}."
+    which = f"Scale {scale} ({SCALES[scale]})"
+    return f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}."
+
+
+def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
+    """Write a table as JSON and as Markdown."""
+    folder = out / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_table(folder / f"{safe(name)}.json", table)
+    replace_file(folder / f"{safe(name)}.md", markdown(table).encode())
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """A filled table as Markdown."""
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    lines = ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(
+        [f"# {table['title']}", "", *lines, "", table["note"].replace("\n", "\n\n"), "", f"    {table['command']}", ""]
+    )

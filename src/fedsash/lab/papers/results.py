@@ -1,0 +1,224 @@
+"""The results of a reproduction's runs: their numbers as papers report them, or why they are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from ...broadcast import Broadcast, Choice
+from ...evaluation import Curves, mean_or_none
+from ...tasks import Criterion
+from .. import files
+from ..client_results import last_rounds
+from ..config import Experiment
+from ..records import Records
+from ..summaries import goal_of, over, stuck_text, summarise
+from ..sweeps import PlannedRun, Sweep
+from .pick import AxisLabels, Pick
+
+TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
+"""The keys of the metrics that are counted until the target."""
+
+OF_THE_END = ("value", "last_mean")
+"""The statistics of a run's last evaluations. A model that was not in all of them could not be compared."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number from `runs` runs: their mean and, if there are several, their standard deviation (dividing by n - 1).
+
+    `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
+    None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
+    with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several. `values`
+    has the number of each run, by its seed.
+    """
+
+    value: float | None = None
+    std: float | None = None
+    runs: int = 0
+    beyond: int | None = None
+    why: str = ""
+    asked: bool = True
+    digits: int = 2
+    chosen: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.beyond is not None:
+            return f"{self.beyond}+"
+        if self.value is None:
+            return "not run" if self.asked and not self.runs else "-"
+        number = f"{self.value:.{self.digits}f}"
+        return number if self.std is None else f"{number} ±{self.std:.{self.digits}f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The runs of `sweep` in the folder `out`. `missing` says why some of them were not trained.
+
+    `labels` are all labels of each axis, also those of which no run is asked for. `others` are runs that are not asked
+    for this time. They count if an earlier call has trained them. `scale` is that of the runs.
+    """
+
+    sweep: Sweep
+    out: Path
+    labels: AxisLabels
+    missing: Mapping[str, str] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
+    scale: str = "full"
+    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+
+    def runs(self, pick: Pick) -> list[PlannedRun]:
+        """The finished runs of a pick."""
+        return [run for run in self.asked(pick) if run.name in self.finished]
+
+    def asked(self, pick: Pick) -> list[PlannedRun]:
+        """All runs of a pick, finished or not."""
+        runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
+        return [run for run in runs if run.name not in self.others or run.name in self.finished]
+
+    @cached_property
+    def finished(self) -> frozenset[str]:
+        """The names of the finished runs. A run that was stopped has a summary of its rounds so far."""
+        return frozenset(run.name for run in self.sweep.runs if self._ended(run))
+
+    def _ended(self, run: PlannedRun) -> bool:
+        file = self.folder(run) / "summary.json"
+        return files.there(file) and over(files.table(file), run.experiment.rounds)
+
+    def criterion(self, pick: Pick) -> Criterion:
+        """The criterion of a pick's runs, which have the same."""
+        return goal_of(self.folder(self.runs(pick)[0]))[0]
+
+    def folder(self, run: PlannedRun) -> Path:
+        """A run's folder."""
+        return self.out / "runs" / run.name
+
+    def measured(self, pick: Pick) -> Measurement:
+        """The number of a pick, over all runs that it selects."""
+        asked = self.asked(pick)
+        why = "; ".join(dict.fromkeys(filter(None, map(self._why, asked))))
+        if not asked:
+            return Measurement(asked=False)
+        done = [run for run in asked if run.name in self.finished]
+        if not done:
+            return Measurement(why=why)
+        found = [self._number(run, pick) for run in done]
+        values = [value for value in found if value is not None]
+        counted = TO_TARGET.get(pick.statistic)
+        if counted and len(values) < len(found):
+            return Measurement(
+                runs=len(done), beyond=max(row.get(counted, 0) for run in done for row in self._rows(run)), why=why
+            )
+        if len(values) < len(found):
+            return Measurement(runs=len(done), why="not a number in each of the last evaluations")
+        std = stdev(values) if len(values) > 1 else None
+        digits = 0 if counted else 2
+        by_seed = {str(run.experiment.seed): value for run, value in zip(done, values, strict=True)}
+        return Measurement(fmean(values), std, len(values), why=why, digits=digits, values=by_seed)
+
+    def best(self, pick: Pick, axis: str = "") -> Measurement:
+        """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an
+        axis.
+
+        Rounds and trips to a target are better if there are fewer; a target that was not reached is worst. `why` is
+        that of all labels.
+        """
+        if not axis:
+            return self.measured(pick)
+        labels = pick.where.get(axis, self.sweep.axes[axis])
+        found = {label: self.measured(pick | Pick({axis: (label,)})) for label in labels}
+        found = {label: each for label, each in found.items() if each.asked} or found
+        known = {label: each.value for label, each in found.items() if each.value is not None}
+        why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))
+        if not known:
+            return replace(max(found.values(), key=lambda each: each.runs), why=why)
+        lowest = pick.statistic in TO_TARGET or self.criterion(pick).better == "lower"
+        chosen = (min if lowest else max)(known, key=known.__getitem__)
+        return replace(found[chosen], why=why, chosen=chosen if len(found) > 1 else "")
+
+    def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
+        """A model's values by evaluated round or by client trips."""
+        criterion, _ = goal_of(self.folder(run))
+        rows = _of(self._rows(run), model, run.experiment, criterion)
+        return Curves.of([row | {"round": row[by]} for row in rows], criterion).models.get(model, {})
+
+    def _number(self, run: PlannedRun, pick: Pick) -> float | None:
+        criterion, _ = goal_of(self.folder(run))
+        rows = _of(self._rows(run), pick.model, run.experiment, criterion)
+        if rows and pick.statistic == "best":  # `evaluation.best_on` says where it is chosen
+            rows += _of(self._rows(run), pick.model, run.experiment, criterion, "held_out")
+        if counted := TO_TARGET.get(pick.statistic):
+            return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
+        if pick.statistic in OF_THE_END and not self._end(run, pick.statistic) <= {row["round"] for row in rows}:
+            return None
+        summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
+        best = summary.get("best") or {}
+        found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
+        return None if found is None else criterion.scale * float(found)
+
+    def _end(self, run: PlannedRun, statistic: str) -> set[int]:
+        """The rounds of the run's last evaluations, whatever models they were of."""
+        rounds = {row["round"]: 0.0 for row in self._rows(run) if row["split"] == "test"}
+        return {*last_rounds({"": rounds}, 1 if statistic == "value" else run.experiment.evaluation.last)}
+
+    def _why(self, run: PlannedRun) -> str:
+        """Why a run is missing, or since when it is stuck."""
+        if run.name in self.finished:
+            since = files.table(self.folder(run) / "summary.json").get("stuck")
+            return stuck_text(since) if since else ""
+        begun = files.there(self.folder(run) / "metrics.jsonl")
+        return self.missing.get(run.name) or ("not finished" if begun else "not trained")
+
+    def _rows(self, run: PlannedRun) -> list[dict[str, Any]]:
+        """The records of a run. Those of the last run are cached, since its numbers are needed one after another."""
+        if run.name not in self._read:
+            self._read.clear()
+            self._read[run.name] = Records(self.folder(run)).load()
+        return self._read[run.name]
+
+
+def _of(
+    rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion, split: str = "test"
+) -> list[dict[str, Any]]:
+    """The rows of a model on a split. With several domains, its value is their unweighted mean, as in IMA.
+
+    `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on. Where
+    evaluations decide about it, it is what they chose.
+    """
+    choices = _choices(rows, experiment.broadcast)
+    found = []
+    for row in rows:
+        source = _sent(choices, row["round"]) if model == "sent" else model
+        if row["split"] == split and row["model"] == source:
+            found.append(row | {"model": model, criterion.name: mean_or_none(_values(row, criterion))})
+    return found
+
+
+def _choices(rows: list[dict[str, Any]], broadcast: Broadcast | None) -> dict[int, Choice]:
+    """The choice of a broadcast by the round from which on it holds: as it is set, and then as its evaluations were."""
+    if broadcast is None or broadcast.order != "after":
+        return {}
+    decided = (row for row in rows if row["split"] == "broadcast")
+    return {0: broadcast.first()} | {row["round"]: Choice(broadcast, row["model"], row["start"]) for row in decided}
+
+
+def _sent(choices: Mapping[int, Choice], round: int) -> str:
+    """The name of what clients receive after so many rounds."""
+    last = max((begin for begin in choices if begin <= round), default=None)
+    return "model" if last is None or not choices[last].sends(round) else choices[last].average
+
+
+def _values(row: Mapping[str, Any], criterion: Criterion) -> Iterable[float | None]:
+    """The values of a row's domains, or its only value."""
+    return (row.get("domains") or {criterion.name: row.get(criterion.name)}).values()
+
+
+def safe(label: str) -> str:
+    """A label as a part of a file's name."""
+    return re.sub(r"[^\w-]+", "-", label).strip("-") or "-"

@@ -1,0 +1,193 @@
+"""What of the papers' tables is not run yet, and what it costs: the best evidence for the time first."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..config import Experiment
+from ..config.registries import REGISTRIES
+from ..config.words import show
+from ..sweeps import PlannedRun, plan
+from .ledger import Cell, Ledger, cells, planned
+from .reproduction import Reproduction
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long a network takes for a sample, forward and backward: on two cores of a server, and on an H100.
+
+    Measured in bfloat16 on an AMD EPYC and in one run each on an H100, rounds of the papers' own settings; `nan` where
+    nobody has measured it.
+    """
+
+    cores: float
+    gpu: float = math.nan
+
+
+SPEEDS = {
+    "cifar_cnn": Speed(8.7 / 25_000, 0.09 / 25_000),
+    "fmnist_cnn": Speed(4.1 / 30_000, 0.06 / 30_000),
+    "lenet5": Speed(2.6 / 25_000),
+    "resnet20_gn": Speed(6.5 / 5_000, 0.075 / 5_000),
+    "resnet18_gn": Speed(236.0 / 25_000),
+}
+"""By network."""
+SAMPLES = {
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "fashion_mnist": 60_000,
+    "mnist": 60_000,
+    "tiny_imagenet": 100_000,
+    "pacs": 9_000,
+    "digit_five": 145_000,
+    "digits": 1_438,
+}
+"""Training samples, by data set; of others the cost is not known."""
+NOT_SHARED = ("averages", "broadcast", "evaluation", "checkpoint", "engine", "device", "trajectory", "rounds")
+"""The tables in which runs may differ that share rounds."""
+TWO_GRADIENTS = ("fedsam", "mofedsam", "fedlesam", "fedasam")
+"""Methods with two gradients a step, which take twice as long."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hours on two cores and minutes on a GPU; NaN where nobody has measured the network."""
+
+    hours: float
+    minutes: float
+
+    @property
+    def known(self) -> bool:
+        """Whether the hours are known."""
+        return not math.isnan(self.hours)
+
+    def __str__(self) -> str:
+        hours = f"{_short(self.hours)} h on two cores" if self.known else "not timed"
+        minutes = "not timed" if math.isnan(self.minutes) else f"{_short(self.minutes)} min"
+        return f"{hours}, {minutes} on a GPU"
+
+
+def _short(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cells whose runs share rounds, such as one row of a table with one method, and what is left of them.
+
+    `missing` is why it can't be run here, or empty.
+    """
+
+    reproduction: Reproduction = field(repr=False)
+    cells: tuple[Cell, ...]
+    runs: tuple[PlannedRun, ...] = field(repr=False)
+    cost: Cost
+    missing: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its cells, as `ledger.find` takes them: a row alone where all that is open of it is here."""
+        here = {cell.file for cell in self.cells}
+        rows: dict[tuple[str, str], bool] = {}
+        for cell in cells(self.reproduction):
+            place = (cell.table.name, cell.row)
+            rows[place] = rows.get(place, True) and cell.file in here
+        names = []
+        for cell in self.cells:
+            whole = rows[cell.table.name, cell.row]
+            names.append(cell.row if whole else f"{cell.row} / {cell.column}")
+        return list(dict.fromkeys(names))
+
+    @property
+    def command(self) -> str:
+        """The command that runs it."""
+        words = " ".join(f"--cell {shlex.quote(name)}" for name in self.names)
+        return f"fedsash reproduce {self.reproduction.name} {words}"
+
+    def record(self) -> dict[str, Any]:
+        """The task as plain data."""
+        hours, minutes = (None if math.isnan(v) else v for v in (self.cost.hours, self.cost.minutes))
+        return {
+            "reproduction": self.reproduction.name,
+            "cells": self.names,
+            "numbers": len(self.cells),
+            "hours": hours,
+            "gpu_minutes": minutes,
+            "missing": self.missing,
+        }
+
+
+def todo(reproductions: Iterable[Reproduction], ledger: Ledger, data: Path) -> list[Task]:
+    """The tasks that are left, most cells an hour first; then those of unknown cost, then those without their data."""
+    tasks = [task for reproduction in reproductions for task in _tasks(reproduction, ledger, data)]
+
+    def order(task: Task) -> tuple[bool, bool, float]:
+        hours = task.cost.hours
+        return bool(task.missing), math.isnan(hours), 0.0 if math.isnan(hours) else hours / len(task.cells)
+
+    return sorted(tasks, key=order)
+
+
+def _tasks(reproduction: Reproduction, ledger: Ledger, data: Path) -> Iterator[Task]:
+    sweep = planned(reproduction)
+    families = {run.name: _family(run) for run in sweep.runs}
+    groups: list[tuple[set[str], list[Cell]]] = []
+    for cell in cells(reproduction):
+        if complete(cell, ledger):
+            continue
+        mine = {families[run.name] for run in sweep.runs if cell.takes(run)}
+        alike = [group for group in groups if group[0] & mine]
+        groups = [group for group in groups if not group[0] & mine]
+        together = [each for _, of in alike for each in of]
+        groups.append((mine.union(*(names for names, _ in alike)), [*together, cell]))
+    for _, group in groups:
+        runs = tuple(run for run in sweep.runs if any(cell.takes(run) for cell in group))
+        name = REGISTRIES["datasets"].name_of(runs[0].experiment.data)
+        missing = "" if (data / name).exists() or name == "digits" else f"{name} is not there"
+        yield Task(reproduction, tuple(group), runs, cost_of(runs), missing)
+
+
+def _family(run: PlannedRun) -> str:
+    """What runs have in common that may share rounds: all but schedules, broadcasts, averages and evaluations."""
+    table = run.experiment.table()
+    kept = {key: value for key, value in table.items() if key not in NOT_SHARED}
+    kept["local"] = {key: value for key, value in table["local"].items() if key != "schedule"}
+    return show(kept)
+
+
+def complete(cell: Cell, ledger: Ledger) -> bool:
+    """Whether a cell was run at its printed setting with all the seeds that the reproduction has."""
+    row = ledger.chosen(cell)
+    seeds = {run.labels.get("seed", "0") for run in planned(cell.reproduction).runs if cell.takes(run)}
+    return row is not None and len(row.values) >= len(seeds)
+
+
+def cost_of(runs: Iterable[PlannedRun]) -> Cost:
+    """What it takes to train some runs; rounds that they share count once. Evaluations, up to a tenth, are left out."""
+    hours, minutes = 0.0, 0.0
+    for leg in plan(list(runs)).legs:
+        samples = leg.rounds * _samples_a_round(leg.experiment)
+        speed = SPEEDS.get(leg.experiment.model.name, Speed(math.nan))
+        twice = 2 if REGISTRIES["methods"].name_of(leg.experiment.method) in TWO_GRADIENTS else 1
+        hours += twice * samples * speed.cores / 3600
+        minutes += twice * samples * speed.gpu / 60
+    return Cost(hours, minutes)
+
+
+def _samples_a_round(experiment: Experiment) -> float:
+    """The samples that the clients of a round go through, all epochs counted."""
+    table = experiment.table()
+    samples = SAMPLES.get(table["data"]["name"], math.nan)
+    clients = float(table["partition"].get("clients") or math.nan)
+    if "scheduler" in table:  # on a network a round of one trip, but for vanilla's
+        count = clients if table["scheduler"]["name"] == "synchronous" else table["scheduler"].get("slide", 1)
+    else:
+        count = table["sampling"].get("count", math.nan)
+    share = float(count) / clients
+    epochs = experiment.local.epochs
+    return samples * share * (epochs if isinstance(epochs, int | float) else math.nan)

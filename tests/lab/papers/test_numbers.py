@@ -1,0 +1,158 @@
+"""Numbers by their labels: chosen, subtracted and reduced seed by seed, and what their intervals can say."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsash.basics.errors import SettingError
+from fedsash.lab.papers.claims import (
+    Claims,
+    Finding,
+    above,
+    below,
+    between,
+    either,
+    every,
+    falling,
+    largest,
+    opposite,
+    rising,
+    smallest,
+)
+from fedsash.lab.papers.numbers import Numbers, Quantity
+
+values = st.floats(-100, 100)
+PRINTED = Numbers.exact(("row", "column"), {("A", "x"): 3.0, ("A", "y"): 1.0, ("B", "x"): 2.0, ("B", "y"): 1.5})
+
+
+@given(st.lists(values, min_size=3, max_size=8))
+def test_an_interval_is_students(given: list[float]) -> None:
+    from scipy.stats import t
+
+    low, high = Quantity(tuple(given)).interval
+    half = float(t.ppf(0.975, len(given) - 1)) * stdev(given) / math.sqrt(len(given))
+    assert low == pytest.approx(fmean(given) - half, abs=1e-9)
+    assert high == pytest.approx(fmean(given) + half, abs=1e-9)
+
+
+@pytest.mark.parametrize("given", [(1.0,), (1.0, 1.0), (1.0, 1.0, math.nan)])
+def test_fewer_than_three_seeds_or_a_value_that_is_none_say_nothing(given: tuple[float, ...]) -> None:
+    assert Quantity(given).interval == (-math.inf, math.inf)
+    assert above(Numbers.measured((), {(): given})).holds is None
+
+
+def test_printed_numbers_are_exact() -> None:
+    gain = PRINTED.at(column="x") - PRINTED.at(column="y")
+    assert {key: quantity.values for key, quantity in gain.items()} == {("A",): (2.0,), ("B",): (0.5,)}
+    assert above(gain) == Finding(True, "2 of 2 above 0: 2 (A), 0.5 (B)")
+    assert above(gain, 1) == Finding(False, "1 of 2 above 1: 2 (A), 0.5 (B)")
+
+
+def test_seeds_are_paired_by_their_names() -> None:
+    a = Numbers.measured((), {(): {"0": 1.0, "1": 5.0, "2": 9.0}})
+    b = Numbers.measured((), {(): {"2": 8.0, "1": 4.0, "7": 0.0, "0": 0.0}})
+    difference = (a - b)[()]
+    assert difference.values == (1.0, 1.0, 1.0)
+    assert difference.seeds == ("0", "1", "2")
+
+
+def test_a_difference_can_be_certain_where_each_number_is_not() -> None:
+    with_it = Numbers.measured((), {(): [10.1, 20.1, 30.2]})
+    without = Numbers.measured((), {(): [10.0, 20.0, 30.0]})
+    assert above(with_it, 30).holds is None
+    assert above(with_it - without, 0.01).holds is None
+    assert above(with_it - without, -0.1).holds is True
+
+
+def test_a_dimension_that_the_other_lacks_is_gone_through() -> None:
+    mean = Numbers.exact(("row",), {("A",): 1.0, ("B",): 2.0})
+    difference = PRINTED - mean
+    assert difference["A", "x"].mean == 2.0
+    assert difference["B", "y"].mean == -0.5
+
+
+def test_one_label_takes_its_dimension_away_and_a_list_keeps_it() -> None:
+    assert PRINTED.at(row="A").dims == ("column",)
+    assert PRINTED.at(row=["A"]).dims == ("row", "column")
+    assert PRINTED.without(row="A").labels("row") == ["B"]
+    with pytest.raises(SettingError, match="must be one of row, column"):
+        PRINTED.at(line="A")
+
+
+@given(st.lists(st.lists(values, min_size=3, max_size=3), min_size=1, max_size=5))
+def test_a_reduction_is_made_in_each_seed(table: list[list[float]]) -> None:
+    numbers = Numbers.measured(("round",), {(float(i),): row for i, row in enumerate(table)})
+    assert numbers.over("round", max)[()].values == tuple(max(seed) for seed in zip(*table, strict=True))
+
+
+def test_steps_go_from_each_label_to_the_next() -> None:
+    numbers = Numbers.exact(("t",), {(1.0,): 1.0, (2.0,): 3.0, (4.0,): 2.0})
+    assert {key: quantity.mean for key, quantity in numbers.steps("t").items()} == {(2.0,): 2.0, (4.0,): -1.0}
+    assert rising(numbers, "t").holds is False
+    assert falling(numbers, "t").holds is False
+    assert rising(numbers.at(t=[1.0, 2.0]), "t").holds is True
+
+
+def test_the_largest_and_the_smallest() -> None:
+    column = PRINTED.at(column="x")
+    assert largest(column, row="A").holds is True
+    assert largest(column, row="B").holds is False
+    assert smallest(column, row="B").holds is True
+
+
+@pytest.mark.parametrize(
+    ("spread", "holds"), [([1.0, 1.1, 1.2], True), ([0.0, 1.1, 2.2], None), ([5.0, 5.1, 5.2], False)]
+)
+def test_between_needs_the_whole_interval(spread: list[float], holds: bool | None) -> None:
+    assert between(Numbers.measured((), {(): spread}), 0.5, 2.0).holds is holds
+
+
+@given(st.sampled_from([True, False, None]), st.sampled_from([True, False, None]))
+def test_findings_combine_in_three_values(a: bool | None, b: bool | None) -> None:
+    one, other = Finding(a, "a"), Finding(b, "b")
+    assert opposite(every(one, other)).holds == either(opposite(one), opposite(other)).holds
+    assert every(one, other).holds is (False if False in (a, b) else None if None in (a, b) else True)
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from("AB"), st.integers(1, 4)), st.lists(values, min_size=1, max_size=4)))
+def test_numbers_come_back_from_json(table: dict[tuple[str, int], list[float]]) -> None:
+    import json
+
+    numbers = Numbers.measured(("row", "round"), table)  # type: ignore[arg-type]
+    assert dict(Numbers.load(json.loads(json.dumps(numbers.saved())))) == dict(numbers)
+
+
+def test_seeds_of_two_sources_are_joined() -> None:
+    mine = Numbers.measured((), {(): {"0": 1.0, "1": 2.0}})
+    theirs = Numbers.measured((), {(): {"1": 9.0, "2": 3.0}})
+    joined = mine.joined(theirs)[()]
+    assert dict(zip(joined.seeds, joined.values, strict=True)) == {"0": 1.0, "1": 2.0, "2": 3.0}
+
+
+def test_a_claim_without_evidence_names_what_is_missing_and_what_it_costs() -> None:
+    claims = Claims("a paper")
+
+    @claims.add("X1", "A", where="§1", cost="run X1: 1 h")
+    def holds(gain: Numbers, loss: Numbers) -> Finding:
+        """It gains
+        and loses nothing.
+
+        Decided by both.
+        """
+        return every(above(gain), below(loss))
+
+    claim = claims["X1"]
+    assert claim.says == "It gains and loses nothing."
+    empty = Numbers.exact((), {})
+    finding = claim.judged({"gain": PRINTED, "loss": empty})
+    assert finding == Finding(None, "no loss; costs run X1: 1 h")
+    assert claim.in_print() is None
+    with pytest.raises(SettingError, match="is there already"):
+        claims.add("X1", "A", where="", cost="")
+    with pytest.raises(SettingError, match="there is none; a paper has X1"):
+        claims["X2"]

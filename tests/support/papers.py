@@ -1,0 +1,61 @@
+"""Evidence for the papers' claims, drawn as runs would give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsash.evaluation import Evaluation
+from fedsash.lab.papers.numbers import Key, Numbers
+from fedsash.lab.papers.pick import Labels
+from fedsash.lab.papers.reproduction import Reproduction
+from fedsash.lab.papers.results import Results
+from fedsash.lab.records import Records
+from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.tasks import Criterion
+from support.json_files import write_json
+
+
+def drawn(dims: Sequence[str], means: Mapping[Key, float], noise: float = 0.01, seeds: int = 3) -> Numbers:
+    """Numbers of `seeds` runs: each key's mean, and on it Gaussian noise of its own in each seed.
+
+    The same arguments give the same numbers.
+    """
+    random = np.random.default_rng(0)
+    values = {key: list(mean + noise * random.standard_normal(seeds)) for key, mean in means.items()}
+    return Numbers.measured(dims, values)
+
+
+def of_seeds(evidence: Mapping[str, Numbers], seeds: int) -> dict[str, Numbers]:
+    """The evidence of the first so many seeds alone."""
+    found = {}
+    for name, numbers in evidence.items():
+        fewer = {key: quantity.values[:seeds] for key, quantity in numbers.items()}
+        found[name] = Numbers.measured(numbers.dims, fewer)
+    return found
+
+
+def pretend(
+    out: Path, reproduction: Reproduction, accuracy: Callable[[Labels], Mapping[int, float]], target: float = 0.5
+) -> Results:
+    """Folders of runs that were never trained, with these accuracies (shares) by round, from a run's labels.
+
+    Runs without any are left out. Every round counts as a client trip, too.
+    """
+    sweep, criterion = reproduction.plan(), Criterion(target=target)
+    for run in sweep.runs:
+        values = accuracy(run.labels)
+        if values:
+            folder = out / "runs" / run.name
+            folder.mkdir(parents=True)
+            rows: list[dict[str, Any]] = [
+                {"round": t, "trips": t, "model": "model", "split": "test", criterion.name: value}
+                for t, value in values.items()
+            ]
+            Records(folder).create(rows)
+            write_json(folder / GOAL, goal_content(criterion, Evaluation()))
+            write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
+    return Results(sweep, out, reproduction.labels)

@@ -1,0 +1,65 @@
+"""The papers' runs on a machine that is lent, here for seconds: they stop in time, are packed, and go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks import on_gpu
+
+TASK = "wima-table-5: CIFAR-10 a=0 / all"
+SMALLER = ["--scale", "tiny", "--set", "rounds=2500"]
+
+
+def lent(folder: Path, out: str, seconds: float, *more: str) -> str:
+    """What the program prints with so many seconds."""
+    command = [sys.executable, "-m", "benchmarks.on_gpu", "--data", str(folder), "--out", str(folder / out)]
+    command += ["--seconds", str(seconds), *SMALLER, *more, TASK]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
+
+
+@pytest.mark.full
+def test_a_run_that_does_not_fit_is_packed_and_goes_on_next_time(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert "goes on next time" in lent(tmp_path, "first", 40)
+    assert time.monotonic() - began < 50
+    with tarfile.open(tmp_path / "first" / "part-0.tar.gz") as tar:
+        names = tar.getnames()
+    assert any("/state/" in name for name in names)
+    assert not any("/models/" in name for name in names)
+    printed = lent(tmp_path, "second", 200, "--before", str(tmp_path / "first"))
+    assert f"{TASK}: ended" in printed
+    assert "wima-table-5: CIFAR-10 a=0 / all: " in printed and "(print: 59.53)" in printed
+    with tarfile.open(tmp_path / "second" / "part-0.tar.gz") as tar:
+        assert any("/rows/" in name for name in tar.getnames())
+
+
+def test_packs_keep_to_their_limits_and_name_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_gpu, "MOST_FILES", 2)
+    monkeypatch.setattr(on_gpu, "MOST_BYTES", 1000)
+    monkeypatch.setattr(on_gpu, "MOST_IN_ALL", 1800)
+    for number, size in enumerate((600, 900, 5000, 300)):
+        run = tmp_path / "work" / "r" / "task" / "runs" / str(number)
+        (run / "state").mkdir(parents=True)
+        (run / "config.toml").write_text(f"rounds = {number + 1}\n")
+        (run / "state" / "w").write_bytes(bytes(size - 11))
+        (run / "models").mkdir()
+        (run / "models" / "large").write_bytes(bytes(10_000))
+    on_gpu.pack(tmp_path / "work", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["part-0.tar.gz", "part-1.tar.gz"]
+    assert capsys.readouterr().out.count("not packed, it begins anew next time") == 1
+    on_gpu.unpack(tmp_path / "out", tmp_path / "again")
+    kept = sorted(path.name for path in (tmp_path / "again" / "r" / "task" / "runs").iterdir())
+    assert kept == ["0", "1", "3"]
+
+
+def test_a_task_is_a_reproduction_and_its_cells() -> None:
+    task = on_gpu.Task.of("ima-table-2: FedAvg / 150; FedAvg / FMA")
+    assert task == on_gpu.Task("ima-table-2", ("FedAvg / 150", "FedAvg / FMA"))
+    assert on_gpu.Task.of(str(task)) == task

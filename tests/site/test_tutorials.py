@@ -87,9 +87,9 @@ def test_the_window_of_the_first_tutorial_gains_what_its_text_says(tmp_path: Pat
 @pytest.mark.slow
 def test_the_offices_of_the_second_tutorial_gain_from_the_window(tmp_path: Path) -> None:
     rows = found(
-        "own-data", "{name: [result[name].last_mean, result[name].last_std] for name in ('model', 'wima')}", tmp_path
+        "own-data", "{name: [result[name].last_mean, result[name].last_std] for name in ('model', 'window')}", tmp_path
     )
-    assert rows["wima"][0] > rows["model"][0] and rows["wima"][1] < rows["model"][1]
+    assert rows["window"][0] > rows["model"][0] and rows["window"][1] < rows["model"][1]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -35,6 +36,8 @@ from fedsash.lab.papers.todo import todo
 MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 16 * 2**20, 64 * 2**20
 RESERVE = 15.0
 """Seconds for packing."""
+STARTING = 4.0
+"""Seconds that a process takes before its own clock starts."""
 NOT_PACKED = ("models", "pictures", "analyses", "logs")
 """Folders that a run needs for nothing when it goes on."""
 
@@ -70,16 +73,46 @@ def tasks_left(data: Path, ledger: Path) -> list[Task]:
 
 def train(tasks: Sequence[Task], work: Path, data: Path, end: float, at_once: int, more: Sequence[str]) -> None:
     """Train the tasks, so many side by side, until `end`, a time of `time.monotonic`."""
-    waiting, running = list(tasks), dict[subprocess.Popen[bytes], Task]()
+    waiting = list(tasks)
+    running: dict[subprocess.Popen[bytes], Task] = {}
     seen: dict[Path, float] = {}
+    try:
+        _train(waiting, running, seen, work, data, end, at_once, more)
+    finally:
+        for process in running:  # something has failed, or this program is told to stop
+            process.terminate()
+        for process in running:
+            process.wait()
+
+
+def _train(
+    waiting: list[Task],
+    running: dict[subprocess.Popen[bytes], Task],
+    seen: dict[Path, float],
+    work: Path,
+    data: Path,
+    end: float,
+    at_once: int,
+    more: Sequence[str],
+) -> None:
+    """Start tasks as places become free, and print what they give, until nothing is left or the time is up."""
     while waiting or running:
         left = end - time.monotonic()
-        while waiting and len(running) < at_once and left > 5:
+        while waiting and len(running) < at_once and left > 2 * STARTING:
             task = waiting.pop(0)
             out = work / task.folder
             command = [sys.executable, "-m", "fedsash", "reproduce", task.reproduction]
             command += [word for cell in task.cells for word in ("--cell", cell)]
-            command += ["--data", str(data), "--out", str(out), "--no-progress", "--stop-after", f"{left:.0f}s", *more]
+            command += [
+                "--data",
+                str(data),
+                "--out",
+                str(out),
+                "--no-progress",
+                "--stop-after",
+                f"{left - STARTING:.0f}s",
+                *more,
+            ]
             out.parent.mkdir(parents=True, exist_ok=True)
             with (out.parent / f"{out.name}.log").open("ab") as log:
                 running[subprocess.Popen(command, stdout=log, stderr=log)] = task
@@ -88,7 +121,7 @@ def train(tasks: Sequence[Task], work: Path, data: Path, end: float, at_once: in
             said = {0: "ended", 142: "goes on next time"}.get(process.returncode, f"failed ({process.returncode})")
             print(f"{task}: {said}", flush=True)
         print_rows(work, seen)
-        if waiting and not running and left <= 5:
+        if waiting and not running and left <= 2 * STARTING:
             return
         time.sleep(0.2)
 
@@ -190,6 +223,7 @@ def main() -> None:
     options.add_argument("--scale", default="full")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is there is packed
     end = time.monotonic() + given.seconds - RESERVE * min(1.0, given.seconds / 60)
     work = Path(tempfile.mkdtemp(prefix="fedsash-"))
     try:
@@ -199,8 +233,10 @@ def main() -> None:
         for task in tasks:
             load(task.reproduction)
         more = ["--scale", given.scale, *(word for setting in given.set for word in ("--set", setting))]
-        train(tasks, work, given.data, end, given.at_once, more)
-        pack(work, given.out)
+        try:
+            train(tasks, work, given.data, end, given.at_once, more)
+        finally:
+            pack(work, given.out)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -23,7 +23,9 @@ def test_one_cell_is_run_merged_and_no_longer_the_papers_setting(
     assert "1 of the paper's numbers, for a ledger: fedsash reproduce --merge out/rows" in capsys.readouterr().out
     assert not (tmp_path / "out" / "pictures").exists()
     assert main(["reproduce", "--merge", "out/rows"]) == 0
-    assert "ours: rounds = 12 (print: 10000)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ours: rounds = 12 (print: 10000)" in said
+    assert "1 rows taken into results" in said
     (file,) = (tmp_path / "results").rglob("*.json")
     assert sorted(json.loads(file.read_text())["rows"][0]["values"]) == ["0", "1"]
 
@@ -49,4 +51,4 @@ def test_an_unknown_cell_or_folder_is_one_line(capsys: pytest.CaptureFixture[str
 def test_a_cell_whose_runs_are_left_out_by_only_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "wima-table-5", "--cell", "CIFAR-10 a=0 / all", "--only", "data=CIFAR-100 a=0"]
     assert main(command) == 2
-    assert "none of its runs is asked for" in capsys.readouterr().err
+    assert "none of its runs is asked for; at scale full these are: " in capsys.readouterr().err

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedsash.basics.errors import FedsashError
-from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find, merge
+from fedsash.lab.papers import claims
+from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find
+from fedsash.lab.papers.merging import merge
+from fedsash.lab.papers.numbers import Numbers
+from fedsash.lab.papers.tables import DIMS
 from fedsash.lab.papers.wima import REPRODUCTIONS, TABLE_2, TABLE_5
+
+PLACE = {"table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "all", "cell": ""}
 
 
 def cell(name: str = "CIFAR-10 a=0 / all") -> Cell:
@@ -18,7 +26,7 @@ def cell(name: str = "CIFAR-10 a=0 / all") -> Cell:
 
 
 def row(values: dict[str, float], **settings: str) -> Row:
-    return Row(values, cell().settings[0] | settings, source="a test")
+    return Row(values, {**cell().settings[0].words, **settings}, source="a test")
 
 
 def test_all_printed_numbers_are_cells() -> None:
@@ -46,9 +54,10 @@ def test_an_unknown_cell_is_one_line_that_says_what_there_is() -> None:
 def test_seeds_of_one_setting_come_together_and_other_settings_stand_apart(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     assert ledger.rows(cell()) == []
-    assert not ledger.enter(cell(), row({"0": 59.0}))
-    assert not ledger.enter(cell(), row({"1": 60.0}))
-    assert not ledger.enter(cell(), row({"0": 40.0}, rounds="200"))
+    assert ledger.enter(cell(), row({"0": 59.0})) == "59.00 from one seed"
+    assert ledger.enter(cell(), row({"1": 60.0})) == "59.50 from 2 seeds"
+    assert ledger.enter(cell(), row({"0": 40.0}, rounds="200")) == "40.00 from one seed"
+    assert ledger.enter(cell(), row({"1": 60.0})) == "is there already"
     first, second = ledger.rows(cell())
     assert first.values == {"0": 59.0, "1": 60.0}
     assert first.printed_setting(cell())
@@ -58,7 +67,7 @@ def test_seeds_of_one_setting_come_together_and_other_settings_stand_apart(tmp_p
 def test_another_value_of_a_seed_does_not_replace_the_first(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.enter(cell(), row({"0": 59.0}))
-    assert "seed 0 is there with another value" in ledger.enter(cell(), row({"0": 61.0}))
+    assert ledger.enter(cell(), row({"0": 61.0})) == "seed 0 is there with 59, which stays, and not 61"
     assert ledger.rows(cell())[0].values == {"0": 59.0}
 
 
@@ -76,8 +85,9 @@ def test_a_foreign_row_is_merged_as_what_its_settings_are(tmp_path: Path) -> Non
     theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
     theirs.enter(cell(), row({"3": 59.5}))
     theirs.enter(cell(), row({"3": 45.0}, **{"local.lr": "0.01"}))
-    lines = merge(theirs.folder, ours, REPRODUCTIONS)
-    assert lines == [
+    merged = merge(theirs.folder, ours, REPRODUCTIONS, claims())
+    assert merged.taken == 2
+    assert merged.lines == [
         "CIFAR-10 a=0 / all: 59.50 from one seed, at the printed setting",
         "CIFAR-10 a=0 / all: 45.00 from one seed, ours: local.lr = 0.01 (print: 0.1)",
     ]
@@ -87,13 +97,20 @@ def test_a_foreign_row_is_merged_as_what_its_settings_are(tmp_path: Path) -> Non
 def test_a_row_that_leaves_settings_out_is_not_taken_for_the_printed_setting() -> None:
     forged = Row({"0": 99.0}, {})
     assert not forged.printed_setting(cell())
-    lacking = dict(cell().settings[0])
-    del lacking["rounds"]
-    assert Row({"0": 1.0}, lacking).differences(cell()) == ["rounds is left out (print: 10000)"]
+    stated = {"rounds": "10000", "local.lr": "0.1", "partition.alpha": "0.0", "averages.wima.size": "100"}
+    for key, value in stated.items():
+        lacking = dict(cell().settings[0].words)
+        del lacking[key]
+        assert Row({"0": 1.0}, lacking).differences(cell()) == [f"{key} is left out (print: {value})"]
+
+
+def test_a_setting_that_print_has_not_is_a_difference() -> None:
+    more = {**cell().settings[0].words, "partition_seed": "7"}
+    assert Row({"0": 1.0}, more).differences(cell()) == ["partition_seed = 7 (print: left out)"]
 
 
 def test_an_option_that_came_later_makes_no_old_row_another_setting() -> None:
-    older = dict(cell().settings[0])
+    older = dict(cell().settings[0].words)
     del older["local.drop_last"]
     assert Row({"0": 1.0}, older).printed_setting(cell())
 
@@ -105,27 +122,107 @@ def test_an_option_that_came_later_makes_no_old_row_another_setting() -> None:
         "[]",
         json.dumps({"format": 2, "rows": []}),
         json.dumps({"format": 1}),
-        json.dumps({"format": 1, "rows": [{"values": {}, "settings": {}}]}),
-        json.dumps({"format": 1, "rows": [{"values": {"0": "59"}, "settings": {}}]}),
-        json.dumps({"format": 1, "rows": [{"values": {"0": 1e999}, "settings": {}}]}),
-        json.dumps({"format": 1, "rows": [{"values": {"0": True}, "settings": {}}]}),
-        json.dumps({"format": 1, "rows": ["x"]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"seven": 1.0}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1.0}, "settings": {"rounds": 5}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1.0}, "settings": {}, "precision": ["x"]}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": "59"}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1e999}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": True}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": ["x"]}),
     ],
 )
 def test_a_damaged_file_is_left_out_with_a_line(tmp_path: Path, content: str) -> None:
     file = tmp_path / "theirs" / cell().file
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    (line,) = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), REPRODUCTIONS)
-    assert line.startswith(f"{file}: left out: ")
+    merged = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), REPRODUCTIONS, claims())
+    (line,) = merged.lines
+    assert line.startswith(f"{cell().file}: left out: ")
+    assert line.count(cell().file.name) == 1
+    assert merged.taken == 0
     assert not (tmp_path / "ours").exists()
 
 
 def test_a_cell_that_no_paper_has_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "wima-table-5").mkdir()
-    (tmp_path / "wima-table-5" / "mine.json").write_text(json.dumps({"format": 1, "rows": []}))
-    (line,) = merge(tmp_path, Ledger(tmp_path / "ours"), REPRODUCTIONS)
-    assert "no paper has such a cell" in line
+    strange = {"format": 1, "table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "none", "cell": "", "rows": []}
+    (tmp_path / "wima-table-5" / "mine.json").write_text(json.dumps(strange))
+    (line,) = merge(tmp_path, Ledger(tmp_path / "ours"), REPRODUCTIONS, claims()).lines
+    assert "no paper has the number wima-table-5 / CIFAR-10 a=0 / none" in line
+
+
+def test_a_file_says_of_which_cell_it_is_wherever_it_lies(tmp_path: Path) -> None:
+    theirs = Ledger(tmp_path / "theirs")
+    theirs.enter(cell(), row({"3": 59.5}))
+    (theirs.folder / cell().file).rename(tmp_path / "theirs" / "from a colleague.json")
+    assert merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), REPRODUCTIONS, claims()).taken == 1
+    assert Ledger(tmp_path / "ours").rows(cell())[0].values == {"3": 59.5}
+
+
+@pytest.mark.parametrize("value", [-1.0, 101.0, 1e9])
+def test_a_value_that_the_cell_cannot_have_is_left_out(tmp_path: Path, value: float) -> None:
+    Ledger(tmp_path / "theirs").enter(cell(), row({"0": value}))
+    (line,) = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), REPRODUCTIONS, claims()).lines
+    assert "must be a share in per cent" in line
+
+
+def test_a_damaged_file_in_the_ledger_itself_keeps_its_cell_alone_from_being_taken(tmp_path: Path) -> None:
+    theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
+    other = cell("CIFAR-10 a=0.05 / all")
+    for each in (cell(), other):
+        theirs.enter(each, Row({"0": 50.0}, each.settings[0].words))
+    (ours.folder / cell().file).parent.mkdir(parents=True)
+    (ours.folder / cell().file).write_text("{")
+    merged = merge(theirs.folder, ours, REPRODUCTIONS, claims())
+    assert merged.taken == 1
+    assert ours.rows(other)
+    assert any("left out" in line for line in merged.lines)
+
+
+def test_no_other_folder_is_taken_for_a_ledger(tmp_path: Path) -> None:
+    Ledger(tmp_path / "theirs").enter(cell(), row({"0": 50.0}))
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.txt").write_text("mine")
+    with pytest.raises(FedsashError, match=r"must be a ledger, or a new folder; it holds a\.txt"):
+        merge(tmp_path / "theirs", Ledger(tmp_path / "pictures"), REPRODUCTIONS, claims())
+    with pytest.raises(FedsashError, match="must be a folder"):
+        merge(tmp_path / "theirs", Ledger(tmp_path / "pictures" / "a.txt"), REPRODUCTIONS, claims())
+
+
+@pytest.mark.full
+def test_two_merges_at_once_lose_no_seed(tmp_path: Path) -> None:
+    """In processes, as people's: a lock is a process's own."""
+    folders = [tmp_path / f"from {i}" for i in range(2)]
+    for i, folder in enumerate(folders):
+        for seed in range(3):
+            Ledger(folder / str(seed)).enter(cell(), row({str(10 * i + seed): 50.0}))
+    program = (
+        "import sys; from pathlib import Path; from fedsash.lab.papers.wima import REPRODUCTIONS\n"
+        "from fedsash.lab.papers.ledger import Ledger; from fedsash.lab.papers.merging import merge\n"
+        "assert merge(Path(sys.argv[1]), Ledger(Path(sys.argv[2])), REPRODUCTIONS, {}).taken == 3"
+    )
+    ours = tmp_path / "ours"
+    started = [subprocess.Popen([sys.executable, "-c", program, str(folder), str(ours)]) for folder in folders]
+    assert [process.wait() for process in started] == [0, 0]
+    assert sorted(Ledger(ours).rows(cell())[0].values) == ["0", "1", "10", "11", "12", "2"]
+
+
+def test_evidence_for_a_claim_is_never_exact_and_its_setting_is_found_anew(tmp_path: Path) -> None:
+    claim = claims()["WiMA"]["W46"]
+    columns = {"classifier only": 1.0, "feature extractor only": 2.0, "all": 3.0}
+    numbers = Numbers.measured(DIMS, {("CIFAR-10 a=0", column, ""): [value] for column, value in columns.items()})
+    forged = {
+        "evidence": {"accuracy": numbers.saved() | {"exact": True}},
+        "runs": [{**cell().settings[0].words, "rounds": "5"}],
+        "setting": "the printed setting",
+    }
+    theirs = Ledger(tmp_path / "theirs")
+    theirs.enter_claim("WiMA", claim, forged)
+    merge(theirs.folder, Ledger(tmp_path / "ours"), REPRODUCTIONS, claims())
+    ((kept, finding),) = Ledger(tmp_path / "ours").judged("WiMA", claim)
+    assert finding.holds is None
+    assert "rounds = 5 (print: 10000)" in kept["setting"]
 
 
 def test_bfloat16_is_a_row_of_its_own(tmp_path: Path) -> None:

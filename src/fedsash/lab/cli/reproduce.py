@@ -88,11 +88,16 @@ def _todo(given: argparse.Namespace) -> int:
     """Print what is left to run."""
     from ..papers import load, reproductions
     from ..papers.ledger import Ledger
+    from ..papers.merging import check_ledger
     from ..papers.todo import todo
 
     asked = [load(given.reproduction)] if given.reproduction else list(reproductions().values())
+    check_ledger(given.ledger, "--ledger")
+    if not given.ledger.exists():
+        terminal.complain(f"{given.ledger} is not there: nothing is run yet")
     tasks = todo(asked, Ledger(given.ledger), given.data)
     given.answer = [task.record() for task in tasks]
+    terminal.say("numbers, cost, command; the most numbers for the time first")
     open_numbers = sum(len(task.cells) for task in tasks)
     for task in tasks:
         why = f"; {task.missing}" if task.missing else ""
@@ -104,15 +109,17 @@ def _todo(given: argparse.Namespace) -> int:
 def _merge(given: argparse.Namespace) -> int:
     """Take rows into the ledger, and print what came of each."""
     from ..papers import claims, reproductions
-    from ..papers.ledger import Ledger, merge
+    from ..papers.ledger import Ledger
+    from ..papers.merging import merge
 
-    lines = merge(given.merge, Ledger(given.ledger), reproductions().values(), claims())
-    given.answer = lines
-    for line in lines:
+    merged = merge(given.merge, Ledger(given.ledger), reproductions().values(), claims())
+    given.answer = {"ledger": str(given.ledger), "taken": merged.taken, "lines": merged.lines}
+    for line in merged.lines:
         terminal.say(line)
-    if not lines:
-        terminal.complain(f"fedsash: {given.merge} has no rows")
+    if not merged.taken:
+        terminal.complain(f"fedsash: no row was taken from {given.merge}")
         return WRONG
+    terminal.say(f"{merged.taken} rows taken into {given.ledger}")
     return OK
 
 

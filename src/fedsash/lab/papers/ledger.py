@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ...basics.errors import RunError, SettingError, check, one_line
+from ...basics.errors import RunError, SettingError, one_line
 from .. import files
 from ..config.experiment import changes_numbers
 from ..config.words import show, suggestion
@@ -34,12 +34,13 @@ from .results import TO_TARGET, Results, safe
 from .tables import DIMS, START, BoundTable
 
 FORMAT = 1
+SAME = 1e-9
+"""Values of a seed that differ by less, relatively, are one."""
+PRINTED = "the printed setting"
 CLAIMS = "claims"
 """The folder of the claims' files."""
-NO_SETTING = ("seed", "partition_seed", "engine.precision", "data.path", "data.unpacked")
+NO_SETTING = ("seed", "engine.precision", "data.path", "data.unpacked")
 """What a row's settings leave out: it has the seeds and the precision by themselves, and the rest changes no number."""
-ESSENTIAL = ("rounds", "local.lr", "local.batch", "local.epochs", "sampling.count", "partition.clients")
-"""Settings that a row must have, beside the names of what is used; other options may have come after it."""
 SEPARATORS = re.compile(r"\s*/\s*")
 
 
@@ -79,11 +80,50 @@ class Cell:
         return any(pick.takes(run.labels) for pick in picks)
 
     @cached_property
-    def settings(self) -> list[dict[str, str]]:
-        """The paper's settings of its runs, as a row has them: one for each choice of a grid."""
+    def settings(self) -> list[PrintedSettings]:
+        """The paper's settings of its runs: one for each choice of a grid."""
         runs = [run for run in planned(self.reproduction).runs if self.pick.takes(run.labels)]
-        tables = [settings_of(run, self.pick.model) for run in runs]
-        return [table for i, table in enumerate(tables) if table not in tables[:i]]
+        return printed_settings(self.reproduction, runs, self.pick.model)
+
+    def check(self, value: float) -> str:
+        """What is wrong with a value as this number; "" if nothing is."""
+        statistic = self.pick.statistic
+        if statistic in SPEED_UPS or statistic in TO_TARGET:
+            return "" if value > 0 else "must be above 0"
+        return "" if 0 <= value <= 100 else "must be a share in per cent, from 0 to 100"
+
+
+@dataclass(frozen=True)
+class PrintedSettings:
+    """The paper's settings of a run as words by their dotted keys, and which keys are `stated`, not at a default."""
+
+    words: Mapping[str, str]
+    stated: frozenset[str]
+
+    def differences(self, settings: Mapping[str, str]) -> list[str]:
+        """In what other settings differ, one line a key.
+
+        A key that only the paper's have is a difference if it is stated; else it may be an option that came later.
+        """
+        lines = []
+        for key, value in settings.items():
+            if self.words.get(key) != value:
+                lines.append(f"{key} = {value} (print: {self.words.get(key, 'left out')})")
+        lost = [key for key in self.words if key in self.stated and key not in settings]
+        return lines + [f"{key} is left out (print: {self.words[key]})" for key in lost]
+
+
+def printed_settings(
+    reproduction: Reproduction, runs: Sequence[PlannedRun], model: str | None = None
+) -> list[PrintedSettings]:
+    """The settings of some of the paper's runs, each once. Without a `model` all averages count."""
+    stated = _stated(reproduction)
+    found: list[PrintedSettings] = []
+    for run in runs:
+        settings = PrintedSettings(settings_of(run, model), stated[run.name])
+        if settings not in found:
+            found.append(settings)
+    return found
 
 
 @dataclass(frozen=True)
@@ -110,13 +150,25 @@ class Row:
     @classmethod
     def load(cls, table: Mapping[str, Any]) -> Row:
         """The row in a file. Raises `ValueError` for one that is damaged."""
-        known = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
-        row = cls(**known)
-        if not isinstance(row.values, Mapping) or not row.values or not isinstance(row.settings, Mapping):
-            raise ValueError("a row needs values by seed, and settings")
+        if not isinstance(table, Mapping):
+            raise ValueError(f"a row must be a table, and is {show(table)}")
+        row = cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table})
+        for name in ("values", "settings", "versions"):
+            if not isinstance(getattr(row, name), Mapping):
+                raise ValueError(f"{name} = {show(getattr(row, name))}: must be a table")
+        for name in ("precision", "device", "engine", "date", "source", "note"):
+            if not isinstance(getattr(row, name), str):
+                raise ValueError(f"{name} = {show(getattr(row, name))}: must be a text")
+        if not row.values:
+            raise ValueError("values: must have a value at least")
         for seed, value in row.values.items():
+            if not seed.isdecimal():
+                raise ValueError(f"values.{seed}: must be called after its seed, a number from 0 on")
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"values.{seed} = {show(value)}: must be a number")
+        for key, word in row.settings.items():
+            if not isinstance(word, str):
+                raise ValueError(f"settings.{key} = {show(word)}: must be a text")
         return row
 
     @property
@@ -136,37 +188,30 @@ class Row:
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
     def differences(self, cell: Cell) -> list[str]:
-        """In what its settings differ from the paper's, one line a key; from the nearest of a grid. Empty: in nothing.
-
-        What the paper's settings of today have and the row has not is no difference: it is an option that came later.
-        """
-        return min((differing(self.settings, settings) for settings in cell.settings), key=len, default=[])
+        """In what its settings differ from the paper's, one line a key; from those of a grid that are nearest."""
+        return nearest_differences(self.settings, cell.settings)
 
     def printed_setting(self, cell: Cell) -> bool:
         """Whether its settings are the paper's."""
         return not self.differences(cell)
 
 
-def differing(settings: Mapping[str, str], printed: Mapping[str, str]) -> list[str]:
-    """One line for each key of `settings` that has another value in print, or of print that has no meaning here."""
-    lines = []
-    for key, value in settings.items():
-        if printed.get(key, value) != value or (key not in printed and not key.endswith(".name")):
-            lines.append(f"{key} = {value} (print: {printed.get(key, 'left out')})")
-    needed = [key for key in printed if key in ESSENTIAL or key.endswith(".name")]
-    lost = [key for key in needed if key not in settings]
-    return lines + [f"{key} is left out (print: {printed[key]})" for key in lost]
+def nearest_differences(settings: Mapping[str, str], printed: Sequence[PrintedSettings]) -> list[str]:
+    """The differences from those of the paper's settings that are nearest."""
+    return min((each.differences(settings) for each in printed), key=len, default=[])
 
 
-def settings_of(run: PlannedRun, model: str) -> dict[str, str]:
+def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:
     """The settings of a run that can change the numbers of a model by more than rounding, as words.
 
-    Averages that only observe and are not this model change nothing.
+    Averages that only observe and are not this model change nothing. Without a model all averages count.
     """
     table = run.experiment.table()
-    broadcast = run.experiment.broadcast
-    wanted = {model} | (set(broadcast.averages) if broadcast else set())
-    averages = {name: each for name, each in table.get("averages", {}).items() if name in wanted}
+    averages = dict(table.get("averages", {}))
+    if model is not None:
+        broadcast = run.experiment.broadcast
+        wanted = {model} | (set(broadcast.averages) if broadcast else set())
+        averages = {name: each for name, each in averages.items() if name in wanted}
     words = {}
     for key, value in flat(table | {"averages": averages}):
         if changes_numbers(key) and key not in NO_SETTING:
@@ -174,14 +219,23 @@ def settings_of(run: PlannedRun, model: str) -> dict[str, str]:
     return words
 
 
-_planned: dict[str, Sweep] = {}
+_plans: dict[int, tuple[Reproduction, Sweep, dict[str, frozenset[str]]]] = {}
 
 
 def planned(reproduction: Reproduction) -> Sweep:
-    """All runs of a reproduction at full scale; made once for those that come with fedsash."""
-    if reproduction.name not in _planned:
-        _planned[reproduction.name] = reproduction.plan()
-    return _planned[reproduction.name]
+    """All runs of a reproduction at full scale. They are cached: a plan is asked for again for every cell."""
+    return _cached(reproduction)[1]
+
+
+def _stated(reproduction: Reproduction) -> dict[str, frozenset[str]]:
+    return _cached(reproduction)[2]
+
+
+def _cached(reproduction: Reproduction) -> tuple[Reproduction, Sweep, dict[str, frozenset[str]]]:
+    key = id(reproduction)
+    if key not in _plans:
+        _plans[key] = reproduction, reproduction.plan(), reproduction.stated()  # the object is kept, and so is its id
+    return _plans[key]
 
 
 def cells(reproduction: Reproduction) -> list[Cell]:
@@ -226,28 +280,41 @@ class Ledger:
 
     def rows(self, cell: Cell) -> list[Row]:
         """The rows of a cell. Raises `RunError` for a damaged file."""
-        return [Row.load(row) for row in self._read(cell.file)]
+        try:
+            return [Row.load(row) for row in self._read(cell.file)]
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.folder / cell.file}: {one_line(error)}") from error
 
-    def enter(self, cell: Cell, row: Row) -> str:
+    def enter(self, cell: Cell, row: Row, anew: bool = False) -> str:
         """Put a row into the cell's file: beside rows of other settings, with the seeds of the same ones.
 
-        A seed that is there already keeps its value. Returns a line if the new value is another one, else "".
+        A seed that is there already keeps its value, unless it is entered `anew`. Returns what became of it in words.
         """
         rows = self.rows(cell)
         same = next((i for i, there in enumerate(rows) if there.identity == row.identity), None)
-        said = ""
         if same is None:
             rows.append(row)
+            what = f"{row.mean:.2f} from {_seeds(len(row.values))}"
+        elif anew:
+            rows[same] = replace(row, values={**rows[same].values, **row.values})
+            what = ""
         else:
             there = rows[same]
-            other = [seed for seed, value in row.values.items() if abs(there.values.get(seed, value) - value) > 1e-9]
-            if other:
-                said = f"{cell.name}: seed {', '.join(other)} is there with another value, which stays"
-            rows[same] = replace(there, values={**row.values, **there.values})
+            new = {seed: value for seed, value in row.values.items() if seed not in there.values}
+            other = [
+                f"seed {seed} is there with {there.values[seed]:.4g}, which stays, and not {value:.4g}"
+                for seed, value in row.values.items()
+                if abs(there.values.get(seed, value) - value) > SAME * max(1.0, abs(value))
+            ]
+            source = there.source if not new or row.source in there.source else f"{there.source}; {row.source}"
+            joined = replace(there, values={**there.values, **new}, source=source)
+            rows[same] = joined
+            what = "is there already" if not new else f"{joined.mean:.2f} from {_seeds(len(joined.values))}"
+            what = "; ".join([*other, *([] if other and not new else [what])])
         about = {"paper": cell.reproduction.paper, "table": cell.table.name, "printed": cell.printed.text}
         about |= {"row": cell.row, "column": cell.column, "cell": cell.cell}
         self._write(cell.file, about, [asdict(each) for each in rows])
-        return said
+        return what
 
     def numbers(self, reproduction: Reproduction, table: str = "") -> Numbers:
         """What was run at the printed setting, as the numbers of a table: one row of each cell (see `chosen`)."""
@@ -271,11 +338,16 @@ class Ledger:
         return min(rows, key=lambda row: row.mean if fewer_is_better else -row.mean)
 
     def evidence(self, paper: str, claim: Claim) -> list[dict[str, Any]]:
-        """The rows of a claim: each has `evidence`, `setting` in words, and whether it is the `printed` one."""
+        """The rows of a claim: each has `evidence`, the settings of its `runs`, and its `setting` in words."""
         return self._read(self._claim(paper, claim))
 
-    def enter_claim(self, paper: str, claim: Claim, row: Mapping[str, Any]) -> None:
-        """Put evidence for a claim into its file: beside that of other settings, with the seeds of the same one."""
+    def enter_claim(self, paper: str, claim: Claim, row: Mapping[str, Any]) -> Finding:
+        """Put evidence for a claim into its file: beside that of other settings, with the seeds of the same one.
+
+        Returns what all of its seeds say.
+        """
+        evidence = {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
+        claim.judged(evidence)  # evidence of another shape is refused before anything is written
         rows = []
         for there in self.evidence(paper, claim):
             if there["setting"] != row["setting"]:
@@ -284,11 +356,12 @@ class Ledger:
                 row = {**row, "evidence": _joined(there["evidence"], row["evidence"])}
         about = {"paper": paper, "claim": claim.name, "says": claim.says}
         self._write(self._claim(paper, claim), about, [*rows, dict(row)])
+        return claim.judged({name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()})
 
     def judged(self, paper: str, claim: Claim) -> Iterator[tuple[Mapping[str, Any], Finding]]:
-        """Each row of a claim, and what its evidence says today."""
+        """Each row of a claim, and what its evidence says today. Numbers of runs are never exact."""
         for row in self.evidence(paper, claim):
-            evidence = {name: Numbers.load(table) for name, table in row["evidence"].items()}
+            evidence = {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
             yield row, claim.judged(evidence)
 
     def _claim(self, paper: str, claim: Claim) -> Path:
@@ -329,6 +402,8 @@ def collect(
         grid = cell.table.table.best_over
         if grid and measured.chosen:
             pick = pick | Pick({grid: (measured.chosen,)})
+        if any(stopped_early(results, run) for run in results.runs(pick)):
+            continue
         run = results.runs(pick)[0]
         summary = files.table(results.folder(run) / "summary.json")
         row = Row(
@@ -342,17 +417,29 @@ def collect(
             source=source,
             note=_grid_note(cell, results),
         )
-        ledger.enter(cell, row)
+        ledger.enter(cell, row, anew=True)
         entered += 1
     return entered
+
+
+def stopped_early(results: Results, run: PlannedRun) -> bool:
+    """Whether a callback has ended a run before its last round: it is none of its setting then."""
+    return bool(files.table(results.folder(run) / "summary.json").get("ended_early"))
+
+
+def setting_of(reproduction: Reproduction, runs: Sequence[Mapping[str, str]]) -> str:
+    """The setting of some runs in words, by their settings: "the printed setting", or in what they differ from it."""
+    printed = printed_settings(reproduction, planned(reproduction).runs)
+    lines = dict.fromkeys(line for settings in runs for line in nearest_differences(settings, printed))
+    return "; ".join(lines) or PRINTED
 
 
 def _joined(there: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The evidence of two rows of a claim, seed by seed."""
     joined = dict(there)
     for name, table in new.items():
-        numbers = Numbers.load(table)
-        joined[name] = Numbers.load(there[name]).joined(numbers).saved() if name in there else table
+        numbers = Numbers.load(table, exact=False)
+        joined[name] = Numbers.load(there[name], exact=False).joined(numbers).saved() if name in there else table
     return joined
 
 
@@ -364,63 +451,6 @@ def _grid_note(cell: Cell, results: Results) -> str:
     whole = {run.labels[grid] for run in planned(cell.reproduction).runs if cell.pick.takes(run.labels)}
     done = {run.labels[grid] for run in results.runs(cell.pick)}
     return "" if done >= whole else f"{len(done & whole)} of {len(whole)} choices of {grid}: {', '.join(sorted(done))}"
-
-
-def merge(
-    source: Path,
-    ledger: Ledger,
-    reproductions: Iterable[Reproduction],
-    claims: Mapping[str, Mapping[str, Claim]] | None = None,
-) -> list[str]:
-    """Take the rows of another ledger, or of the `rows` of a reproduction's folder. Returns lines on what was done.
-
-    Each row is checked: its cell must be one of the papers', and its values must be numbers. Whether its settings are
-    the printed ones is found here, whatever the file says. `claims` are those of the papers, by paper and name: what
-    their evidence says is judged anew, too.
-    """
-    check(source.is_dir(), "--merge", str(source), "must be a folder with rows, such as RUN/rows")
-    known = {cell.file: cell for reproduction in reproductions for cell in cells(reproduction)}
-    lines = []
-    for path in sorted(source.rglob("*.json")):
-        file = path.relative_to(source)
-        if file.parts[0] == CLAIMS:
-            lines += _merged_claim(path, source, ledger, claims)
-            continue
-        if file not in known:
-            lines.append(f"{path}: left out: no paper has such a cell")
-            continue
-        cell = known[file]
-        try:
-            rows = Ledger(source).rows(cell)
-        except (RunError, ValueError, TypeError) as error:
-            lines.append(f"{path}: left out: {one_line(error)}")
-            continue
-        for row in rows:
-            said = ledger.enter(cell, row)
-            differs = row.differences(cell)
-            kind = f"ours: {'; '.join(differs[:3])}" if differs else "at the printed setting"
-            lines.append(said or f"{cell.name}: {row.mean:.2f} from {_seeds(len(row.values))}, {kind}")
-    return lines
-
-
-def _merged_claim(
-    path: Path, source: Path, ledger: Ledger, claims: Mapping[str, Mapping[str, Claim]] | None
-) -> list[str]:
-    """Take the evidence for a claim from its file in another ledger. Returns lines on what was done."""
-    known = {
-        safe(paper) + "-" + name: (paper, claim) for paper, of in (claims or {}).items() for name, claim in of.items()
-    }
-    if path.stem not in known:
-        return [f"{path}: left out: no paper has such a claim"]
-    paper, claim = known[path.stem]
-    lines = []
-    try:
-        for row, finding in list(Ledger(source).judged(paper, claim)):
-            ledger.enter_claim(paper, claim, {"setting": str(row["setting"]), **row})
-            lines.append(f"{paper} {claim.name}: {finding.verdict} ({row['setting']})")
-    except (RunError, KeyError, ValueError, TypeError, AttributeError) as error:
-        return [f"{path}: left out: {one_line(error)}"]
-    return lines
 
 
 def _seeds(count: int) -> str:

@@ -34,6 +34,7 @@ class Quantity:
     def __post_init__(self) -> None:
         named = len(self.seeds) in (0, len(self.values))
         check(named, "Quantity.seeds", self.seeds, f"must be none, or one for each of {len(self.values)} values")
+        check(len(set(self.seeds)) == len(self.seeds), "Quantity.seeds", self.seeds, "must name each seed once")
         check(bool(self.values), "Quantity.values", self.values, "must be one value at least")
 
     @property
@@ -125,10 +126,10 @@ class Numbers(Mapping[Key, Quantity]):
         return cls(dims, quantities)
 
     @classmethod
-    def load(cls, table: Mapping[str, Any]) -> Numbers:
-        """The numbers in what `saved` gave."""
+    def load(cls, table: Mapping[str, Any], exact: bool | None = None) -> Numbers:
+        """The numbers in what `saved` gave; with `exact`, whatever it says of that itself."""
         entries = table["numbers"]
-        exact = bool(table.get("exact", False))
+        exact = bool(table.get("exact", False)) if exact is None else exact
         quantities = {}
         for entry in entries:
             values = tuple(math.nan if value is None else float(value) for value in entry["values"])

@@ -18,10 +18,10 @@ from ..config.registries import REGISTRIES
 from ..config.words import show
 from ..files import flat, replace_file, write_table
 from ..sweeps import Sweep, all_or, check_same, execute
-from . import claims
+from . import claims, reproductions
 from .claims import NO_NUMBERS
 from .figures import Job
-from .ledger import Cell, Ledger, cells, collect
+from .ledger import Cell, Ledger, cells, collect, setting_of, settings_of, stopped_early
 from .reproduction import SCALES, Reproduction
 from .results import Results, safe
 
@@ -54,7 +54,9 @@ class Order:
         runs = [run for run in sweep.runs if any(cell.takes(run) for cell in self.cells)]
         if not runs:
             names = ", ".join(cell.name for cell in self.cells)
-            raise ConfigError(f"--cell {names}: none of its runs is asked for: leave out --only, or choose its labels")
+            there = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in sweep.axes.items())
+            right = f"none of its runs is asked for; at scale {self.scale} these are: {there}"
+            raise ConfigError(f"--cell {names}: {right}")
         return replace(sweep, runs=runs)
 
     @cached_property
@@ -152,17 +154,28 @@ def reproduce(
 
 
 def _rows(order: Order, results: Results, command: str) -> int:
-    """Write what the runs gave for each printed number into `rows`, for a ledger. Returns how many there are."""
+    """Write what the runs gave for each number that a paper prints into `rows`, for a ledger. Returns how many."""
+    if order.reproduction.name not in reproductions():
+        return 0  # it is the reader's own: no ledger has its cells
     wanted = order.cells or cells(order.reproduction)
     return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), command)
 
 
 def _claims(order: Order, results: Results, command: str) -> list[str]:
     """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each."""
+    runs = [run for run in results.sweep.runs if run.name in results.finished]
+    whole = [run for run in runs if not stopped_early(results, run)]
+    if not whole or len(whole) < len(runs):
+        return []
+    settings: list[dict[str, str]] = []
+    for run in whole:
+        words = settings_of(run)
+        if words not in settings:
+            settings.append(words)
+    setting = setting_of(order.reproduction, settings)
+    row = {"runs": settings, "setting": setting, "source": command, "date": str(date.today())}
     lines = []
     ledger = Ledger(results.out / ROWS)
-    differs = [] if order.scale == "full" and not order.overrides else order.differences
-    setting = "; ".join(differs) or "the printed setting"
     for paper, by_name in claims().items():
         for claim in by_name.values():
             if claim.of != order.reproduction.name or claim.measure is None:
@@ -174,8 +187,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
             if finding.words == NO_NUMBERS:
                 continue
             saved = {name: numbers.saved() for name, numbers in evidence.items()}
-            row = {"evidence": saved, "setting": setting, "printed": not differs, "source": command}
-            ledger.enter_claim(paper, claim, row | {"date": str(date.today())})
+            ledger.enter_claim(paper, claim, row | {"evidence": saved})
             lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
     return lines
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from ...basics.errors import SettingError, check
 from ..config import ConfigError, NetworkExperiment
 from ..config.files import TomlTable, merged
+from ..files import flat
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import label_of, named_axis
@@ -209,16 +210,36 @@ class Reproduction:
         content = {"title": self.title, "base": self.base, "axes": axes}
 
         def changed(run: Labels, table: TomlTable) -> TomlTable | None:
-            if self.without(run):
-                return None
-            for settings in (*self.changes(run), *chosen.changes(run)):
-                table = merged(table, settings)
-            return table
+            return self._changed(run, table, chosen)
 
         planned = sweep(content, only=[*kept, *only], overrides=overrides, own_code=own_code, changed=changed)
         figures = self.figures_at(scale)
         self._check_networks(planned.runs)
         return replace(planned, runs=[_keeping(run, figures) for run in planned.runs])
+
+    def stated(self) -> dict[str, frozenset[str]]:
+        """The dotted keys of the settings that each run of the full scale has from here, by the run's name.
+
+        All others are at their defaults.
+        """
+        keys: dict[tuple[str, ...], frozenset[str]] = {}
+
+        def noted(run: Labels, table: TomlTable) -> TomlTable | None:
+            changed = self._changed(run, table, Scale())
+            if changed is not None:
+                keys[tuple(run.values())] = frozenset(key for key, _ in flat(changed))
+            return changed
+
+        planned = sweep({"base": self.base, "axes": self.axes}, changed=noted)
+        return {run.name: keys[tuple(run.labels.values())] for run in planned.runs}
+
+    def _changed(self, run: Labels, table: TomlTable, scale: Scale) -> TomlTable | None:
+        """A run's settings after all axes with what is changed for it; None if the paper has no such run."""
+        if self.without(run):
+            return None
+        for settings in (*self.changes(run), *scale.changes(run)):
+            table = merged(table, settings)
+        return table
 
     def _check_networks(self, runs: Sequence[PlannedRun]) -> None:
         """Raise `ConfigError` if a table or a figure counts the client trips of a run without a network."""

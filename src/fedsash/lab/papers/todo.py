@@ -87,6 +87,7 @@ class Task:
     cells: tuple[Cell, ...]
     runs: tuple[PlannedRun, ...] = field(repr=False)
     cost: Cost
+    data: Path
     missing: str = ""
 
     @property
@@ -106,8 +107,10 @@ class Task:
     @property
     def command(self) -> str:
         """The command that runs it."""
-        words = " ".join(f"--cell {shlex.quote(name)}" for name in self.names)
-        return f"fedsash reproduce {self.reproduction.name} {words}"
+        words = ["fedsash", "reproduce", self.reproduction.name]
+        words += [word for name in self.names for word in ("--cell", name)]
+        words += ["--data", str(self.data)] if self.data != Path("data") else []
+        return shlex.join(words)
 
     def record(self) -> dict[str, Any]:
         """The task as plain data."""
@@ -149,7 +152,7 @@ def _tasks(reproduction: Reproduction, ledger: Ledger, data: Path) -> Iterator[T
         runs = tuple(run for run in sweep.runs if any(cell.takes(run) for cell in group))
         name = REGISTRIES["datasets"].name_of(runs[0].experiment.data)
         missing = "" if (data / name).exists() or name == "digits" else f"{name} is not there"
-        yield Task(reproduction, tuple(group), runs, cost_of(runs), missing)
+        yield Task(reproduction, tuple(group), runs, cost_of(runs), data, missing)
 
 
 def _family(run: PlannedRun) -> str:
@@ -161,10 +164,11 @@ def _family(run: PlannedRun) -> str:
 
 
 def complete(cell: Cell, ledger: Ledger) -> bool:
-    """Whether a cell was run at its printed setting with all the seeds that the reproduction has."""
-    row = ledger.chosen(cell)
-    seeds = {run.labels.get("seed", "0") for run in planned(cell.reproduction).runs if cell.takes(run)}
-    return row is not None and len(row.values) >= len(seeds)
+    """Whether a cell was run at its printed setting, in every choice of a grid, with all seeds of the reproduction."""
+    runs = [run for run in planned(cell.reproduction).runs if cell.pick.takes(run.labels)]
+    seeds = {run.experiment.seed for run in runs}
+    rows = [row for row in ledger.rows(cell) if len(row.values) >= len(seeds)]
+    return all(any(not settings.differences(row.settings) for row in rows) for settings in cell.settings)
 
 
 def cost_of(runs: Iterable[PlannedRun]) -> Cost:

@@ -186,8 +186,10 @@ class Foreman:
         for process in self.running:
             process.stop(asked.at_once)
         if not self.executed.signal:
-            why = "the time is up: " if asked.number == TIME_UP else ""
-            self.bar.say(f"{why}stopping after these rounds; press Ctrl-C again to stop at once")
+            if asked.number == TIME_UP:
+                self.bar.say("the time is up: stopping after these rounds")
+            else:
+                self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
         self.executed.signal = self.executed.signal or asked.number
 
     def _show(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from site_build import commands, experiment_file, python_pages
-from site_build.limits import limits
 
 import fedsash
 from fedsash.averages import EMA, Window
@@ -19,6 +18,7 @@ from fedsash.lab import cli
 from fedsash.lab.config import ConfigError, NetworkExperiment, parse
 from fedsash.lab.config.files import put
 from fedsash.lab.config.keys import OF_OWN, Key, keys
+from fedsash.lab.config.limits import limits
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.registry import options
 from support.each import check_each

@@ -294,7 +294,7 @@ def test_a_full_disk_leaves_no_half_file(here: Path, capsys: pytest.CaptureFixtu
 
 def test_the_command_in_the_file_can_be_pasted_whatever_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "my first.toml"]) == 0
-    assert "fedsash run 'my first.toml'\n" in Path("my first.toml").read_text().splitlines(keepends=True)[0]
+    assert "fedsash run 'my first.toml'\n" in Path("my first.toml").read_text().splitlines(keepends=True)[1]
     assert main(["init", "two\nlines.toml"]) == 0
     assert load("two\nlines.toml") == load("my first.toml")
 

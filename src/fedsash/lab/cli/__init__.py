@@ -15,10 +15,38 @@ from typing import Any, NoReturn
 from ...basics.errors import FedsashError, one_line, shortened
 from ...basics.machine import own_version
 from .. import terminal
-from . import compare, completion, flower, init, listing, network, partition, report, reproduce, studies, sweep, train
+from . import (
+    compare,
+    completion,
+    flower,
+    init,
+    listing,
+    network,
+    partition,
+    report,
+    reproduce,
+    schema,
+    studies,
+    sweep,
+    train,
+)
 from .common import CLOSED, OK, WRONG, Commands, stopped
 
-GROUPS = (init, train, network, flower, sweep, compare, reproduce, studies, report, partition, listing, completion)
+GROUPS = (
+    init,
+    train,
+    network,
+    flower,
+    sweep,
+    compare,
+    reproduce,
+    studies,
+    report,
+    partition,
+    listing,
+    schema,
+    completion,
+)
 COMMANDS = tuple(group.add for group in GROUPS)
 """What adds the commands of each group, in the order of `fedsash --help`."""
 

@@ -171,7 +171,10 @@ def _has_table(kind: Any) -> bool:
 def _convert(value: Any, kind: Any, place: str) -> Any:
     """The value, checked against the type. From JSON, pydantic accepts lists as tuples and is strict otherwise."""
     try:
-        return _adapter(kind).validate_json(json.dumps(value))
+        taken = _adapter(kind).validate_json(json.dumps(value))
+        if isinstance(value, bool) and not isinstance(taken, bool):  # pydantic takes true for the 1 of a Literal
+            raise TypeError
+        return taken
     except (ValidationError, TypeError):
         right = "finite" if isinstance(value, float) and not math.isfinite(value) else describe(kind)
         raise ConfigError(f"{place} = {shown(value)}: must be {right}", place) from None

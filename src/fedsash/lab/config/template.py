@@ -31,11 +31,13 @@ OPEN = "..."
 """Stands for a value that a key has no default for."""
 
 HEAD = f"""\
+#:schema ./fedsash.schema.json
 # An experiment of fedsash. Train it with:  fedsash run FILE
 #
 # A line such as "# rounds = 300" shows a default: take its # away to change it. {OPEN} stands for a value of yours.
 # More: `fedsash list local` explains a table, `fedsash list local.lr` a key, `fedsash list methods` all that a name
-# can be. `fedsash partition FILE` shows who holds which samples.
+# can be. `fedsash partition FILE` shows who holds which samples. An editor checks this file with what
+# `fedsash schema fedsash.schema.json` writes.
 """
 
 AVERAGES = {"window20": {"name": "window", "size": 20}}

@@ -12,6 +12,7 @@ from fedsash.basics.errors import SettingError
 from fedsash.lab.papers.lines import (
     along,
     ascending,
+    correlation,
     curvature_at,
     height_at,
     inner_depth,
@@ -57,6 +58,16 @@ def test_no_lower_point_within() -> None:
 
 def test_several_lowest_places_have_their_middle() -> None:
     assert lowest_at([0, 0.5, 1, 1.5], [3, 1, 1, 1]) == 1
+
+
+@pytest.mark.parametrize("values", [[np.nan, 1.0, 2.0], [2.0, np.nan, 1.0], [np.inf, 1.0, 2.0]])
+def test_a_value_that_is_no_number_has_no_lowest_place(values: list[float]) -> None:
+    assert isnan(lowest_at([-0.5, 0, 1], values))
+
+
+def test_two_points_have_no_correlation() -> None:
+    assert isnan(correlation([1, 2], [3, 4]))
+    assert correlation([1, 2, 3], [3, 4, 5]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

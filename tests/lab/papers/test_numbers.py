@@ -19,12 +19,15 @@ from fedsash.lab.papers.claims import (
     either,
     every,
     falling,
+    lacking,
     largest,
+    of_all,
+    of_many,
     opposite,
     rising,
     smallest,
 )
-from fedsash.lab.papers.numbers import Numbers, Quantity
+from fedsash.lab.papers.numbers import Numbers, Quantity, elementwise
 
 values = st.floats(-100, 100)
 PRINTED = Numbers.exact(("row", "column"), {("A", "x"): 3.0, ("A", "y"): 1.0, ("B", "x"): 2.0, ("B", "y"): 1.5})
@@ -156,3 +159,36 @@ def test_a_claim_without_evidence_names_what_is_missing_and_what_it_costs() -> N
         claims.add("X1", "A", where="", cost="")
     with pytest.raises(SettingError, match="there is none; a paper has X1"):
         claims["X2"]
+
+
+def test_what_is_said_of_all_needs_a_number_for_each_combination() -> None:
+    """No yes without one of them; a no stays, since one that contradicts is enough."""
+    gain = PRINTED - 0.5
+    assert of_all(above(gain), gain, row="AB", column="xy") == above(gain)
+    assert of_all(above(gain), gain, column=["x"]) == above(gain)
+    less = Numbers(gain.dims, {key: quantity for key, quantity in gain.items() if key != ("B", "y")})
+    assert lacking(less, row="AB", column="xyz") == [("A", "z"), ("B", "y"), ("B", "z")]
+    assert of_all(above(less), less, row="AB", column="xy") == Finding(
+        None, "3 of 3 above 0: 2.5 (A, x), 0.5 (A, y), 1.5 (B, x); 1 of 4 are missing, such as B, y"
+    )
+    assert of_all(above(less, 1), less, row="AB", column="xy") == above(less, 1)
+    assert of_all(Finding(None, "open"), less, row="AB", column="xy") == Finding(None, "open")
+    with pytest.raises(SettingError, match="must be one of row, column"):
+        of_all(above(less), less, line="A")
+
+
+def test_what_is_said_of_always_needs_many_cases() -> None:
+    assert of_many(Finding(True, "so"), 3, 3, "pairs") == Finding(True, "so")
+    assert of_many(Finding(True, "so"), 2, 3, "pairs") == Finding(None, "so; 2 of 3 pairs")
+    assert of_many(Finding(False, "so"), 2, 3, "pairs") == Finding(False, "so")
+
+
+def test_a_function_of_several_numbers_goes_by_labels_and_seeds() -> None:
+    rounds = Numbers.measured(("method",), {("A",): {"0": 5, "1": 9}, ("B",): {"0": 1}})
+    base = Numbers.measured(("method",), {("A",): {"1": 7, "0": 4}})
+    length = Numbers.exact((), {(): 8})
+    found = elementwise(lambda a, b, most: a - b if max(a, b) <= most else math.nan, rounds, base, length)
+    assert list(found) == [("A",)]
+    assert found["A",].values[0] == 1 and math.isnan(found["A",].values[1])
+    with pytest.raises(SettingError, match="must be among method"):
+        elementwise(max, rounds, PRINTED)

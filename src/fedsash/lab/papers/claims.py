@@ -8,12 +8,14 @@ printed, and what is calculated without chance, is exact: one value decides.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...basics.errors import check
-from .numbers import SEEDS, Key, Numbers, Quantity
+from .numbers import SEEDS, Key, Label, Numbers, Quantity
 
 if TYPE_CHECKING:
     from .results import Results
@@ -242,3 +244,36 @@ def _short_of_seeds(numbers: Numbers) -> str:
 def at_most(numbers: Numbers, than: float = 0.0) -> Finding:
     """Whether all numbers are at most a value: no if one is certainly above."""
     return _all(numbers, f"at most {than:g}", lambda low, high: high <= than, lambda low, high: low > than)
+
+
+def lacking(numbers: Numbers, **wanted: Iterable[Label]) -> list[Key]:
+    """The combinations of some dimensions' labels of which there is no number."""
+    for dim in wanted:
+        check(dim in numbers.dims, "lacking", dim, f"must be one of {', '.join(numbers.dims)}")
+    places = [numbers.dims.index(dim) for dim in wanted]
+    there = {tuple(key[place] for place in places) for key in numbers}
+    return [key for key in product(*wanted.values()) if key not in there]
+
+
+def of_all(finding: Finding, numbers: Numbers, **wanted: Iterable[Label]) -> Finding:
+    """The finding of a claim about all of some labels: it is no yes without a number for each combination of them.
+
+    of_all(above(gain), gain, row=ROWS, column=METHODS)
+
+    A no stays one: a single number that contradicts is enough. `numbers` are those that the finding was made of, before
+    they were reduced, because a reduced number does not show what it lacks.
+    """
+    labels = {dim: list(each) for dim, each in wanted.items()}
+    missing = lacking(numbers, **labels)
+    if not (finding.holds and missing):
+        return finding
+    first = ", ".join(map(str, missing[0]))
+    count = prod(len(each) for each in labels.values())
+    return Finding(None, f"{finding.words}; {len(missing)} of {count} are missing, such as {first}")
+
+
+def of_many(finding: Finding, count: int, least: int, of: str) -> Finding:
+    """The finding; if it holds, but for fewer than the `least` cases that it takes to say "always", it is undecided."""
+    if finding.holds and count < least:
+        return Finding(None, f"{finding.words}; {count} of {least} {of}")
+    return finding

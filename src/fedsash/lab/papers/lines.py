@@ -83,7 +83,9 @@ def trend(places: Sequence[float], values: Sequence[float]) -> float:
 
 
 def lowest_at(places: Sequence[float], values: Sequence[float]) -> float:
-    """Where the values are lowest: of several such places the middle one."""
+    """Where the values are lowest: of several such places the middle one. Not a number if one of the values is none."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
     return fmean(place for place, value in zip(places, values, strict=True) if value == min(values))
 
 
@@ -136,5 +138,8 @@ def ascending(numbers: Numbers, dim: str) -> Numbers:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Pearson's correlation, not a number if x or y does not vary."""
-    return pearson(x, y) if len(set(x)) > 1 and len(set(y)) > 1 else math.nan
+    """Pearson's correlation; not a number of fewer than three points, since two always lie on a line, or if x or y does
+    not vary."""
+    if len(x) < 3 or len(set(x)) == 1 or len(set(y)) == 1:
+        return math.nan
+    return pearson(x, y)

@@ -246,16 +246,7 @@ class Numbers(Mapping[Key, Quantity]):
     def _combined(self, other: Numbers | float, operation: Callable[[float, float], float]) -> Numbers:
         if not isinstance(other, Numbers):
             other = Numbers.exact((), {(): other})
-        unknown = [dim for dim in other.dims if dim not in self.dims]
-        check(not unknown, "Numbers", unknown, f"must be among {', '.join(self.dims)}")
-        found = {}
-        for key, quantity in self._quantities.items():
-            their_key = tuple(key[self._place(dim)] for dim in other.dims)
-            if their_key in other:
-                combined = reduced([quantity, other[their_key]], lambda pair: operation(*pair))
-                if combined is not None:
-                    found[key] = combined
-        return Numbers(self.dims, found)
+        return elementwise(operation, self, other)
 
     def _place(self, dim: str) -> int:
         check(dim in self.dims, "Numbers", dim, f"must be one of {', '.join(self.dims)}")
@@ -276,3 +267,23 @@ def stacked(dim: str, parts: Mapping[str, Numbers] | Mapping[float, Numbers]) ->
         for key, quantity in part.items():
             found[(*key, label)] = quantity
     return Numbers((*dims, dim), found)
+
+
+def elementwise(function: Callable[..., float], first: Numbers, *others: Numbers) -> Numbers:
+    """`function` of the numbers with the same labels, seed by seed, where all of them have these.
+
+    A dimension that one of the `others` lacks is gone through.
+    """
+    for other in others:
+        unknown = [dim for dim in other.dims if dim not in first.dims]
+        check(not unknown, "Numbers", unknown, f"must be among {', '.join(first.dims)}")
+    found: dict[Key, Quantity] = {}
+    for key, quantity in first.items():
+        of_dim = dict(zip(first.dims, key, strict=True))
+        keys = [tuple(of_dim[dim] for dim in other.dims) for other in others]
+        if all(their in other for their, other in zip(keys, others, strict=True)):
+            theirs = [other[their] for their, other in zip(keys, others, strict=True)]
+            made = reduced([quantity, *theirs], lambda values: function(*values))
+            if made is not None:
+                found[key] = made
+    return Numbers(first.dims, found)

@@ -363,7 +363,6 @@ PARTS: dict[str, list[Case]] = {
         )
     ],
     "A19": [participation(0.9, 0.7, 0.8, 0.3, 0.1)],
-    "B6": [ensembles(0.5, lambda distance: 2 - 0.1 * distance)],
     "B8": [calculated(lambda: theorems.five_factors(theorems.of_all_pairs))],
     "B23": [identical(1.0, lambda number: 40 - number), identical(0.1, level(30))],
     "C7": [
@@ -397,6 +396,155 @@ def test_two_seeds_decide_nothing(name: str) -> None:
         assert finding.verdict == "not decided" and "2 of 3 seeds" in finding.words
 
 
+# --- Evidence that is not whole, or in another order ---
+
+WHOLE: list[tuple[str, str, str]] = [
+    *(("A1", part, dim) for part in ("loss", "error") for dim in ("panel", "model")),
+    ("A2", "loss", "panel"),
+    ("A2", "loss", "line"),
+    ("A4", "offset", "panel"),
+    ("A4", "offset", "measure"),
+    ("A5", "offset", "model"),
+    *(("A7", part, dim) for part in ("height", "distance") for dim in ("panel", "model")),
+    *(("A17", part, dim) for part in ("loss", "error") for dim in ("panel", "run", "model")),
+    *(("A17", "line_loss", dim) for dim in ("panel", "run", "line")),
+    *(("A18", "offset", dim) for dim in ("measure", "unit")),
+    ("A19", "offset", "participation"),
+    ("B6", "error", "run"),
+    ("B6", "distance", "run"),
+    ("B12", "bias", "run"),
+    ("C1", "bias", "run"),
+    ("C9", "bias", "run"),
+    ("C9", "error", "run"),
+    ("C10", "distance", "kind"),
+    *(("C12", "distance", dim) for dim in ("run", "kind")),
+    ("C12", "error", "run"),
+    ("C13", "distance", "kind"),
+    *(("C15", "distance", dim) for dim in ("run", "kind")),
+    *(("C17", "size", dim) for dim in ("run", "factor")),
+    ("C18", "error", "run"),
+    ("C20", "similarity", "run"),
+    ("C21", "similarity", "run"),
+    ("C21", "error", "run"),
+    ("C23", "covariance", "run"),
+    ("C23", "error", "run"),
+]
+"""Claims about all labels of a dimension, and the part of their evidence that has it."""
+
+
+@pytest.mark.parametrize("name, part, dim", WHOLE)
+def test_what_is_said_of_all_is_no_yes_without_one(name: str, part: str, dim: str) -> None:
+    evidence = CASES[name][0](3)
+    for label in evidence[part].labels(dim):
+        finding = CLAIMS[name].judged(evidence | {part: evidence[part].without(**{dim: label})})
+        assert finding.verdict == "not decided", (label, finding.words)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 10])
+def test_less_and_less_needs_each_number_of_clients(number: int) -> None:
+    error = CASES["C18"][0](3)["error"].without(clients=number)
+    assert CLAIMS["C18"].judged({"error": error}).verdict == "not decided"
+
+
+def test_a_factor_that_lacks_a_round_is_not_compared() -> None:
+    size = CASES["C17"][0](3)["size"]
+    kept = {key: quantity for key, quantity in size.items() if key != (DECAY, "variance", 200)}
+    assert CLAIMS["C17"].judged({"size": Numbers(size.dims, kept)}).verdict == "not decided"
+
+
+SHARED = (200, 300, 399)
+"""Rounds of which one side of a comparison has the last alone."""
+
+
+def unequal(name: str, dims: tuple[str, ...], higher: dict[str, str], lower: dict[str, str], **others: Any) -> Case:
+    """What should be higher is lower in each round, but it has the highest round alone."""
+    means: dict[Key, float] = {}
+    for labels in product(*others.values()):
+        rest = dict(zip(others, labels, strict=True))
+        for round in SHARED:
+            means[tuple({**rest, **lower, "round": round}[dim] for dim in dims)] = round / 100
+        means[tuple({**rest, **higher, "round": 399}[dim] for dim in dims)] = 3.9
+    return one(name, dims, means)
+
+
+TWO_RUNS: tuple[dict[str, str], dict[str, str]] = ({"run": NO_DECAY}, {"run": DECAY})
+UNEQUAL: dict[str, Case] = {
+    "A18": unequal(
+        "offset",
+        ("run", "measure", "unit", "round"),
+        {"run": CROSS_SILO},
+        {"run": CROSS_DEVICE},
+        measure=("loss", "error"),
+        unit=("relative", "absolute"),
+    ),
+    "B12": unequal("bias", ("run", "kind", "round"), {"kind": "heterogeneous"}, {"kind": "train"}, run=RUNS),
+    "C4": unequal("bias", ("run", "round"), *TWO_RUNS),
+    "C10": unequal("distance", ("run", "kind", "round"), *TWO_RUNS, kind=KINDS),
+    "C11": unequal("error", ("run", "round"), *TWO_RUNS),
+    "C20": unequal("similarity", ("split", "run", "round"), {"split": "IID"}, {"split": "#C = 2"}, run=RUNS),
+}
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_the_same_rounds_are_compared(name: str) -> None:
+    finding = CLAIMS[name].judged(UNEQUAL[name](3))
+    assert finding.verdict == "no", finding.words
+
+
+def test_numbers_of_clients_are_compared_in_the_same_rounds() -> None:
+    """At round 200 ten clients are 30 points better than one; of one client there is no other round."""
+    errors: dict[Key, float] = {(1, 200): 40, (5, 200): 25, (10, 200): 10, (10, 40): 70}
+    evidence = identical(1.0, level(30))(3) | {"error": drawn(("clients", "round"), errors)}
+    assert CLAIMS["B23"].judged(evidence).verdict == "no"
+
+
+def test_one_number_of_clients_or_two_say_nothing_of_more() -> None:
+    evidence = CASES["B23"][0](3)
+    for clients, expected in (([1], "not decided"), ([1, 10], "not decided"), ([1, 5, 10], "yes")):
+        few = evidence | {"error": evidence["error"].at(clients=clients)}
+        assert CLAIMS["B23"].judged(few).verdict == expected
+
+
+@pytest.mark.parametrize("name", ["A1", "A7", "A19", "B23", "C18"])
+def test_the_order_of_labels_does_not_matter(name: str) -> None:
+    for case, expected in zip(CASES[name], ("yes", "no"), strict=True):
+        given = case(3)
+        backwards = {part: Numbers(each.dims, dict(list(each.items())[::-1])) for part, each in given.items()}
+        assert CLAIMS[name].judged(backwards).verdict == expected
+
+
+def test_averages_of_more_clients_that_are_far_better_are_not_useless_in_any_order() -> None:
+    evidence = identical(1.0, lambda number: 40 - 3 * number)(3)
+    error = evidence["error"]
+    backwards = Numbers(error.dims, dict(list(error.items())[::-1]))
+    assert CLAIMS["B23"].judged(evidence | {"error": backwards}).verdict == "no"
+
+
+@pytest.mark.parametrize("middle, expected", [(0.951, "yes"), (0.94, "no")])
+def test_clients_stay_if_they_fall_by_little_of_what_they_were(middle: float, expected: str) -> None:
+    means: dict[Key, float] = {}
+    for stage, clients, mean in zip(STAGES, (1.0, middle, 1.0), (0.3, 0.2, 0.1), strict=True):
+        means |= {(stage, "clients"): clients, (stage, "mean"): mean}
+    evidence = {name: drawn(("panel", "model"), means, noise=1e-5) for name in ("height", "distance")}
+    assert CLAIMS["A7"].judged(evidence).verdict == expected
+
+
+@pytest.mark.parametrize("clients, mean, expected", [(1.8, 1.0, "yes"), (1.8, 2.1, "no"), (4.0, 2.1, "yes")])
+def test_a_mean_that_falls_with_its_clients_stays_near_the_bottom(clients: float, mean: float, expected: str) -> None:
+    """The loss before is 2.0: the mean's rise is compared to a tenth of the clients', or to 0 where they fall."""
+    means: dict[Key, float] = {}
+    for round in range(1, 401):
+        means |= {(round, "before"): 2.0, (round, "clients"): clients, (round, "mean"): mean}
+    evidence = series("ratio", level(0.3))(3) | {"loss": drawn(("round", "model"), means)}
+    assert CLAIMS["A15"].judged(evidence).verdict == expected
+
+
+def test_near_clients_may_be_like_an_ensemble_while_the_gap_falls_with_their_distance() -> None:
+    """The correlation stands beside: it neither decides nor is it needed."""
+    finding = CLAIMS["B6"].judged(ensembles(0.5, lambda distance: 2 - 0.1 * distance)(3))
+    assert finding.verdict == "yes" and "correlation of gap and distance 0 of 2 above 0" in finding.words
+
+
 # --- What is calculated, and what is printed ---
 
 
@@ -425,6 +573,12 @@ def test_numbers_of_the_theory() -> None:
     assert words["B4"].startswith("yes: 3 of 3 between 1.9 and 2.1")
     assert words["B14"].startswith("no: 0 of 4 below -1e-12")
     assert words["B15"].count("0 of 3 below 10") == 2
+
+
+@pytest.mark.parametrize("factor", [-7, -1, 0, 2])
+def test_the_first_order_term_of_the_lemma_needs_the_gradient(factor: float) -> None:
+    finding = CLAIMS["B4"].judged(theorems.expansion(factor=factor))
+    assert finding.verdict == "no", finding.words
 
 
 def test_an_order_is_that_of_a_power() -> None:
@@ -494,10 +648,10 @@ def measured(monkeypatch: pytest.MonkeyPatch, name: str, figure: Figure) -> Evid
     return measure(cast(Results, AtFullScale()))
 
 
-def bowl(seed: int, lowest: tuple[float, float] = (1.2, 1.0), ridge: float = 0.0) -> dict[str, Any]:
+def bowl(seed: int, lowest: tuple[float, float] = (1.2, 1.0), ridge: float = 0.0, points: int = 29) -> dict[str, Any]:
     """A plane through three models around a bowl whose lowest point is at a place of the grid, or a ridge."""
     corners = [torch.tensor(place, dtype=torch.float64) for place in ((0.0, 0.0), (3.0, 0.0), (1.5, 3.0))]
-    section = plane(*corners, points=29)
+    section = plane(*corners, points=points)
     x, y = section.axes
     bottom = np.array([x[np.abs(x - lowest[0]).argmin()], y[np.abs(y - lowest[1]).argmin()]])
 
@@ -521,10 +675,14 @@ def bowl(seed: int, lowest: tuple[float, float] = (1.2, 1.0), ridge: float = 0.0
 
 
 def planes(
-    lowest: tuple[float, float] = (1.2, 1.0), ridge: float = 0.0, runs: tuple[str, ...] = (CROSS_DEVICE,)
+    lowest: tuple[float, float] = (1.2, 1.0),
+    ridge: float = 0.0,
+    runs: tuple[str, ...] = (CROSS_DEVICE,),
+    points: int = 29,
 ) -> Figure:
     panels = (*STAGES, "final, global")
-    return Figure({(panel, run): lambda seed: bowl(seed, lowest, ridge) for panel, run in product(panels, runs)})
+    found = {(panel, run): lambda seed: bowl(seed, lowest, ridge, points) for panel, run in product(panels, runs)}
+    return Figure(found)
 
 
 def verdict(name: str, evidence: Evidence) -> str:
@@ -558,6 +716,21 @@ def test_planes_of_global_models_decide(monkeypatch: pytest.MonkeyPatch) -> None
     evidence = measured(monkeypatch, "A5", planes())
     assert evidence["offset"].dims == ("model",) and verdict("A5", evidence) == "yes"
     assert verdict("A5", measured(monkeypatch, "A5", planes(lowest=(0.0, 0.0)))) == "no"
+
+
+@pytest.mark.parametrize("points, expected", [(11, "not decided"), (21, "yes")])
+def test_a_coarse_plane_has_no_offsets(monkeypatch: pytest.MonkeyPatch, points: int, expected: str) -> None:
+    """Half of a cell's diagonal is the most by which the grid's lowest point may be off where it lies."""
+    for name, lowest in (("A4", (0.9, 0.9)), ("A5", (1.1, 1.0))):
+        finding = CLAIMS[name].judged(measured(monkeypatch, name, planes(lowest=lowest, points=points)))
+        assert finding.verdict == expected, finding.words
+
+
+def test_of_equally_low_points_the_middle_one_is_the_lowest() -> None:
+    x, y = [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0]
+    error = [[0.5, 0.4, 0.4, 0.5], [0.5, 0.4, 0.4, None], [0.5, 0.5, 0.5, 0.5]]
+    place, value = Plane({"x": x, "y": y, "error": error}).lowest("error")
+    assert place.tolist() == [1.5, 0.5] and value == 0.4
 
 
 def test_planes_of_both_federations_decide(monkeypatch: pytest.MonkeyPatch) -> None:

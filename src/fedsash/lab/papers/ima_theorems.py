@@ -165,19 +165,19 @@ def in_two_parts(variance: Callable[[Tensor], Tensor] = lambda f: f.var(0, corre
     return {"gap": Numbers.exact((), {(): float(gap.abs().max())})}
 
 
-def expansion(displaced: Mean = weighted_mean) -> Evidence:
-    """What is left of ensemble minus averaged model after the lemma's term of first order.
+def expansion(displaced: Mean = weighted_mean, factor: float = 1) -> Evidence:
+    """What is left of ensemble minus one model after the lemma's term of first order, about the clients' plain mean.
 
-    `displaced` is the mean of the clients' displacements, with which the gradient is multiplied.
+    `displaced` is the mean of the clients' displacements, with which the gradient, times a `factor`, is multiplied.
     """
     world = trained()
 
     def left(share: float) -> float:
         w = world.shrunk(share)
-        centre = weighted_mean(w, world.p)
+        centre = plain_mean(w, world.p)
         displacement = displaced(w - centre.unsqueeze(1), world.p)
         gap = world.ensemble(w) - world.answers(centre)
-        return float((gap - world.along(centre, displacement)).norm())
+        return float((gap - factor * world.along(centre, displacement)).norm())
 
     return {"order": order(left)}
 

@@ -39,11 +39,15 @@ def of_seeds(evidence: Mapping[str, Numbers], seeds: int) -> dict[str, Numbers]:
 
 
 def pretend(
-    out: Path, reproduction: Reproduction, accuracy: Callable[[Labels], Mapping[int, float]], target: float = 0.5
+    out: Path,
+    reproduction: Reproduction,
+    accuracy: Callable[[Labels], Mapping[int, float]],
+    target: float = 0.5,
+    models: Sequence[str] = ("model",),
 ) -> Results:
     """Folders of runs that were never trained, with these accuracies (shares) by round, from a run's labels.
 
-    Runs without any are left out. Every round counts as a client trip, too.
+    Runs without any are left out. Every round counts as a client trip, too. All `models` have the same accuracies.
     """
     sweep, criterion = reproduction.plan(), Criterion(target=target)
     for run in sweep.runs:
@@ -52,8 +56,9 @@ def pretend(
             folder = out / "runs" / run.name
             folder.mkdir(parents=True)
             rows: list[dict[str, Any]] = [
-                {"round": t, "trips": t, "model": "model", "split": "test", criterion.name: value}
+                {"round": t, "trips": t, "model": model, "split": "test", criterion.name: value}
                 for t, value in values.items()
+                for model in models
             ]
             Records(folder).create(rows)
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))

@@ -733,6 +733,11 @@ def test_of_equally_low_points_the_middle_one_is_the_lowest() -> None:
     assert place.tolist() == [1.5, 0.5] and value == 0.4
 
 
+def test_a_plane_without_numbers_has_no_lowest_point() -> None:
+    place, value = Plane({"x": [0.0, 1.0], "y": [0.0], "loss": [[None, None]]}).lowest("loss")
+    assert np.isnan(place).all() and math.isnan(value)
+
+
 def test_planes_of_both_federations_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = planes(runs=(CROSS_DEVICE, CROSS_SILO))
     evidence = measured(monkeypatch, "A17", figure)

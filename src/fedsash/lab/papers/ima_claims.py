@@ -981,9 +981,11 @@ def two_methods_miss_the_target(accuracy: Numbers) -> Finding:
     below the target as well (61.00 to 61.31), and are listed as reaching it in round 394. Table 1's runs evaluate each
     tenth round; for a yes they are run with `--set evaluation.every=1`.
     """
-    highest = accuracy.at(of="highest")
+    means, highest = accuracy.at(of="last ten"), accuracy.at(of="highest")
     missed = of_all(below(highest, TARGET), highest, method=BELOW_TARGET, cell=CELLS)
-    return every(below(accuracy.at(of="last ten"), TARGET), missed)
+    if not highest:
+        missed = Finding(None, "of single rounds nothing is known")
+    return every(below(means, TARGET), missed)
 
 
 @CLAIMS.add(

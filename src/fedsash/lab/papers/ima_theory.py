@@ -114,6 +114,8 @@ class Plane:
     def lowest(self, what: str) -> tuple[Floats, float]:
         """The grid's point with the lowest loss or error, and its value; of several such points the middle one."""
         grid = np.array(self.found[what], dtype=float)
+        if np.isnan(grid).all():
+            return np.array([math.nan, math.nan]), math.nan
         value = float(np.nanmin(grid))
         rows, columns = np.nonzero(grid == value)
         x, y = np.asarray(self.found["x"], dtype=float), np.asarray(self.found["y"], dtype=float)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..basics import storage as storages
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_count
+from ..basics.errors import check
+from ..basics.limits import Count
 from .base import Average, KeptAs, Retention, check_vector
 from .pieces import Pieces
 from .trajectory import Past
@@ -55,15 +56,11 @@ class Window(Average):
     how many models were taken so far. The models themselves are in its `past`.
     """
 
-    size: int
-    every: int = 1
-    start: int = 1
+    size: Count
+    every: Count = 1
+    start: Count = 1
     storage: storages.Storage = field(default="auto", metadata={"numbers": False})
     kept_as: KeptAs = "model"
-
-    def __post_init__(self) -> None:
-        for name in ("size", "every", "start"):
-            check_count(f"Window.{name}", getattr(self, name))
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

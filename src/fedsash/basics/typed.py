@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from .errors import SettingError
 from .hooks import check_hooks
+from .limits import check_limits
 
 T = TypeVar("T")
 Named = Callable[[Any, bool], str]
@@ -18,7 +19,7 @@ Named = Callable[[Any, bool], str]
 
 
 def typed(cls: type[T]) -> type[T]:
-    """Check the types of a dataclass's fields before its own `__post_init__`, also in classes that extend it.
+    """Check the types of a dataclass's fields and their limits before its own `__post_init__`, also in subclasses.
 
     Integers must fit into 64 bits, and NaN is no number. A few values are converted, as in an experiment file: a list
     to a tuple, a NumPy or PyTorch scalar to a number, and a short form to an object of the field's class (by its `of`).
@@ -133,6 +134,8 @@ def _take(settings: Any) -> None:
             raise SettingError(cls.__name__, field.name, value, f"must be {_right(field, kind, value)}")
         if taken is not value:
             object.__setattr__(settings, field.name, taken)
+        if value is not field.default:
+            check_limits(cls, field.name, taken)
 
 
 @cache

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from ...basics.errors import MOST, FedsashError, SettingError
+from ...basics.limits import ends, limits_of
 from .registry import REQUIRED, Make, Option, options
 
 TRIED = {int: (-(10**12), 10**12, 0), float: (-1e300, 1e300, 0.0)}
@@ -39,6 +40,10 @@ def limits(make: Make, option: Option) -> list[str]:
 
 def bounds(make: Make, option: Option) -> Limits:
     """The same as numbers. An end is left out if the class refuses it."""
+    described = limits_of(make).get(option.name) if isinstance(make, type) else None
+    if described is not None:
+        interval = described[0]
+        return Limits(*ends(interval), interval.gt is not None, interval.lt is not None)
     least, most = None, None
     for said in _refusals(make, option):
         if said.startswith("positive"):

@@ -1,0 +1,94 @@
+"""Limits as types: every interval refuses what lies outside, in the words that the checks by hand have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Interval
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsash.basics import errors
+from fedsash.basics.errors import SettingError
+from fedsash.basics.limits import (
+    Count,
+    Factor,
+    Fraction,
+    Positive,
+    Rate,
+    Share,
+    Strength,
+    limits_of,
+    refusal,
+)
+from fedsash.basics.typed import typed
+
+BY_HAND: dict[str, tuple[Any, Any]] = {
+    "count": (Count, errors.check_count),
+    "share": (Share, errors.check_share),
+    "fraction": (Fraction, errors.check_fraction),
+    "factor": (Factor, errors.check_factor),
+    "strength": (Strength, errors.check_strength),
+    "rate": (Rate, errors.check_rate),
+    "positive": (Positive, errors.check_positive),
+}
+NUMBERS = st.one_of(
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False),
+    st.sampled_from([0, 1, -1, 0.0, 1.0, 10**9, 10**9 + 1, 1e9, math.inf, -math.inf]),
+)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+@given(value=NUMBERS)
+def test_a_limit_says_what_the_check_by_hand_says(name: str, value: float) -> None:
+    kind, by_hand = BY_HAND[name]
+    if kind is Count and not isinstance(value, int):
+        return
+    try:
+        by_hand("x", value)
+        said = ""
+    except SettingError as error:
+        said = error.right
+    assert refusal(kind.__origin__, kind.__metadata__[0], value) == said
+
+
+@dataclass(frozen=True)
+@typed
+class Mine:
+    a: Count = 1
+    b: Rate | None = None
+    c: Count | str = 2
+    d: Annotated[float, Interval(ge=-1, lt=3)] = 0.0
+
+
+@dataclass(frozen=True)
+class Extended(Mine):
+    e: Fraction = 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"a": 0}, "Extended.a = 0: must be at least 1"),
+        ({"b": 0.0}, "Extended.b = 0.0: must be above 0 and at most 1,000,000,000"),
+        ({"c": -3}, "Extended.c = -3: must be at least 1"),
+        ({"d": 3.0}, "Extended.d = 3.0: must be at least -1 and below 3"),
+        ({"e": 1.0}, "Extended.e = 1.0: must be at least 0 and below 1"),
+        ({"a": True}, "Extended.a = True: must be an integer"),
+    ],
+)
+def test_a_field_outside_its_limit_is_one_line_also_in_a_class_that_extends(
+    settings: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        Extended(**settings)
+    assert str(refused.value) == line
+
+
+def test_what_is_no_number_has_no_limit() -> None:
+    assert Extended(b=None, c="auto") == Extended(c="auto")
+    assert set(limits_of(Extended)) == {"a", "b", "c", "d", "e"}

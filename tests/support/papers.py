@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ def of_seeds(evidence: Mapping[str, Numbers], seeds: int) -> dict[str, Numbers]:
         fewer = {key: quantity.values[:seeds] for key, quantity in numbers.items()}
         found[name] = Numbers.measured(numbers.dims, fewer)
     return found
+
+
+def lessened(evidence: Mapping[str, Numbers]) -> Iterator[tuple[str, str | float, dict[str, Numbers]]]:
+    """The evidence without one label, with its dimension: once for each label of each dimension of each part."""
+    for name, numbers in evidence.items():
+        for dim in numbers.dims:
+            for label in numbers.labels(dim):
+                yield dim, label, {**evidence, name: numbers.without(**{dim: label})}
 
 
 def pretend(

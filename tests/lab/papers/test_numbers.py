@@ -14,6 +14,7 @@ from fedsash.lab.papers.claims import (
     Claims,
     Finding,
     above,
+    agreed,
     below,
     between,
     either,
@@ -21,11 +22,16 @@ from fedsash.lab.papers.claims import (
     falling,
     lacking,
     largest,
+    noted,
     of_all,
     of_many,
     opposite,
     rising,
     smallest,
+    with_all,
+)
+from fedsash.lab.papers.claims import (
+    given as where,
 )
 from fedsash.lab.papers.numbers import Numbers, Quantity, elementwise
 
@@ -192,3 +198,32 @@ def test_a_function_of_several_numbers_goes_by_labels_and_seeds() -> None:
     assert found["A",].values[0] == 1 and math.isnan(found["A",].values[1])
     with pytest.raises(SettingError, match="must be among method"):
         elementwise(max, rounds, PRINTED)
+
+
+def test_what_a_missing_number_could_turn_is_neither_yes_nor_no_without_it() -> None:
+    gain = PRINTED - 0.5
+    less = gain.without(row="B")
+    for than in (0.0, 1.0):
+        assert with_all(above(gain, than), gain, row="AB", column="xy") == above(gain, than)
+        assert with_all(above(less, than), less, row="AB", column="xy") == Finding(
+            None, f"{above(less, than).words}; 2 of 4 are missing, such as B, x"
+        )
+
+
+@given(st.sampled_from([True, False, None]), st.sampled_from([True, False, None]))
+def test_a_finding_counts_where_its_condition_holds(condition: bool | None, holds: bool | None) -> None:
+    found = where(Finding(condition, "a"), Finding(holds, "b"))
+    assert found == Finding(holds if condition else None, "b; given a")
+
+
+def test_readings_decide_where_they_agree() -> None:
+    yes, no, none = Finding(True, "a"), Finding(False, "b"), Finding(None, "there are no numbers")
+    assert agreed({"one": yes, "two": yes}) == Finding(True, "one: yes, a; two: yes, a")
+    assert agreed({"one": yes, "two": no}) == Finding(None, "one: yes, a; two: no, b")
+    assert agreed({"one": yes, "two": none}).holds is None
+    assert agreed({"one": none, "two": none}) == none
+
+
+def test_a_note_stands_behind_numbers() -> None:
+    assert noted(Finding(True, "1 of 1"), "in print") == Finding(True, "1 of 1; in print")
+    assert noted(above(PRINTED.at(row="C")), "in print") == Finding(None, "there are no numbers")

@@ -11,6 +11,8 @@ import pytest
 from fedsash.lab import terminal
 from fedsash.lab.cli.reproduce import _table
 from fedsash.lab.papers.figures import CurvesFigure, Job
+from fedsash.lab.papers.measures import Count, compared, counts, of_target
+from fedsash.lab.papers.numbers import Numbers
 from fedsash.lab.papers.pick import Pick, pick
 from fedsash.lab.papers.reproduce import differences, markdown
 from fedsash.lab.papers.results import Measurement
@@ -94,6 +96,52 @@ def test_rounds_to_the_target_are_of_single_rounds_and_beyond_the_last_where_a_r
     )
     assert results.measured(one).value == 2
     assert str(results.measured(other)) == "6+" and str(results.measured(both)) == "6+"
+
+
+def test_each_seed_says_by_itself_whether_it_has_reached_the_target(tmp_path: Path) -> None:
+    """A table's number is beyond the last round if one seed is; the other's rounds are known all the same."""
+    cells = {"": pick(statistic="rounds_to_target")}
+    given = reproduction(tables=[Table(rows="method", columns={"": pick()}, cells=cells)])
+    accuracies = {"seed=0,A": [0.1, 0.6, 0.2, 0.2, 0.2, 0.2], "seed=1,A": [0.1] * 6, "seed=1,B": [0.6] * 6}
+    results = pretend(tmp_path, given, accuracies)
+    measured = results.measured(Pick({"method": ("A",)}, "model", "rounds_to_target"))
+    assert measured.reached == {"0": 2, "1": None}
+    assert (str(measured), measured.value, measured.values) == ("6+", None, {})
+    found = of_target(given, results)
+    assert {key: (quantity.seeds, quantity.values) for key, quantity in found.items()} == {
+        ("A", "", "reached"): (("0",), (2,)),
+        ("A", "", "beyond"): (("1",), (6,)),
+        ("B", "", "reached"): (("1",), (1,)),
+    }
+    assert results.measured(Pick({"method": ("A",)}, "model", "value")).reached == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "difference"),
+    [
+        (Count(3, True), Count(5, True), -2),
+        (Count(3, True), Count(5, False), -2),
+        (Count(5, False), Count(3, True), 2),
+        (Count(5, True), Count(5, False), math.nan),
+        (Count(5, False), Count(7, True), math.nan),
+        (Count(5, False), Count(5, False), None),
+    ],
+)
+def test_a_count_that_was_not_reached_is_a_bound_that_may_say_which_is_less(
+    own: Count, other: Count, difference: float | None
+) -> None:
+    found = compared(lambda a, b: a - b, {"0": own}, {"0": other, "1": other})
+    assert (found and found.values) == (None if difference is None else (pytest.approx(difference, nan_ok=True),))
+
+
+def test_what_so_many_rounds_did_not_reach_takes_one_more_at_least() -> None:
+    numbers = Numbers.measured(
+        ("row", "target"), {("A", "reached"): {"0": 6, "2": 4}, ("A", "beyond"): {"1": 6}, ("B", "beyond"): {"0": 9}}
+    )
+    assert counts(numbers) == {
+        ("A",): {"0": Count(6, True), "2": Count(4, True), "1": Count(7, False)},
+        ("B",): {"0": Count(10, False)},
+    }
 
 
 def test_a_speed_up_is_the_rounds_of_the_other_runs_divided_by_the_own(tmp_path: Path) -> None:

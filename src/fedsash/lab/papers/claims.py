@@ -57,6 +57,8 @@ class Claim:
     - `printed`: the paper's own numbers as evidence, for what arithmetic on print decides
     - `identity`: numbers that are calculated here, for what holds or not without chance
     - `of` and `measure`: the reproduction whose results have the evidence, and how it is read from them
+    - `subject`: of what such evidence is, where the paper's claim is of something else, such as another network; "" if
+      it is of the same. It belongs to the setting in which the claim was judged, which then is not the printed one
     """
 
     name: str
@@ -68,6 +70,7 @@ class Claim:
     identity: Callable[[], Evidence] | None = None
     of: str = ""
     measure: Callable[[Results], Evidence] | None = None
+    subject: Callable[[Results], str] | None = None
 
     @property
     def says(self) -> str:
@@ -120,12 +123,13 @@ class Claims:
         identity: Callable[[], Evidence] | None = None,
         of: str = "",
         measure: Callable[[Results], Evidence] | None = None,
+        subject: Callable[[Results], str] | None = None,
     ) -> Callable[[Judge], Judge]:
         """A decorator that adds a function as the claim of this name."""
         check(name not in self.by_name, "claim", name, "is there already")
 
         def added(judge: Judge) -> Judge:
-            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure)
+            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure, subject)
             return judge
 
         return added
@@ -277,3 +281,31 @@ def of_many(finding: Finding, count: int, least: int, of: str) -> Finding:
     if finding.holds and count < least:
         return Finding(None, f"{finding.words}; {count} of {least} {of}")
     return finding
+
+
+def with_all(finding: Finding, numbers: Numbers, **wanted: Iterable[Label]) -> Finding:
+    """The finding, which decides nothing without a number for each combination of some labels: neither yes nor no.
+
+    So it is where what is missing could turn a no as well: a mean, the best of several, a claim that there is one.
+    """
+    return opposite(of_all(opposite(of_all(finding, numbers, **wanted)), numbers, **wanted))
+
+
+def given(condition: Finding, finding: Finding) -> Finding:
+    """The finding where the condition holds; nothing is decided if it doesn't, or if that isn't known."""
+    holds = finding.holds if condition.holds else None
+    return Finding(holds, f"{finding.words}; given {condition.words}")
+
+
+def agreed(findings: Mapping[str, Finding]) -> Finding:
+    """What findings of different readings agree on: nothing is decided if one of them says otherwise or nothing."""
+    said = {finding.holds for finding in findings.values()}
+    words = "; ".join(f"{name}: {finding.verdict}, {finding.words}" for name, finding in findings.items())
+    if all(finding.words == NO_NUMBERS for finding in findings.values()):
+        words = NO_NUMBERS
+    return Finding(said.pop() if len(said) == 1 else None, words)
+
+
+def noted(finding: Finding, note: str) -> Finding:
+    """The finding with a note behind its numbers; without numbers there is nothing to note."""
+    return finding if finding.words == NO_NUMBERS else Finding(finding.holds, f"{finding.words}; {note}")

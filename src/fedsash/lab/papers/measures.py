@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ..sweeps import PlannedRun
 from .figures import CurvesFigure, StudyFigure, ValuesFigure
-from .numbers import Key, Numbers
+from .numbers import Key, Numbers, Quantity
 from .reproduction import Reproduction
 from .results import Results
 from .tables import DIMS
@@ -70,3 +72,77 @@ def of_ends(figure: CurvesFigure, results: Results) -> Numbers:
         if measured:
             values[(line,)] = measured
     return Numbers.measured(("line",), values)
+
+
+# --- Rounds, or client trips, until a target that some runs don't reach ---
+
+REACHED, BEYOND = "reached", "beyond"
+"""The labels of "target": rounds until it, and all rounds of runs that did not reach it."""
+
+
+def of_target(reproduction: Reproduction, results: Results, table: str = "", cell: str = "") -> Numbers:
+    """A table's rounds or trips until the target, by row, column and "target", each of the seeds that it is true of."""
+    values: dict[Key, dict[str, float]] = {}
+    for number in reproduction.table(table).numbers(results):
+        if number.cell != cell:
+            continue
+        for seed, rounds in number.measured.reached.items():
+            if rounds is not None:
+                values.setdefault((number.row, number.column, REACHED), {})[seed] = rounds
+            elif number.measured.beyond is not None:
+                values.setdefault((number.row, number.column, BEYOND), {})[seed] = number.measured.beyond
+    return Numbers.measured(("row", "column", "target"), values)
+
+
+def printed_target(reproduction: Reproduction, table: str = "", cell: str = "") -> Numbers:
+    """The rounds until the target that a table prints, as `of_target` has measured ones: "1000+" is beyond 1000."""
+    values: dict[Key, float] = {}
+    for row, column, place, number in reproduction.table(table).places():
+        if place == cell and number.value is not None:
+            values[row, column, BEYOND if number.beyond else REACHED] = number.value
+    return Numbers.exact(("row", "column", "target"), values)
+
+
+@dataclass(frozen=True, order=True)
+class Count:
+    """The least number of rounds until a target, which is their number if it was `reached`."""
+
+    least: float
+    reached: bool
+
+
+Counts: TypeAlias = Mapping[str, Count]
+"""The count of each seed; of a printed one the seed is "exact"."""
+
+
+def counts(numbers: Numbers) -> dict[Key, Counts]:
+    """The counts in what `of_target` gave, by its other labels. What n rounds did not reach takes n + 1 at least."""
+    found: dict[Key, dict[str, Count]] = {}
+    for target, more in ((REACHED, 0), (BEYOND, 1)):
+        for key, quantity in numbers.at(target=target).items():
+            seeds = ["exact"] if quantity.exact else quantity.names
+            for seed, value in zip(seeds, quantity.values, strict=True):
+                found.setdefault(key, {})[seed] = Count(value + more, target == REACHED)
+    return dict(found)
+
+
+def compared(function: Callable[[float, float], float], own: Counts, other: Counts) -> Quantity | None:
+    """`function` of two counts in each seed, such as their difference; None if it is known of no seed.
+
+    Where one was not reached it is a bound, which says which of them is less. Not a number where it does not say so. A
+    seed in which neither was reached says nothing and is left out.
+    """
+    values: dict[str, float] = {}
+    for seed, mine in own.items():
+        theirs = other.get(seed)
+        if theirs is None or not (mine.reached or theirs.reached):
+            continue
+        open_ended = (mine.reached and not theirs.reached and mine.least >= theirs.least) or (
+            theirs.reached and not mine.reached and theirs.least >= mine.least
+        )
+        values[seed] = math.nan if open_ended else function(mine.least, theirs.least)
+    if not values:
+        return None
+    if list(values) == ["exact"]:
+        return Quantity(tuple(values.values()), exact=True)
+    return Quantity(tuple(values.values()), seeds=tuple(values))

@@ -35,7 +35,8 @@ class Measurement:
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
     None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
     with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several. `values`
-    has the number of each run, by its seed.
+    has the number of each run, by its seed. `reached` has the rounds or trips of each run until the target, by its
+    seed, and None of a run that did not reach it: some runs may have where `beyond` says that another one has not.
     """
 
     value: float | None = None
@@ -47,6 +48,7 @@ class Measurement:
     digits: int = 2
     chosen: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
+    reached: Mapping[str, float | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.beyond is not None:
@@ -111,16 +113,18 @@ class Results:
         found = [self._number(run, pick) for run in done]
         values = [value for value in found if value is not None]
         counted = TO_TARGET.get(pick.statistic)
+        seeds = [str(run.experiment.seed) for run in done]
+        reached = dict(zip(seeds, found, strict=True)) if counted else {}
         if counted and len(values) < len(found):
-            return Measurement(
-                runs=len(done), beyond=max(row.get(counted, 0) for run in done for row in self._rows(run)), why=why
-            )
+            last = max(row.get(counted, 0) for run in done for row in self._rows(run))
+            return Measurement(runs=len(done), beyond=last, why=why, reached=reached)
         if len(values) < len(found):
             return Measurement(runs=len(done), why="not a number in each of the last evaluations")
         std = stdev(values) if len(values) > 1 else None
         digits = 0 if counted else 2
-        by_seed = {str(run.experiment.seed): value for run, value in zip(done, values, strict=True)}
-        return Measurement(fmean(values), std, len(values), why=why, digits=digits, values=by_seed)
+        by_seed = dict(zip(seeds, values, strict=True))
+        mean = fmean(values)
+        return Measurement(mean, std, len(values), why=why, digits=digits, values=by_seed, reached=reached)
 
     def best(self, pick: Pick, axis: str = "") -> Measurement:
         """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an

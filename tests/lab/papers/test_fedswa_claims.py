@@ -236,6 +236,8 @@ def test_a_bound_that_is_thirty_times_too_large_is_not_refuted_and_no_more(name:
     ratio = identity()["ratio"]
     assert all(0.01 < quantity.mean < 0.04 for quantity in ratio.values())
     assert "not refuted" in CLAIMS[name].judged({"ratio": ratio}).words
+    _, no = CALCULATED[name]
+    assert "not refuted" not in CLAIMS[name].judged(no()).words
 
 
 @pytest.mark.parametrize("name", CALCULATED)

@@ -227,3 +227,9 @@ def test_readings_decide_where_they_agree() -> None:
 def test_a_note_stands_behind_numbers() -> None:
     assert noted(Finding(True, "1 of 1"), "in print") == Finding(True, "1 of 1; in print")
     assert noted(above(PRINTED.at(row="C")), "in print") == Finding(None, "there are no numbers")
+
+
+def test_findings_without_numbers_say_so_once() -> None:
+    none = above(PRINTED.at(row="C"))
+    assert every(none, none) == either(none, none) == none
+    assert every(none, Finding(True, "a")).words == "there are no numbers; a"

@@ -437,7 +437,7 @@ IN_PRINT = {
     "W16": ("no", ["2 of 4", "1 (the steps, from W - 1)", "-1.5 (what doubling W makes"]),
     "W17": ("no", ["7 of 7 above 0", "0 of 7 below 0"]),
     "W19": ("yes", ["63 of 63 above 0", "11 of 11 above 1.5"]),
-    "W20": ("no", ["4 of 6 above 0", "above 0: 4.15", "in the mean over the splits 67.2 against 59.7"]),
+    "W20": ("no", ["4 of 6 above 0", "above 0: 4.15 (Landmarks)", "in the mean over the splits 67.2 against 59.7"]),
     "W23": ("yes", ["5 of 5 above 0"]),
     "W24": ("no", ["0 of 2 above 0", "2 of 2 above 11", "in all splits 1 of 6 above 0", "0.4 (FEMNIST)"]),
     "W25": ("yes", ["6 of 6 above 0"]),

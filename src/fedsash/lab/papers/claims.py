@@ -8,7 +8,7 @@ printed, and what is calculated without chance, is exact: one value decides.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -186,14 +186,21 @@ def every(*findings: Finding) -> Finding:
     """Whether all findings hold: no if one says no."""
     said = [finding.holds for finding in findings]
     holds = False if False in said else None if None in said else True
-    return Finding(holds, "; ".join(finding.words for finding in findings))
+    return Finding(holds, _words(findings))
 
 
 def either(*findings: Finding) -> Finding:
     """Whether one of the findings holds at least: no if all say no."""
     said = [finding.holds for finding in findings]
     holds = True if True in said else None if None in said else False
-    return Finding(holds, "; ".join(finding.words for finding in findings))
+    return Finding(holds, _words(findings))
+
+
+def _words(findings: Sequence[Finding]) -> str:
+    """The words of findings one after another; once, if none has numbers."""
+    if findings and all(finding.words == NO_NUMBERS for finding in findings):
+        return NO_NUMBERS
+    return "; ".join(finding.words for finding in findings)
 
 
 def opposite(finding: Finding) -> Finding:
@@ -301,8 +308,7 @@ def agreed(findings: Mapping[str, Finding]) -> Finding:
     """What findings of different readings agree on: nothing is decided if one of them says otherwise or nothing."""
     said = {finding.holds for finding in findings.values()}
     words = "; ".join(f"{name}: {finding.verdict}, {finding.words}" for name, finding in findings.items())
-    if all(finding.words == NO_NUMBERS for finding in findings.values()):
-        words = NO_NUMBERS
+    words = NO_NUMBERS if _words(list(findings.values())) == NO_NUMBERS else words
     return Finding(said.pop() if len(said) == 1 else None, words)
 
 

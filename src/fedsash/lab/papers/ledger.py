@@ -427,11 +427,14 @@ def stopped_early(results: Results, run: PlannedRun) -> bool:
     return bool(files.table(results.folder(run) / "summary.json").get("ended_early"))
 
 
-def setting_of(reproduction: Reproduction, runs: Sequence[Mapping[str, str]]) -> str:
-    """The setting of some runs in words, by their settings: "the printed setting", or in what they differ from it."""
+def setting_of(reproduction: Reproduction, runs: Sequence[Mapping[str, str]], subject: str = "") -> str:
+    """The setting of some runs in words, by their settings: "the printed setting", or in what they differ from it.
+
+    `subject` are words for a claim whose runs are the paper's, but not those that it is about.
+    """
     printed = printed_settings(reproduction, planned(reproduction).runs)
     lines = dict.fromkeys(line for settings in runs for line in nearest_differences(settings, printed))
-    return "; ".join(lines) or PRINTED
+    return "; ".join(filter(None, [*lines, subject])) or PRINTED
 
 
 def _joined(there: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _taken_claim(
     (reproduction,) = [each for each in reproductions if each.name == claim.of]
     for row in table["rows"]:
         runs = [{str(key): str(word) for key, word in settings.items()} for settings in row["runs"]]
-        setting = setting_of(reproduction, runs)
-        kept = {key: row[key] for key in ("evidence", "source", "date") if key in row}
+        setting = setting_of(reproduction, runs, str(row.get("subject", "")))
+        kept = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
         finding = ledger.enter_claim(paper, claim, {**kept, "runs": runs, "setting": setting})
         yield f"{paper} {name}: {finding.verdict} ({'the printed setting' if setting == PRINTED else 'ours'})"

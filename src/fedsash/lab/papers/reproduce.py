@@ -172,8 +172,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         words = settings_of(run)
         if words not in settings:
             settings.append(words)
-    setting = setting_of(order.reproduction, settings)
-    row = {"runs": settings, "setting": setting, "source": command, "date": str(date.today())}
+    row = {"runs": settings, "source": command, "date": str(date.today())}
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():
@@ -186,8 +185,10 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
             finding = claim.judged(evidence)
             if finding.words == NO_NUMBERS:
                 continue
+            subject = claim.subject(results) if claim.subject else ""
+            setting = setting_of(order.reproduction, settings, subject)
             saved = {name: numbers.saved() for name, numbers in evidence.items()}
-            ledger.enter_claim(paper, claim, row | {"evidence": saved})
+            ledger.enter_claim(paper, claim, row | {"evidence": saved, "subject": subject, "setting": setting})
             lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
     return lines
 

@@ -21,8 +21,8 @@ name = "scaffold"
 [averages]
 window20 = { name = "window", size = 20 }
 """
-MOST_FUNCTIONS, MOST_FILES = 82, 31
-"""What it was before settings were described as data; the aim is 30 and 10."""
+MOST_FUNCTIONS, MOST_FILES = 77, 31
+"""Before settings were described as data it was 82 and 31; the aim is 30 and 10."""
 
 
 def passed_through(file: Path) -> tuple[set[str], set[str]]:

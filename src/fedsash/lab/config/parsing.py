@@ -91,6 +91,8 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
 
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
     """The table after `overrides`. If they choose a thing by another name, nothing of the table's own is left of it."""
+    if not overrides:
+        return table
     wanted: dict[str, Any] = reduce(overridden, overrides, {})
     for address in _addresses(wanted):
         allow(address)

@@ -174,13 +174,27 @@ def complete(cell: Cell, ledger: Ledger) -> bool:
 def cost_of(runs: Iterable[PlannedRun]) -> Cost:
     """What it takes to train some runs; rounds that they share count once. Evaluations, up to a tenth, are left out."""
     hours, minutes = 0.0, 0.0
-    for leg in plan(list(runs)).legs:
-        samples = leg.rounds * _samples_a_round(leg.experiment)
-        speed = SPEEDS.get(leg.experiment.model.name, Speed(math.nan))
-        twice = 2 if REGISTRIES["methods"].name_of(leg.experiment.method) in TWO_GRADIENTS else 1
+    for rounds, experiment in _trained(runs):
+        samples = rounds * _samples_a_round(experiment)
+        speed = SPEEDS.get(experiment.model.name, Speed(math.nan))
+        twice = 2 if REGISTRIES["methods"].name_of(experiment.method) in TWO_GRADIENTS else 1
         hours += twice * samples * speed.cores / 3600
         minutes += twice * samples * speed.gpu / 60
     return Cost(hours, minutes)
+
+
+def _trained(runs: Iterable[PlannedRun]) -> Iterator[tuple[int, Experiment]]:
+    """The rounds to train, and the experiments that they are of. A plan of 10,000 rounds takes long, so it is made only
+    for runs that can share rounds."""
+    families: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        families.setdefault(_family(run), []).append(run)
+    for family in families.values():
+        if len(family) == 1:
+            yield family[0].experiment.rounds, family[0].experiment
+            continue
+        for leg in plan(family).legs:
+            yield leg.rounds, leg.experiment
 
 
 def _samples_a_round(experiment: Experiment) -> float:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 from annotated_types import Interval
 
-from .errors import MOST, SettingError
+from .errors import LONGEST, MOST, SettingError
 
 Count: TypeAlias = Annotated[int, Interval(ge=1, le=MOST)]
 """A number of rounds, clients, samples and so on, at least 1."""
@@ -36,6 +36,10 @@ Rate: TypeAlias = Annotated[float, Interval(gt=0, le=MOST)]
 """A rate or a strength that must not be 0."""
 Positive: TypeAlias = Annotated[float, Interval(gt=0)]
 """An amount, of bytes or seconds for example, above 0 and finite."""
+EpochsFromZero: TypeAlias = Annotated[int, Interval(ge=0, le=LONGEST)]
+"""A number of epochs or steps of a client in one round, or 0."""
+AtLeastOne: TypeAlias = Annotated[int, Interval(ge=1)]
+"""A number, at least 1, whose upper end depends on other things."""
 
 
 def refusal(kind: type, interval: Interval, value: float) -> str:

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from ..basics.errors import check_fraction, library
+from ..basics.errors import library
+from ..basics.limits import Fraction
 from ..basics.typed import typed
 from .images import Images
 from .npy import NpyFiles
@@ -43,11 +44,8 @@ class Digits:
     Raises `SettingError` unless 0 <= `test` < 1, and `LibraryError` without scikit-learn.
     """
 
-    test: float = 0.2
+    test: Fraction = 0.2
     images: bool = False
-
-    def __post_init__(self) -> None:
-        check_fraction("Digits.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The digits; `seed` decides which of them become the test set."""

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check, check_count, check_fraction, check_positive
+from ..basics.errors import check, check_positive
+from ..basics.limits import Count, Fraction
 from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
@@ -171,10 +172,10 @@ class Images:
     user: str | None = None
     coarse: str | None = None
     channels: Literal[1, 3] | None = None
-    size: int | None = None
+    size: Count | None = None
     train_split: str = "train"
     test_split: str = "test"
-    test: float = 0.1
+    test: Fraction = 0.1
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     crop: int = 0
@@ -185,9 +186,7 @@ class Images:
     def __post_init__(self) -> None:
         check_positive("Images.unpacked", self.unpacked, "in GB")
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
-        check_count("Images.size", self.size)
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
-        check_fraction("Images.test", self.test)
         _ = self.transform
 
     @property

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_count, check_fraction, check_positive
+from ..basics.errors import check, check_positive
+from ..basics.limits import Count, Fraction
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
@@ -120,12 +121,8 @@ class FEMNIST(PublishedImages):
     `test` of each writer's samples becomes the test set.
     """
 
-    test: float = 0.1
+    test: Fraction = 0.1
     name = "femnist"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("FEMNIST.test", self.test)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -145,14 +142,10 @@ class Landmarks(PublishedImages):
     - `decode`: when images are decoded, as of `Images`
     """
 
-    size: int = 224
+    size: Count = 224
     augment: bool = True
     decode: Decode = field(default="auto", kw_only=True)
     name = "landmarks"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("Landmarks.size", self.size)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -169,12 +162,8 @@ class DigitFive(PublishedImages):
     a domain has no test split, a tenth of it becomes the test set.
     """
 
-    count: int = 7438
+    count: Count = 7438
     name = "digit_five"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("DigitFive.count", self.count)
 
     def load(self, seed: int = 0) -> Source:
         """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
@@ -216,15 +205,10 @@ class PACS(PublishedImages):
     - `decode`: when images are decoded, as of `Images`
     """
 
-    size: int = 224
-    test: float = 0.1
+    size: Count = 224
+    test: Fraction = 0.1
     decode: Decode = field(default="auto", kw_only=True)
     name = "pacs"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("PACS.size", self.size)
-        check_fraction("PACS.test", self.test)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -242,14 +226,10 @@ class TinyImageNet(PublishedImages):
     - `decode`: when images are decoded, as of `Images`
     """
 
-    size: int = 64
+    size: Count = 64
     augment: bool = True
     decode: Decode = field(default="auto", kw_only=True)
     name = "tiny_imagenet"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("TinyImageNet.size", self.size)
 
     @property
     def settings(self) -> ReadingSettings:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check, check_fraction, check_positive
+from ..basics.errors import DataError, check, check_positive
+from ..basics.limits import Fraction
 from ..basics.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
@@ -44,7 +45,7 @@ class Table:
     features: tuple[str, ...] = ()
     user: str = ""
     standardise: bool = False
-    test: float = 0.2
+    test: Fraction = 0.2
     _: KW_ONLY
     unpacked: float = UNPACKED
 
@@ -57,7 +58,6 @@ class Table:
             check(twice is None, place, twice, "must be named once")
         given = next((name for name in self.features if name in self._given), None)
         check(given is None, "Table.features", given, "must not be a feature: it is the label or the user")
-        check_fraction("Table.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import DataError, SettingError, check, check_fraction, one_line
+from ..basics.errors import DataError, SettingError, check, one_line
+from ..basics.limits import Fraction
 from ..basics.paths import plain_file
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
@@ -67,11 +68,10 @@ class Shakespeare:
     """
 
     path: str
-    test: float = 0.2
+    test: Fraction = 0.2
 
     def __post_init__(self) -> None:
         check(self.path != "", "Shakespeare.path", self.path, "must be a file or a folder")
-        check_fraction("Shakespeare.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The sequences, user by user."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..basics.errors import DataError, check, check_count, check_fraction, check_positive
+from ..basics.errors import DataError, check, check_positive
+from ..basics.limits import Count, Fraction
 from ..basics.typed import typed
 from ..tasks import NextToken
 from . import frames
@@ -47,18 +48,15 @@ class Texts:
     text: str = "text"
     user: str = ""
     tokenizer: str = "bytes"
-    vocabulary: int = 10_000
-    length: int = 128
+    vocabulary: Count = 10_000
+    length: Count = 128
     mask: bool = False
-    test: float = 0.2
+    test: Fraction = 0.2
     _: KW_ONLY
     unpacked: float = UNPACKED
 
     def __post_init__(self) -> None:
-        check_count("Texts.length", self.length)
-        check_count("Texts.vocabulary", self.vocabulary)
         check_positive("Texts.unpacked", self.unpacked, "in GB")
-        check_fraction("Texts.test", self.test)
         if ":" in self.tokenizer:
             tokenizer_of(self.tokenizer, "Texts.tokenizer", [], 0)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.errors import SettingError, check, check_count, raised_as
+from ..basics.errors import SettingError, check, raised_as
+from ..basics.limits import CountFromZero
 from ..basics.randomness import uniform
 from ..basics.typed import typed
 from .encoded import Features
@@ -38,13 +39,12 @@ class Transform:
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    crop: int = 0
+    crop: CountFromZero = 0
     flip: bool = False
 
     def __post_init__(self) -> None:
         check(len(self.mean) == len(self.std), "Transform.std", self.std, "must have as many numbers as mean")
         check(all(s > 0 for s in self.std), "Transform.std", self.std, "must be positive")
-        check_count("Transform.crop", self.crop, least=0)
 
     @property
     def augments(self) -> bool:

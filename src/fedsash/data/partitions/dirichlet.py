@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, check, check_count
+from ...basics.errors import DataError, check
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_alpha, check_samples, equal_sizes, fill
@@ -44,11 +47,10 @@ class Dirichlet:
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
-    clients: int
+    clients: Count
     alpha: float
 
     def __post_init__(self) -> None:
-        check_count("Dirichlet.clients", self.clients)
         if self.alpha != 0:
             check_alpha("Dirichlet", self.alpha)
 
@@ -89,17 +91,15 @@ class DirichletClasses:
     `DataError` if none of `tries` draws gives every client enough; a small `alpha` can need tens of thousands.
     """
 
-    clients: int
+    clients: Count
     alpha: float
     min_size: int | None = None
-    tries: int = 10_000
+    tries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000
 
     def __post_init__(self) -> None:
-        check_count("DirichletClasses.clients", self.clients)
         check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
-        check_count("DirichletClasses.tries", self.tries, most=1_000_000)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -152,11 +152,10 @@ class DirichletReuse:
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
-    clients: int
+    clients: Count
     alpha: float
 
     def __post_init__(self) -> None:
-        check_count("DirichletReuse.clients", self.clients)
         check_alpha("DirichletReuse", self.alpha)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:

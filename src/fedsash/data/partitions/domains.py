@@ -9,6 +9,7 @@ import numpy as np
 
 from ...basics.arrays import Ints
 from ...basics.errors import DataError, SettingError, check
+from ...basics.limits import AtLeastOne
 from ...basics.randomness import Purpose, generator, key
 from ...basics.typed import typed
 from .common import LabelRule, fields_of
@@ -30,13 +31,12 @@ class Domains:
     partition a domain, which is named.
     """
 
-    clients_per_domain: int
+    clients_per_domain: AtLeastOne
     inner: LabelRule = field(default_factory=lambda: IID(1))
     by: ClassVar[tuple[str, ...]] = ("domain", "y")
 
     def __post_init__(self) -> None:
         k = self.clients_per_domain
-        check(k >= 1, "Domains.clients_per_domain", k, "must be at least 1")
         by_labels = fields_of(self.inner) == ("y",) and hasattr(self.inner, "clients")
         check(by_labels, "Domains.inner", self.inner, "must be a rule for `clients` that partitions by labels only")
         right = f"must be clients_per_domain, {k}, or be left out"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check, check_count
+from ...basics.errors import check
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_samples
@@ -23,10 +24,7 @@ class IID:
     - `clients`: how many there are
     """
 
-    clients: int
-
-    def __post_init__(self) -> None:
-        check_count("IID.clients", self.clients)
+    clients: Count
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -49,12 +47,8 @@ class Shards:
     Raises `SettingError` if there are more shards than samples.
     """
 
-    clients: int
-    classes: int = 2
-
-    def __post_init__(self) -> None:
-        check_count("Shards.clients", self.clients)
-        check_count("Shards.classes", self.classes)
+    clients: Count
+    classes: Count = 2
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import DataError, check, check_count, library, one_line
+from ...basics.errors import DataError, check, library, one_line
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_samples
@@ -34,12 +35,9 @@ class Flwr:
     its options or the data, and `LibraryError` without flwr-datasets.
     """
 
-    clients: int
+    clients: Count
     partitioner: str
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_count("Flwr.clients", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, check_count
+from ...basics.errors import DataError
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_alpha, check_samples, fill
@@ -36,15 +37,13 @@ class Pachinko:
     - `beta`: the concentration over the labels of each coarse label
     """
 
-    clients: int = 500
-    samples: int = 100
+    clients: Count = 500
+    samples: Count = 100
     alpha: float = 0.1
     beta: float = 10.0
     by: ClassVar[tuple[str, ...]] = ("y", "coarse")
 
     def __post_init__(self) -> None:
-        check_count("Pachinko.clients", self.clients)
-        check_count("Pachinko.samples", self.samples)
         check_alpha("Pachinko", self.alpha)
         check_alpha("Pachinko", self.beta, "beta")
 

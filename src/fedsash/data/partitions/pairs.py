@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check, check_count
+from ...basics.errors import check
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_samples
@@ -28,10 +29,7 @@ class ClassPairs:
     Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
     """
 
-    clients: int
-
-    def __post_init__(self) -> None:
-        check_count("ClassPairs.clients", self.clients)
+    clients: Count
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check_count
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_alpha, check_samples
@@ -25,14 +25,12 @@ class Quantity:
     Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples.
     """
 
-    clients: int
+    clients: Count
     alpha: float
-    min_size: int = 1
+    min_size: Count = 1
 
     def __post_init__(self) -> None:
-        check_count("Quantity.clients", self.clients)
         check_alpha("Quantity", self.alpha)
-        check_count("Quantity.min_size", self.min_size)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check, check_count
+from ...basics.errors import check
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 
@@ -25,12 +26,11 @@ class Users:
     It needs each sample's user. Raises `SettingError` if no user has `min_samples` samples.
     """
 
-    min_samples: int = 1
+    min_samples: Count = 1
     max_users: int | None = None
     by: ClassVar[tuple[str, ...]] = ("user",)
 
     def __post_init__(self) -> None:
-        check_count("Users.min_samples", self.min_samples)
         right = "must be at least 1 (leave it out for all users)"
         check(self.max_users is None or self.max_users >= 1, "Users.max_users", self.max_users, right)
 

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check, check_fraction, check_positive
+from ..basics.errors import check
+from ..basics.limits import Fraction, Positive
 from .base import Task, like_labels, refuse_beyond, refuse_negative
 from .metrics import Accuracy, MeanIoU, Metric
 
@@ -27,12 +28,11 @@ class Classification(Task):
     """
 
     weights: tuple[float, ...] = ()
-    smoothing: float = 0.0
+    smoothing: Fraction = 0.0
 
     def __post_init__(self) -> None:
         valid = all(weight >= 0 for weight in self.weights) and (not self.weights or sum(self.weights) > 0)
         check(valid, "Classification.weights", self.weights, "must not be negative, and not all 0")
-        check_fraction("Classification.smoothing", self.smoothing)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -74,10 +74,7 @@ class Binary(Task):
     prediction is 1 if the logit is above 0.
     """
 
-    positive: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive("Binary.positive", self.positive)
+    positive: Positive = 1.0
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -117,10 +114,7 @@ class MultiLabel(Task):
     predicted if its logit is above 0. The accuracy is the share of right labels.
     """
 
-    positive: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive("MultiLabel.positive", self.positive)
+    positive: Positive = 1.0
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

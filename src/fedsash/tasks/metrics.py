@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Floats
 from ..basics.errors import check
+from ..basics.limits import AtLeastOne
 from ..basics.typed import typed
 
 Better = Literal["higher", "lower"]
@@ -79,11 +80,8 @@ class Metric:
 class Accuracy(Metric):
     """The share of right predictions among all that count. With `top`, the label is among the `top` highest outputs."""
 
-    top: int = 1
+    top: AtLeastOne = 1
     share: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check(self.top >= 1, "Accuracy.top", self.top, "must be at least 1")
 
     def sums(self, scored: Scored) -> Tensor:
         right = _classes_said(self, scored) == scored.y

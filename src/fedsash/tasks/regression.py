@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check_positive
+from ..basics.limits import Positive
 from .base import Task, like_labels
 from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 
@@ -24,11 +24,8 @@ class Regression(Task):
     """
 
     error: Literal["squared", "absolute", "huber"] = "squared"
-    delta: float = 1.0
+    delta: Positive = 1.0
     labels = "numbers"
-
-    def __post_init__(self) -> None:
-        check_positive("Regression.delta", self.delta)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

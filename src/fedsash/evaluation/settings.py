@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
-from ..basics.errors import LONGEST, check, check_count, check_strength
+from ..basics.errors import check
+from ..basics.limits import Count, EpochsFromZero, Strength
 from ..basics.typed import typed
 from ..data.samples import Samples
 from ..exchange import Job
@@ -36,17 +37,13 @@ class FineTuning:
     trained copy is thrown away. 0 epochs leave the model as it is.
     """
 
-    epochs: int = 1
-    steps: int | None = None
-    lr: float | None = None
+    epochs: EpochsFromZero = 1
+    steps: EpochsFromZero | None = None
+    lr: Strength | None = None
 
     def __post_init__(self) -> None:
-        check_count("FineTuning.epochs", self.epochs, least=0, most=LONGEST)
-        check_count("FineTuning.steps", self.steps, least=0, most=LONGEST)
         right = "can't be combined with epochs: set either steps or epochs"
         check(self.steps is None or self.epochs == 1, "FineTuning.steps", self.steps, right)
-        if self.lr is not None:
-            check_strength("FineTuning.lr", self.lr)
 
     @property
     def trains(self) -> bool:
@@ -76,26 +73,22 @@ class Evaluation:
       held-out samples. With "test" it is chosen on the test set, and its own value there is too good
     """
 
-    every: int = 10
-    last: int = 10
+    every: Count = 10
+    last: Count = 10
     metric: str = ""
     target: float | None = None
     clients: bool = False
     client_test: bool = False
     fine_tuning: FineTuning | None = field(default=None, metadata={"example": "FineTuning(epochs=2)"})
-    batch: int = 500
+    batch: Count = 500
     held_out: float = 0.0
-    calibration: int = 1000
+    calibration: Count = 1000
     best_on: Literal["held_out", "test"] = "held_out"
 
     def __post_init__(self) -> None:
-        check_count("Evaluation.every", self.every)
-        check_count("Evaluation.last", self.last)
         check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")
         right = "must be at least 0 and at most 0.9: clients need samples to train on"
         check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
-        check_count("Evaluation.batch", self.batch)
-        check_count("Evaluation.calibration", self.calibration)
 
     def goal(self, task: Task, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> Goal:
         """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""

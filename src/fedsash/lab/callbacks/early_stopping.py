@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...basics.errors import check, check_count
+from ...basics.errors import check
+from ...basics.limits import Count
 from ...evaluation import SPLITS, Curves, Metrics
 from ...tasks import Better, Criterion
 from ..runs import Callback, LiveRun
@@ -24,14 +25,11 @@ class EarlyStopping(Callback):
     recorded metrics alone. So a resumed run ends in the round in which the run without a stop would have ended.
     """
 
-    patience: int = 10
+    patience: Count = 10
     model: str = "model"
     metric: str = ""
     better: Literal["higher", "lower", ""] = ""
     on: Literal["held_out", "test"] = "held_out"
-
-    def __post_init__(self) -> None:
-        check_count("EarlyStopping.patience", self.patience)
 
     def fits(self, federation: Driver) -> None:
         known = ["model", *federation.averages]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import cos, pi
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Interval
 
 from .basics.arrays import Floats, Ints
-from .basics.errors import check, check_count, check_factor, check_strength
+from .basics.errors import MOST, check
+from .basics.limits import Count, CountFromZero, Factor, Strength
 from .basics.typed import typed
 
 
@@ -48,10 +50,7 @@ class Exponential(Schedule):
     - `decay`: the factor of each round
     """
 
-    decay: float
-
-    def __post_init__(self) -> None:
-        check_factor("Exponential.decay", self.decay)
+    decay: Factor
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.decay**t
@@ -64,12 +63,8 @@ class Cosine(Schedule):
     `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2` for t <= `rounds`, then `floor`, which is a learning rate.
     """
 
-    rounds: int
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_count("Cosine.rounds", self.rounds)
-        check_strength("Cosine.floor", self.floor)
+    rounds: Count
+    floor: Strength = 0.0
 
     def lr(self, t: int, lr: float) -> float:
         share = (1 + cos(pi * min(t, self.rounds) / self.rounds)) / 2
@@ -83,12 +78,8 @@ class StepDecay(Schedule):
     - `factor`: what the rate is multiplied by at a drop
     """
 
-    every: int
-    factor: float
-
-    def __post_init__(self) -> None:
-        check_count("StepDecay.every", self.every)
-        check_factor("StepDecay.factor", self.factor)
+    every: Count
+    factor: Factor
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.factor ** (t // self.every)
@@ -104,14 +95,9 @@ class Cyclic(Schedule):
     should be a multiple of `cycle`. With `cycle = 1` the rate stays `lr`.
     """
 
-    start: int
-    cycle: int
-    low: float
-
-    def __post_init__(self) -> None:
-        check_count("Cyclic.start", self.start, least=0)
-        check_count("Cyclic.cycle", self.cycle)
-        check_strength("Cyclic.low", self.low)
+    start: CountFromZero
+    cycle: Count
+    low: Strength
 
     def lr(self, t: int, lr: float) -> float:
         if t < self.start or self.cycle == 1:
@@ -127,10 +113,7 @@ class Warmup(Schedule):
     So the first round has `lr / rounds`, and round `rounds` is the first with all of `lr`.
     """
 
-    rounds: int
-
-    def __post_init__(self) -> None:
-        check_count("Warmup.rounds", self.rounds)
+    rounds: Count
 
     def lr(self, t: int, lr: float) -> float:
         return lr * min((t + 1) / self.rounds, 1)
@@ -199,20 +182,13 @@ class Mild(Schedule):
     - `variant`: how the cyclic and the epoch scheme are read: as in the paper, or as in FedIMA's code
     """
 
-    start: int
+    start: CountFromZero
     scheme: Literal["exponential", "constant", "cyclic", "epochs", "none"] = "exponential"
-    decay: float = 0.99
-    late_decay: float = 0.97
-    floor: float = 5e-5
-    period: int = 20
+    decay: Factor = 0.99
+    late_decay: Factor = 0.97
+    floor: Strength = 5e-5
+    period: Annotated[int, Interval(ge=2, le=MOST)] = 20
     variant: Literal["paper", "code"] = "paper"
-
-    def __post_init__(self) -> None:
-        check_count("Mild.start", self.start, least=0)
-        check_factor("Mild.decay", self.decay)
-        check_factor("Mild.late_decay", self.late_decay)
-        check_strength("Mild.floor", self.floor)
-        check_count("Mild.period", self.period, least=2)
 
     def lr(self, t: int, lr: float) -> float:
         s = t - self.start
@@ -276,10 +252,7 @@ class SawTooth(LocalSchedule):
     `rho = 0` and twice the learning rate.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_strength("SawTooth.rho", self.rho)
+    rho: Strength = 0.1
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
         # In this order the factor is exactly 1 if rho = 1. A client without samples has steps = 0.

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basics.arrays import Ints
-from .basics.errors import SettingError, check, check_count, check_factor, check_fraction
+from .basics.errors import SettingError, check, check_fraction
+from .basics.limits import Count, Factor
 from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.traces import check_clients, trace_of
@@ -90,13 +91,11 @@ class Uniform(Sampling):
     ten are asked, or all if there are fewer.
     """
 
-    count: int | None = field(default=None, metadata={"unless": "fraction"})
-    fraction: float | None = field(default=None, metadata={"unless": "count"})
+    count: Count | None = field(default=None, metadata={"unless": "fraction"})
+    fraction: Factor | None = field(default=None, metadata={"unless": "count"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("Uniform.count", self.count)
-        check_factor("Uniform.fraction", self.fraction)
         both = (self.count, self.fraction)
         check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
 
@@ -128,11 +127,7 @@ class Poisson(Sampling):
     So the number of clients varies, and a round may have none.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_factor("Poisson.rate", self.rate)
+    rate: Factor
 
     def expected(self, clients: int) -> float:
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
@@ -152,11 +147,7 @@ class Weighted(Sampling):
     samples is never drawn.
     """
 
-    count: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("Weighted.count", self.count)
+    count: Count
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         (ids,) = np.nonzero(sizes)

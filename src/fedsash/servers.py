@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Vectors, check_like
-from .basics.errors import check, check_fraction, check_rate, check_strength
+from .basics.errors import check
+from .basics.limits import Fraction, Rate, Strength
 from .basics.sharing import Sharing
 from .basics.typed import typed
 
@@ -53,12 +54,8 @@ class ServerSGD(Server):
     - `momentum`: the share of the last step that goes on; 0 is FedAvg
     """
 
-    lr: float = 1.0
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_rate("ServerSGD.lr", self.lr)
-        check_fraction("ServerSGD.momentum", self.momentum)
+    lr: Rate = 1.0
+    momentum: Fraction = 0.0
 
     def init(self, w: Tensor) -> Vectors:
         return {"v": torch.zeros_like(w)} if self.momentum else {}
@@ -81,10 +78,10 @@ class FedAdagrad(Server):
     `initial_v = 0` as in the published experiments; the paper's text asks for `tau**2` or more.
     """
 
-    lr: float = 0.1
-    beta1: float = 0.0
-    tau: float = 1e-3
-    initial_v: float = 0.0
+    lr: Rate = 0.1
+    beta1: Fraction = 0.0
+    tau: Strength = 1e-3
+    initial_v: Strength = 0.0
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
@@ -115,11 +112,11 @@ class FedAdam(Server):
       v / (1 - beta2^n), as Adam's own paper and PyTorch do; this is "keras" with tau * sqrt(1 - beta2^n) for tau.
     """
 
-    lr: float = 0.01
-    beta1: float = 0.9
+    lr: Rate = 0.01
+    beta1: Fraction = 0.9
     beta2: float = 0.99
-    tau: float = 1e-3
-    initial_v: float = 0.0
+    tau: Strength = 1e-3
+    initial_v: Strength = 0.0
     bias_correction: Literal["none", "keras", "flower", "both"] = "none"
 
     def __post_init__(self) -> None:
@@ -158,11 +155,11 @@ class FedYogi(Server):
     FedAdam. The paper's text asks for `tau**2` or more.
     """
 
-    lr: float = 0.01
-    beta1: float = 0.9
+    lr: Rate = 0.01
+    beta1: Fraction = 0.9
     beta2: float = 0.99
-    tau: float = 1e-3
-    initial_v: float = 0.0
+    tau: Strength = 1e-3
+    initial_v: Strength = 0.0
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
@@ -216,10 +213,6 @@ def _check_beta2(server: str, beta2: float) -> None:
 
 def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     name = type(server).__name__
-    check_rate(f"{name}.lr", server.lr)
-    check_fraction(f"{name}.beta1", server.beta1)
-    check_strength(f"{name}.initial_v", server.initial_v)
-    check_strength(f"{name}.tau", server.tau)
     decays = isinstance(server, FedAdam) and server.beta2 < 1  # where an update stays 0, v does in the end
     right = f"must be above 0, or 0 if initial_v is above 0{' and beta2 = 1' if decays else ''}"
     check(server.tau > 0 or (server.tau == 0 and server.initial_v > 0 and not decays), f"{name}.tau", server.tau, right)

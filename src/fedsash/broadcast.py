@@ -13,7 +13,8 @@ from torch import Tensor
 from .averages import Average, Observers
 from .averages.observers import AverageStates
 from .basics.arrays import Vectors
-from .basics.errors import MOST, SettingError, check, check_count
+from .basics.errors import MOST, SettingError, check
+from .basics.limits import Count
 from .basics.typed import typed
 from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
@@ -57,13 +58,12 @@ class Broadcast:
     average: str | tuple[str, ...]
     start: int | Literal["auto"] = 1
     order: Literal["after", "before", "code"] = "after"
-    patience: int = 3
+    patience: Count = 3
 
     def __post_init__(self) -> None:
         valid = self.start == "auto" or 1 <= self.start <= MOST
         check(valid, "Broadcast.start", self.start, f'must be 1 or more and at most {MOST:,}, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
-        check_count("Broadcast.patience", self.patience)
         waits = self.start == "auto" or self.patience == type(self).patience
         check(waits, "Broadcast.patience", self.patience, 'has an effect with start = "auto" alone')
         check(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check, check_positive, check_share, check_strength
+from ..basics.errors import RunError, check
+from ..basics.limits import Positive, Share, Strength
 from ..basics.randomness import Purpose, generator
 from ..basics.sharing import Sharing
 from ..basics.typed import typed
@@ -35,14 +37,9 @@ class Adaptive:
     - `rate`: how fast S moves
     """
 
-    quantile: float = 0.5
-    rate: float = 0.2
-    noise: float | None = None
-
-    def __post_init__(self) -> None:
-        check_share("Adaptive.quantile", self.quantile)
-        check_strength("Adaptive.rate", self.rate)
-        check_positive("Adaptive.noise", self.noise)
+    quantile: Share = 0.5
+    rate: Strength = 0.2
+    noise: Positive | None = None
 
     def sigma(self, expected: float) -> float:
         """The standard deviation of the noise on the sum of the b_i, for `expected` clients in a round."""
@@ -70,7 +67,7 @@ class Private(Aggregation):
     clip: float
     noise: float
     adaptive: Adaptive | None = None
-    delta: float | None = None
+    delta: Annotated[float, Interval(gt=0, lt=1)] | None = None
     private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -80,7 +77,6 @@ class Private(Aggregation):
         check(self.noise == 0 or 1e-6 <= self.noise <= 1e6, "Private.noise", self.noise, right)
         finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
-        check(self.delta is None or 0 < self.delta < 1, "Private.delta", self.delta, "must be above 0 and below 1")
 
     def fits(self, method: Method, sampling: Sampling, clients: int, sharing: Sharing) -> None:
         right = (

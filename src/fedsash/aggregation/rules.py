@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_share
+from ..basics.errors import check
+from ..basics.limits import Share
 from ..basics.sharing import Sharing
 from ..basics.typed import typed
 from ..exchange import Effort, Request
@@ -135,13 +136,9 @@ class FedGMA(Aggregation):
     So u differs from the mean by about 1e-4 of an update. This needs the update of every single client.
     """
 
-    threshold: float = 0.8
+    threshold: Share = 0.8
     mask: Literal["soft", "hard", "code"] = "soft"
     uniform: ClassVar[tuple[str, ...]] = ("sign",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("FedGMA.threshold", self.threshold)
 
     @property
     def keeps_updates(self) -> bool:

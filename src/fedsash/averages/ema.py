@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_fraction
+from ..basics.errors import check
+from ..basics.limits import Fraction
 from . import exact_sums
 from .base import Average, check_vector
 from .pieces import Pieces
@@ -42,14 +43,13 @@ class EMA(Average):
     State: `ema` `[d]`; `seen` int64 `[]`, the number n.
     """
 
-    decay: float
+    decay: Fraction
     start: Literal["first", "initial", "zero"] = "first"
     _: KW_ONLY
     warmup: bool = False
     precision: Literal["auto", "single", "double"] = "auto"
 
     def __post_init__(self) -> None:
-        check_fraction("EMA.decay", self.decay)
         right = 'must not be "zero" with warmup: its correction needs a constant decay'
         check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, right)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_count
+from ..basics.limits import Count
 from . import exact_sums
 from .base import Average, check_vector
 from .pieces import Pieces
@@ -37,13 +37,9 @@ class SWA(Average):
     State: `high`, `low` float64 `[d]`, the sum (see `exact_sums`); `seen` int64 `[]`, how many models are in it.
     """
 
-    start: int
-    cycle: int = 1
+    start: Count
+    cycle: Count = 1
     collect: Literal["bottom", "top"] = "bottom"
-
-    def __post_init__(self) -> None:
-        check_count("SWA.start", self.start)
-        check_count("SWA.cycle", self.cycle)
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

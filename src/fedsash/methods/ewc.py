@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_strength
 from ..basics.layout import Layout
+from ..basics.limits import Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload, plus
 
 
@@ -28,10 +28,7 @@ class EWC(Method):
     IMA names such a regulariser as future work; this form of it is ours. `mu = 0` is FedAvg.
     """
 
-    mu: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_strength("EWC.mu", self.mu)
+    mu: Strength = 1.0
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"fisher": torch.zeros_like(w)}

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_fraction, check_strength
 from ..basics.layout import Layout
+from ..basics.limits import Fraction, Strength
 from .base import Method, RoundMean, Step, Weighting, plus
 
 
@@ -27,14 +27,10 @@ class FedACG(Method):
     `beta = 0.002` here. `lam` is the paper's lambda. The paper's `weighting` is uniform.
     """
 
-    lam: float = 0.85
-    beta: float = 0.001
+    lam: Fraction = 0.85
+    beta: Strength = 0.001
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_fraction("FedACG.lam", self.lam)
-        check_strength("FedACG.beta", self.beta)
 
     @property
     def proximal(self) -> float:

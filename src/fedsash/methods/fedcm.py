@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_factor
 from ..basics.layout import Layout
+from ..basics.limits import Factor
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 
@@ -29,12 +29,9 @@ class FedCM(Method):
     uniform.
     """
 
-    alpha: float = 0.1
+    alpha: Factor = 0.1
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_factor("FedCM.alpha", self.alpha)
 
     @property
     def divides_updates(self) -> bool:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_rate, check_strength
 from ..basics.layout import Layout
+from ..basics.limits import Rate, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
 
@@ -33,13 +33,10 @@ class FedDyn(Method):
     - `alpha`: the strength of the regulariser
     """
 
-    alpha: float = 0.01
+    alpha: Rate = 0.01
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("g",)
-
-    def __post_init__(self) -> None:
-        check_rate("FedDyn.alpha", self.alpha)
 
     @property
     def proximal(self) -> float:
@@ -90,16 +87,12 @@ class AdaBest(Method):
     - `beta`: how far the server extrapolates
     """
 
-    mu: float = 0.02
-    beta: float = 0.8
+    mu: Strength = 0.02
+    beta: Strength = 0.8
     variant: Literal["paper", "code"] = "paper"
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("m",)
-
-    def __post_init__(self) -> None:
-        check_strength("AdaBest.mu", self.mu)
-        check_strength("AdaBest.beta", self.beta)
 
     @property
     def why_sgd(self) -> str:

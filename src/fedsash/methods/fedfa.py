@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_count, check_share, check_strength
+from ..basics.errors import check
 from ..basics.layout import Layout
+from ..basics.limits import CountFromZero, Share, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -43,20 +44,13 @@ class FedFA(Method):
     off; with `lam = 0` as well the method is FedAvg.
     """
 
-    lam: float = 0.1
-    momentum: float = 0.9
-    calibration: float = 1e-3
-    anchors_from: int = 0
-    calibrate_from: int = 0
+    lam: Strength = 0.1
+    momentum: Share = 0.9
+    calibration: Strength = 1e-3
+    anchors_from: CountFromZero = 0
+    calibrate_from: CountFromZero = 0
 
     needs_classes: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_strength("FedFA.lam", self.lam)
-        check_share("FedFA.momentum", self.momentum)
-        check_strength("FedFA.calibration", self.calibration)
-        check_count("FedFA.anchors_from", self.anchors_from, least=0)
-        check_count("FedFA.calibrate_from", self.calibrate_from, least=0)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         classes, d = layout.linear(w)[0].shape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..basics.errors import check_strength
+from ..basics.limits import Strength
 from .base import Method, Step, plus
 
 
@@ -18,10 +18,7 @@ class FedProx(Method):
     momentum includes the proximal term. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
     """
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_strength("FedProx.mu", self.mu)
+    mu: Strength = 0.01
 
     @property
     def proximal(self) -> float:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_factor, check_strength
 from ..basics.layout import Layout
+from ..basics.limits import Factor, Strength
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
 from .fedcm import with_direction
 
@@ -27,10 +27,7 @@ class FedSAM(Method):
     is not part of e and acts at w. `rho = 0` is FedAvg.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_strength("FedSAM.rho", self.rho)
+    rho: Strength = 0.1
 
     def direction(self, step: Step) -> Tensor:
         return _sharp_gradient(step, self.rho)
@@ -50,12 +47,8 @@ class FedASAM(Method):
     - `eta`: the least scale of a weight
     """
 
-    rho: float = 0.7
-    eta: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_strength("FedASAM.rho", self.rho)
-        check_strength("FedASAM.eta", self.eta)
+    rho: Strength = 0.7
+    eta: Strength = 0.2
 
     def direction(self, step: Step) -> Tensor:
         scale = torch.where(step.layout.mask("weight", step.w.device), step.w.abs() + self.eta, 1.0)
@@ -72,14 +65,10 @@ class MoFedSAM(Method):
     leaves it out. `alpha = 1` is uniform FedSAM, `rho = 0` FedCM. The paper's `weighting` is uniform.
     """
 
-    alpha: float = 0.1
-    rho: float = 0.1
+    alpha: Factor = 0.1
+    rho: Strength = 0.1
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_factor("MoFedSAM.alpha", self.alpha)
-        check_strength("MoFedSAM.rho", self.rho)
 
     @property
     def divides_updates(self) -> bool:
@@ -111,12 +100,9 @@ class FedLESAM(Method):
     with the parameters. `rho = 0` is uniform FedAvg. `weighting` is uniform as in its code.
     """
 
-    rho: float = 0.1
+    rho: Strength = 0.1
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_strength("FedLESAM.rho", self.rho)
 
     def client_state(self, w: Tensor) -> Vectors:
         return {"old": torch.zeros_like(w), "known": torch.zeros_like(w[:1])}

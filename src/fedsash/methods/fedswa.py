@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_share, check_strength
 from ..basics.layout import Layout
+from ..basics.limits import Share, Strength
 from ..schedules import LocalSchedule, SawTooth
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 from .scaffold import OPTION_II, corrected, variate, variates
@@ -32,13 +32,10 @@ class FedSWA(Method):
     - `alpha`: the length of the server's step; above 1 it extrapolates
     """
 
-    rho: float = 0.1
-    alpha: float = 1.5
+    rho: Strength = 0.1
+    alpha: Strength = 1.5
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        _check(self)
 
     @property
     def local_schedule(self) -> LocalSchedule:
@@ -71,17 +68,13 @@ class FedMoSWA(Method):
     - `option`: how a client's variate is made: "I", "II" or "raw"
     """
 
-    rho: float = 0.1
-    alpha: float = 1.5
-    gamma: float = 0.2
+    rho: Strength = 0.1
+    alpha: Strength = 1.5
+    gamma: Share = 0.2
     option: Literal["I", "II", "raw"] = "II"
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
-
-    def __post_init__(self) -> None:
-        _check(self)
-        check_share("FedMoSWA.gamma", self.gamma)
 
     @property
     def local_schedule(self) -> LocalSchedule:
@@ -118,9 +111,3 @@ class FedMoSWA(Method):
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         m = received.server_state["m"] + self.gamma * received.mean["c"]
         return self.alpha * received.update, {"m": m}
-
-
-def _check(method: FedSWA | FedMoSWA) -> None:
-    name = type(method).__name__
-    check_strength(f"{name}.rho", method.rho)
-    check_strength(f"{name}.alpha", method.alpha)

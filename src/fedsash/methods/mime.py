@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check_fraction
 from ..basics.layout import Layout
+from ..basics.limits import Fraction
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, plus
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"
@@ -32,13 +32,10 @@ class Mime(Method):
     paper's `weighting` is uniform, FedJAX's is by samples; it affects c as well.
     """
 
-    beta: float = 0.9
+    beta: Fraction = 0.9
     damped: bool = True
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_fraction("Mime.beta", self.beta)
 
     @property
     def why_sgd(self) -> str:
@@ -75,13 +72,10 @@ class MimeLite(Method):
     FedAvg. `damped`, `weighting` and weight decay as in `mime`.
     """
 
-    beta: float = 0.9
+    beta: Fraction = 0.9
     damped: bool = True
     _: KW_ONLY
     weighting: Weighting = "uniform"
-
-    def __post_init__(self) -> None:
-        check_fraction("MimeLite.beta", self.beta)
 
     @property
     def why_sgd(self) -> str:

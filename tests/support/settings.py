@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from fedsash import Broadcast, Evaluation, LocalTraining
+from fedsash.basics.typed import hints_of
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.sampling import FixedClients, Uniform
@@ -31,6 +32,6 @@ def minimal(cls: Any) -> dict[str, Any]:
     }
     needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}
-    return {f.name: known.get(f.name, 0.5 if f.type == "float" else 1) for f in needed} | (
+    return {f.name: known.get(f.name, 0.5 if hints_of(cls)[f.name] is float else 1) for f in needed} | (
         {"count": 2} if cls is Uniform else {}
     )

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basics.arrays import Ints
-from .basics.errors import SettingError, check, check_fraction
-from .basics.limits import Count, Factor
+from .basics.errors import SettingError, check
+from .basics.limits import Count, Factor, Fraction
 from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.traces import check_clients, trace_of
@@ -37,11 +37,10 @@ class Sampling:
     is available and does not drop out.
     """
 
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     trace: str | NDArray[np.bool_] = field(default="", metadata={"file": True})
 
     def __post_init__(self) -> None:
-        check_fraction(f"{self._name}.dropout", self.dropout)
         _ = self._trace
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:

@@ -92,3 +92,28 @@ def test_a_field_outside_its_limit_is_one_line_also_in_a_class_that_extends(
 def test_what_is_no_number_has_no_limit() -> None:
     assert Extended(b=None, c="auto") == Extended(c="auto")
     assert set(limits_of(Extended)) == {"a", "b", "c", "d", "e"}
+
+
+@dataclass(frozen=True)
+class WithoutLimit(Mine):
+    """Somebody who writes a field's type anew, and another default."""
+
+    a: int = 0
+
+
+@dataclass(frozen=True)
+class Unreadable(Mine):
+    """Somebody whose annotation names what is imported for type checks only."""
+
+    other: NotThere = None  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize("make", [WithoutLimit, lambda: WithoutLimit(a=-1), lambda: Unreadable(a=0)])
+def test_a_subclass_keeps_the_limits_of_its_base_also_for_its_defaults(make: Any) -> None:
+    with pytest.raises(SettingError, match="must be at least 1"):
+        make()
+
+
+def test_types_are_looked_at_before_limits() -> None:
+    with pytest.raises(SettingError, match=r"Extended\.d = 'x': must be a number"):
+        Extended(a=0, d="x")  # type: ignore[arg-type]

@@ -79,12 +79,17 @@ def _shown(number: Any) -> str:
 
 @cache
 def limits_of(cls: type) -> dict[str, tuple[Interval, type]]:
-    """The limits of a class's fields by name, each with the type of numbers, int or float, that it is of."""
+    """The limits of a class's fields by name, each with the type of numbers, int or float, that it is of.
+
+    A subclass that writes a field's type anew, without limits, keeps those of its base.
+    """
+    found: dict[str, tuple[Interval, type]] = {}
+    for base in reversed(cls.__mro__[1:]):
+        found |= limits_of(base)
     try:
         hints = get_type_hints(cls, include_extras=True)
     except (NameError, TypeError, AttributeError):  # a user's annotations that can't be evaluated
-        return {}
-    found = {}
+        return found
     for name, hint in hints.items():
         for kind, interval in _intervals(hint):
             found[name] = interval, kind

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from .errors import SettingError
 from .hooks import check_hooks
-from .limits import check_limits
+from .limits import check_limits, limits_of
 
 T = TypeVar("T")
 Named = Callable[[Any, bool], str]
@@ -134,8 +134,9 @@ def _take(settings: Any) -> None:
             raise SettingError(cls.__name__, field.name, value, f"must be {_right(field, kind, value)}")
         if taken is not value:
             object.__setattr__(settings, field.name, taken)
-        if value is not field.default:
-            check_limits(cls, field.name, taken)
+    for field in fields(settings):
+        if field.init and field.name in limits_of(cls):
+            check_limits(cls, field.name, getattr(settings, field.name))
 
 
 @cache

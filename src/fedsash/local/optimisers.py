@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_fraction, check_positive, check_share, check_strength
+from ..basics.errors import check
+from ..basics.limits import Fraction, Positive, Share, Strength
 from ..basics.typed import typed
 from ..methods.base import Scalar
 
@@ -61,17 +62,14 @@ class SGD(Optimiser):
     - `dampening`: the share of g that momentum leaves out
     """
 
-    momentum: float = 0.0
-    dampening: float = 0.0
+    momentum: Fraction = 0.0
+    dampening: Share = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
+    weight_decay: Strength = 0.0
 
     def __post_init__(self) -> None:
-        check_fraction("SGD.momentum", self.momentum)
-        check_share("SGD.dampening", self.dampening)
         right = "needs a momentum above 0, and a dampening of 0"
         check(not self.nesterov or (self.momentum > 0 and self.dampening == 0), "SGD.nesterov", self.nesterov, right)
-        check_strength("SGD.weight_decay", self.weight_decay)
 
     @property
     def counted(self) -> bool:
@@ -99,19 +97,12 @@ class Adam(Optimiser):
     - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: Positive = 1e-8
+    weight_decay: Strength = 0.0
 
     decoupled: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        name = type(self).__name__
-        check_fraction(f"{name}.beta1", self.beta1)
-        check_fraction(f"{name}.beta2", self.beta2)
-        check_positive(f"{name}.epsilon", self.epsilon)
-        check_strength(f"{name}.weight_decay", self.weight_decay)
 
     @property
     def counted(self) -> bool:
@@ -141,7 +132,7 @@ class AdamW(Adam):
     - `weight_decay`: times lr and w, it is taken from w beside the step
     """
 
-    weight_decay: float = 0.01
+    weight_decay: Strength = 0.01
     decoupled: ClassVar[bool] = True
 
 
@@ -155,15 +146,10 @@ class Adagrad(Optimiser):
     - `lr_decay`: how fast the rate falls with the number of steps
     """
 
-    lr_decay: float = 0.0
-    initial: float = 0.0
-    epsilon: float = 1e-10
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("lr_decay", "initial", "weight_decay"):
-            check_strength(f"Adagrad.{name}", getattr(self, name))
-        check_positive("Adagrad.epsilon", self.epsilon)
+    lr_decay: Strength = 0.0
+    initial: Strength = 0.0
+    epsilon: Positive = 1e-10
+    weight_decay: Strength = 0.0
 
     @property
     def counted(self) -> bool:
@@ -190,17 +176,11 @@ class RMSprop(Optimiser):
     - `alpha`: the share of v that is kept in a step
     """
 
-    alpha: float = 0.99
-    epsilon: float = 1e-8
-    momentum: float = 0.0
+    alpha: Fraction = 0.99
+    epsilon: Positive = 1e-8
+    momentum: Fraction = 0.0
     centered: bool = False
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_fraction("RMSprop.alpha", self.alpha)
-        check_fraction("RMSprop.momentum", self.momentum)
-        check_positive("RMSprop.epsilon", self.epsilon)
-        check_strength("RMSprop.weight_decay", self.weight_decay)
+    weight_decay: Strength = 0.0
 
     def moments(self, w: Tensor) -> Vectors:
         names = ["v", *(["a"] if self.centered else []), *(["b"] if self.momentum else [])]

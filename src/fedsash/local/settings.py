@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_share, check_strength
+from ..basics.errors import LONGEST, MOST, check, check_count
+from ..basics.limits import Positive, Share, Strength
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method, WholeMethod
@@ -45,14 +46,14 @@ class LocalTraining:
     - `local_schedule`: how the rate changes within a round
     """
 
-    lr: float = 0.1
+    lr: Strength = 0.1
     batch: int | Literal["full"] = 32
     epochs: Amount = 1
     steps: Amount | None = None
-    stragglers: float = 0.0
+    stragglers: Share = 0.0
     optimiser: Optimiser = field(default_factory=SGD)
     keep_moments: bool = False
-    clip: float | None = None
+    clip: Positive | None = None
     drop_last: bool = False
     schedule: Schedule = field(default_factory=Constant)
     local_schedule: LocalSchedule = field(default_factory=Flat)
@@ -62,18 +63,15 @@ class LocalTraining:
             own = getattr(self, name)
             right = "must be a frozen dataclass, @dataclass(frozen=True): settings are compared"
             check(type(own).__hash__ is not None, f"LocalTraining.{name}", own, right)
-        check_strength("LocalTraining.lr", self.lr)
         valid = self.batch == "full" or 1 <= self.batch <= MOST
         check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
         _check_amount("LocalTraining.epochs", self.epochs)
         _check_amount("LocalTraining.steps", self.steps)
         fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
         check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
-        check_share("LocalTraining.stragglers", self.stragglers)
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
-        check_positive("LocalTraining.clip", self.clip)
 
     def fits(self, method: Method, aggregation: Aggregation) -> None:
         """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no

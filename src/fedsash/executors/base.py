@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from ..basics.errors import check_count
+from ..basics.limits import Count
 from ..basics.typed import typed
 from ..exchange import Executor
 from .gradients import Precision
@@ -32,11 +32,8 @@ class Engine(ABC):
     """Whether its executors answer with the sums of pieces, in place of each client's upload."""
 
     _: KW_ONLY
-    pieces: int = 1
+    pieces: Count = 1
     precision: Precision = "full"
-
-    def __post_init__(self) -> None:
-        check_count(f"{type(self).__name__}.pieces", self.pieces)
 
     @property
     def here(self) -> Engine:

@@ -62,7 +62,6 @@ class LocalEngine(Engine):
     start: StartMethod | Auto = "auto"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name, most in MOST.items():
             value = getattr(self, name)
             valid = value == "auto" or 1 <= value <= most

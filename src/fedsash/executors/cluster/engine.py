@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from ...basics.errors import check, check_count, library
+from annotated_types import Interval
+
+from ...basics.errors import check, library
+from ...basics.limits import Count
 from ...exchange import Executor
 from ..base import Engine
 from ..gradients import MemoryFormat
@@ -39,17 +42,12 @@ class RayEngine(Engine):
 
     sums: ClassVar[bool] = True
     kind: Literal["ray"] = field(default="ray", metadata={"chooses": True})
-    actors: int | None = None
+    actors: Annotated[int, Interval(ge=1, le=MOST_ACTORS)] | None = None
     address: str | None = None
-    block: int = 1
+    block: Annotated[int, Interval(ge=1, le=MOST["block"])] = 1
     memory_format: MemoryFormat = "channels_last"
     _: KW_ONLY
-    pieces: int = PIECES
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("RayEngine.block", self.block, most=MOST["block"])
-        check_count("RayEngine.actors", self.actors, most=MOST_ACTORS)
+    pieces: Count = PIECES
 
     @property
     def here(self) -> LocalEngine:

@@ -28,8 +28,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..basics.errors import check, check_count, check_positive
+from annotated_types import Interval
+
+from ..basics.errors import check, check_positive
+from ..basics.limits import Count, Positive
 from ..basics.typed import typed
 from .site import Site
 from .trip import Trip
@@ -64,10 +68,7 @@ class ClientWindow(ABC):
 class ConstantWindow(ClientWindow):
     """A constant number of clients: W is `size`."""
 
-    size: int = 3
-
-    def __post_init__(self) -> None:
-        check_count("ConstantWindow.size", self.size)
+    size: Count = 3
 
     def begin(self, site: Site) -> Control:
         check(
@@ -104,15 +105,12 @@ class AIMDWindow(ClientWindow):
     between 1 and N.
     """
 
-    start: int = 1
-    increase: float = 1.0
-    decrease: float = 0.5
+    start: Count = 1
+    increase: Positive = 1.0
+    decrease: Annotated[float, Interval(gt=0, lt=1)] = 0.5
     delay: float | None = None
 
     def __post_init__(self) -> None:
-        check_count("AIMDWindow.start", self.start)
-        check_positive("AIMDWindow.increase", self.increase)
-        check(0 < self.decrease < 1, "AIMDWindow.decrease", self.decrease, "must be above 0 and below 1")
         check_positive("AIMDWindow.delay", self.delay, "seconds")
 
     def begin(self, site: Site) -> Control:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ..basics.errors import MOST, check, check_count, check_positive, check_share, check_strength
+from ..basics.errors import MOST, check, check_positive
+from ..basics.limits import CountFromZero, Share, Strength
 from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.traces import check_clients, trace_of
 from ..basics.typed import typed
@@ -50,26 +52,19 @@ class SimulatedClients:
     - `seconds`: how long a client of median speed trains on average, in simulated seconds
     """
 
-    count: int = 0
-    seconds: float = 1.0
-    spread: float = 0.0
-    stragglers: float = 0.0
-    slower: float = 10.0
+    count: CountFromZero = 0
+    seconds: Strength = 1.0
+    spread: Strength = 0.0
+    stragglers: Share = 0.0
+    slower: Annotated[float, Interval(ge=1, le=MOST)] = 10.0
     noise: Literal["none", "exponential"] = "none"
     rate: float | None = None
-    on: float = 0.0
-    off: float = 0.0
+    on: Strength = 0.0
+    off: Strength = 0.0
     trace: str = field(default="", metadata={"file": True})
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        check_count("SimulatedClients.count", self.count, least=0)
-        for name in ("seconds", "spread", "on", "off"):
-            check_strength(f"SimulatedClients.{name}", getattr(self, name))
-        check_share("SimulatedClients.stragglers", self.stragglers)
-        check(
-            1 <= self.slower <= MOST, "SimulatedClients.slower", self.slower, f"must be at least 1 and at most {MOST:,}"
-        )
         check_positive("SimulatedClients.rate", self.rate, "bytes per second")
         check(
             (self.on > 0) == (self.off > 0),

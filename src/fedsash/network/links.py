@@ -20,7 +20,8 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..basics.errors import check_count, check_positive, check_strength
+from ..basics.errors import check_positive
+from ..basics.limits import Count, Strength
 from ..basics.typed import typed
 
 
@@ -34,14 +35,12 @@ class Link:
     """
 
     rate: float
-    latency: float = 0.0
+    latency: Strength = 0.0
     sharing: Literal["fair", "first-come"] = "fair"
-    limit: int | None = None
+    limit: Count | None = None
 
     def __post_init__(self) -> None:
         check_positive("Link.rate", self.rate, "bytes per second")
-        check_strength("Link.latency", self.latency)
-        check_count("Link.limit", self.limit)
 
     def open(self, env: Environment) -> Channel:
         """The link in a simulation, without any transfer."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from annotated_types import Interval
 from simpy import Environment
 
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import check, check_count, check_positive, check_strength
+from ..basics.errors import check, check_positive
 from ..basics.fingerprint import text
+from ..basics.limits import CountFromZero, Positive, Strength
 from ..basics.typed import typed
 from ..executors import Training
 from ..executors.clients import Clients
@@ -43,20 +46,16 @@ class Network:
     link: Link = field(default_factory=lambda: Link(1e6))
     down: Link | None = None
     clients: SimulatedClients = field(default_factory=SimulatedClients)
-    bytes: int | None = None
+    bytes: Annotated[int, Interval(gt=0)] | None = None
     timeout: float | None = None
-    retries: int = 0
-    backoff: float = 1.0
+    retries: CountFromZero = 0
+    backoff: Strength = 1.0
     learning: bool = True
     gradients: bool = False
-    seconds: float | None = None
+    seconds: Positive | None = None
 
     def __post_init__(self) -> None:
-        check_positive("Network.bytes", self.bytes)
         check_positive("Network.timeout", self.timeout, "seconds")
-        check_count("Network.retries", self.retries, least=0)
-        check_strength("Network.backoff", self.backoff)
-        check_positive("Network.seconds", self.seconds)
         right = "must be left out: a download that finds no room is not tried again"
         check(self.down is None or self.down.limit is None, "Network.down.limit", self.down and self.down.limit, right)
         if not self.learning:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ...basics.errors import check_factor, check_strength
+from ...basics.limits import Factor, Strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
@@ -29,15 +29,10 @@ class FedAsync(Scheduler):
     - `b`: the staleness up to which "hinge" takes the whole share
     """
 
-    alpha: float = 0.6
+    alpha: Factor = 0.6
     weight: Literal["constant", "polynomial", "hinge"] = "constant"
-    a: float = 0.5
-    b: float = 4.0
-
-    def __post_init__(self) -> None:
-        check_factor("FedAsync.alpha", self.alpha)
-        check_strength("FedAsync.a", self.a)
-        check_strength("FedAsync.b", self.b)
+    a: Strength = 0.5
+    b: Strength = 4.0
 
     def s(self, x: int) -> float:
         """The weight of an update of staleness x."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...basics.errors import check_count, check_rate, check_strength
+from ...basics.limits import Count, Rate, Strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
@@ -27,14 +27,9 @@ class FedBuff(Scheduler):
     - `a`: how fast an update's weight falls with staleness; 0 ignores it
     """
 
-    size: int = 10
-    lr: float = 1.0
-    a: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_count("FedBuff.size", self.size)
-        check_rate("FedBuff.lr", self.lr)
-        check_strength("FedBuff.a", self.a)
+    size: Count = 10
+    lr: Rate = 1.0
+    a: Strength = 0.5
 
     def run(self, site: Site) -> Steps:
         return independent(site, partial(self._take, site, list[AnyModel](), list[AnyModel]()))

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from simpy import Event
 
-from ...basics.errors import check, check_count
+from ...basics.errors import check
+from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel, Start
@@ -62,14 +63,13 @@ class FedWindow(Scheduler):
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)
-    slide: int = 1
+    slide: Count = 1
     start: Beginning = "own"
     cache: Literal["initial", "empty"] = "initial"
     pipelined: bool = False
     order: Order = "index"
 
     def __post_init__(self) -> None:
-        check_count("FedWindow.slide", self.slide)
         check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
         if not isinstance(self.order, str):
             object.__setattr__(self, "order", _client_ids(self.order))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...basics.errors import check_positive
+from ...basics.limits import Positive
 from ..site import Site, Steps
 from .base import Scheduler
 
@@ -22,11 +22,8 @@ class Synchronous(Scheduler):
     always present, its numbers are bitwise those of the federation without a network. A round is a step of the server.
     """
 
-    deadline: float | None = None
+    deadline: Positive | None = None
     schedule_counts: Literal["steps"] = field(default="steps", kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_positive("Synchronous.deadline", self.deadline)
 
     def run(self, site: Site) -> Steps:
         """The rounds of a study of time. A federation makes its own rounds and calls `round` for each."""

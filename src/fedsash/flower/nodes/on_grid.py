@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import check, check_count, shortened
+from ...basics.errors import check, shortened
 from ...basics.fingerprint import text
+from ...basics.limits import Count
 from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
@@ -46,7 +47,7 @@ class FlowerClients:
 
     grid: Any
     problem: Problem
-    count: int
+    count: Count
     model: NamedModel | None = None
     evaluation: Evaluation = field(default_factory=Evaluation)
     seed: int = 0
@@ -56,7 +57,6 @@ class FlowerClients:
     roll_call: RollCall = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_count("FlowerClients.count", self.count)
         right = f"must be at most the number of clients, {self.count}"
         check(self.waiting.minimum <= self.count, "Waiting.minimum", self.waiting.minimum, right)
         own = self.evaluation

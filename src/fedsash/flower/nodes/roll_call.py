@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check_count, check_positive, one_line, printable, shortened, some
+from ...basics.errors import RunError, check_positive, one_line, printable, shortened, some
+from ...basics.limits import Count
 from ...basics.saved import versions
 from ...basics.typed import typed
 from . import wire
@@ -43,14 +44,12 @@ class Waiting:
     deadline: float = 600.0
     roll_call: float = 120.0
     poll: float = 0.5
-    minimum: int = 1
-    most: int = 10_000_000
+    minimum: Count = 1
+    most: Count = 10_000_000
 
     def __post_init__(self) -> None:
         for name in ("deadline", "roll_call", "poll"):
             check_positive(f"Waiting.{name}", getattr(self, name), "in seconds")
-        check_count("Waiting.minimum", self.minimum)
-        check_count("Waiting.most", self.most)
 
     @property
     def lifetime(self) -> float:

@@ -18,8 +18,9 @@ import numpy as np
 from simpy import Environment, Event
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import RunError, check, check_count
+from ...basics.errors import RunError, check
 from ...basics.fingerprint import text
+from ...basics.limits import Count
 from ...basics.typed import typed
 from ...exchange import Missing
 from ...executors import Training
@@ -52,11 +53,8 @@ class RealTime:
     Raises `SettingError` for a limit with FedWindow, and for clients that are not on nodes unless they replay.
     """
 
-    limit: int | None = None
+    limit: Count | None = None
     replay: Path | str | None = field(default=None, metadata={"numbers": False})
-
-    def __post_init__(self) -> None:
-        check_count("RealTime.limit", self.limit)
 
     @property
     def bytes(self) -> int | None:

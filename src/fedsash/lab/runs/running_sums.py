@@ -15,7 +15,8 @@ import torch
 
 from ...averages import Pieces
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import RunError, check, check_count, some
+from ...basics.errors import RunError, check, some
+from ...basics.limits import CountFromZero
 from ...basics.typed import typed
 from ...state import State
 from ..files import clear, replace_file
@@ -34,10 +35,7 @@ class RunningSums:
     16 bytes per parameter.
     """
 
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("RunningSums.every", self.every, least=0)
+    every: CountFromZero = 0
 
 
 NEVER = RunningSums()

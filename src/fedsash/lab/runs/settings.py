@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...basics.errors import check_count
+from ...basics.limits import Count
 from ...basics.typed import typed
 
 
@@ -17,11 +18,10 @@ class Checkpoint:
     - `keep`: rounds after which it is saved, too, and never removed, so that other runs can start from there
     """
 
-    every: int = 50
+    every: Count = 50
     keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_count("Checkpoint.every", self.every)
         for round in self.keep:
             check_count("Checkpoint.keep", round)
 

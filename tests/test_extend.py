@@ -95,7 +95,7 @@ def test_the_guide_names_every_function_that_a_method_may_override() -> None:
 
 def follow(root: Path) -> None:
     """Do in a copy of the tree what the guide says, to the letter."""
-    for folder in ("src", "tests", "docs", "examples", "benchmarks", "site_build"):
+    for folder in ("src", "tests", "docs", "examples", "benchmarks", "site_build", "torture"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "LICENSE", ROOT / "Makefile"):
         shutil.copy(file, root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -78,6 +79,7 @@ class Extended(Mine):
         ({"c": -3}, "Extended.c = -3: must be at least 1"),
         ({"d": 3.0}, "Extended.d = 3.0: must be at least -1 and below 3"),
         ({"e": 1.0}, "Extended.e = 1.0: must be at least 0 and below 1"),
+        ({"e": fractions.Fraction(3, 2)}, "Extended.e = Fraction(3, 2): must be at least 0 and below 1"),
         ({"a": True}, "Extended.a = True: must be an integer"),
     ],
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from numbers import Real
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
@@ -119,9 +120,10 @@ def _intervals(hint: Any) -> Iterator[tuple[type, Interval]]:
 def check_limits(cls: type, name: str, value: Any) -> None:
     """Raise `SettingError` for a number outside the limits of a field."""
     limit = limits_of(cls).get(name)
-    if limit is None or isinstance(value, bool) or not isinstance(value, int | float):
+    if limit is None or isinstance(value, bool) or not isinstance(value, Real):
         return
     interval, kind = limit
-    right = refusal(kind, interval, value)
+    number = value if isinstance(value, int) else float(value)  # a fraction, too
+    right = refusal(kind, interval, number)
     if right:
         raise SettingError(cls.__name__, name, value, right)

@@ -80,7 +80,7 @@ def test_a_table_is_explained_with_all_its_keys(table: str, capsys: pytest.Captu
 
 
 def test_a_key_has_its_default_its_type_and_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert listed(capsys, "evaluation.every").startswith("evaluation.every = 10  (an integer)\n    ")
+    assert listed(capsys, "evaluation.every").startswith("evaluation.every = 10  (an integer; at least 1)\n    ")
     assert listed(capsys, "device").startswith('device = "auto"  (a string)\n')
     assert listed(capsys, "partition_seed").startswith("partition_seed = (not set)  (an integer)\n")
 
@@ -88,7 +88,7 @@ def test_a_key_has_its_default_its_type_and_its_meaning(capsys: pytest.CaptureFi
 def test_a_bare_name_finds_every_key_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     found = listed(capsys, "every")
     assert all(f"{table}.every = " in found for table in ("evaluation", "checkpoint", "trajectory", "averages.NAME"))
-    assert "method.mu = 0.01  (fedprox: a number)" in listed(capsys, "mu")
+    assert "method.mu = 0.01  (fedprox: a number; at least 0)" in listed(capsys, "mu")
 
 
 def test_whatever_completion_offers_is_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_an_unknown_word_is_one_line_with_a_similar_one(
 
 def test_as_json_it_is_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     (key,) = json.loads(listed(capsys, "evaluation.every", "--json"))
-    assert (key["key"], key["takes"], key["default"]) == ("evaluation.every", "an integer", "10")
+    assert (key["key"], key["takes"], key["default"]) == ("evaluation.every", "an integer; at least 1", "10")
     (thing,) = json.loads(listed(capsys, "methods", "fedprox", "--json"))
     assert thing["name"] == "fedprox" and "method.mu" in [key["key"] for key in thing["keys"]]
     every = json.loads(listed(capsys, "--json"))

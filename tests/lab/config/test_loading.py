@@ -21,7 +21,7 @@ name = "scaffold"
 [averages]
 window20 = { name = "window", size = 20 }
 """
-MOST_FUNCTIONS, MOST_FILES = 77, 31
+MOST_FUNCTIONS, MOST_FILES = 66, 27
 """Before settings were described as data it was 82 and 31; the aim is 30 and 10."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ...basics.errors import shortened
 from .errors import ConfigError
 from .keys import Key, keys, keys_of
+from .limits import limits
 from .registries import REGISTRIES, find
 from .registry import Registry, options
 from .words import describe, suggestion, summary
@@ -115,7 +116,8 @@ def _table(path: str, make: Any, inside: Iterable[Key]) -> dict[str, Any]:
 
 
 def _key(key: Key) -> dict[str, Any]:
-    return {"key": key.path, "takes": describe(key.option.kind), "default": key.default, "meaning": key.meaning}
+    takes = "; ".join([describe(key.option.kind), *limits(key.make, key.option)])
+    return {"key": key.path, "takes": takes, "default": key.default, "meaning": key.meaning}
 
 
 def _words() -> list[str]:

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from ...basics.errors import MOST, FedsashError, SettingError
-from ...basics.limits import ends, limits_of
+from ...basics.limits import ends, limits_of, refusal
 from .registry import REQUIRED, Make, Option, options
 
 TRIED = {int: (-(10**12), 10**12, 0), float: (-1e300, 1e300, 0.0)}
@@ -34,7 +34,16 @@ class Limits:
 
 
 def limits(make: Make, option: Option) -> list[str]:
-    """What the settings of class `make` say of wrong numbers, such as "at least 1"; empty if they refuse none."""
+    """What the settings of class `make` say of wrong numbers, such as "at least 1"; empty if they refuse none.
+
+    Limits that are types are read; those that depend on more are found by trying.
+    """
+    described = limits_of(make).get(option.name) if isinstance(make, type) else None
+    if described is not None:
+        interval, kind = described
+        numbers = TRIED[kind]
+        said = [refusal(kind, interval, number).removeprefix("must be ") for number in numbers]
+        return list(dict.fromkeys(filter(None, (ENDLESS.sub("", words) for words in said))))
     return list(dict.fromkeys(filter(None, (ENDLESS.sub("", said) for said in _refusals(make, option)))))
 
 

@@ -102,7 +102,8 @@ def _said(make: Make, name: str, settings: dict[str, Any]) -> str:
         with suppress(TypeError, AttributeError):
             make(**settings)
     except SettingError as error:
-        return error.right.removeprefix("must be ") if error.field == name else ""
+        right = error.right.removeprefix("must be ").replace("must not be ", "not ", 1)
+        return right if error.field == name else ""
     except FedsashError:
         pass
     return ""

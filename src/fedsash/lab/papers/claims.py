@@ -8,7 +8,7 @@ printed, and what is calculated without chance, is exact: one value decides.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -105,7 +105,6 @@ class Claims:
 
     @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
     def every_method_gains(accuracy):
-        \"\"\"Every method ends better with WiMA.\"\"\"
         return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
     """
 
@@ -184,16 +183,20 @@ def smallest(numbers: Numbers, **label: str | float) -> Finding:
 
 def every(*findings: Finding) -> Finding:
     """Whether all findings hold: no if one says no."""
-    said = [finding.holds for finding in findings]
-    holds = False if False in said else None if None in said else True
-    return Finding(holds, _words(findings))
+    return Finding(_conjunction([finding.holds for finding in findings]), _words(findings))
 
 
 def either(*findings: Finding) -> Finding:
     """Whether one of the findings holds at least: no if all say no."""
-    said = [finding.holds for finding in findings]
-    holds = True if True in said else None if None in said else False
-    return Finding(holds, _words(findings))
+    all_opposite = _conjunction([opposite(finding).holds for finding in findings])
+    return opposite(Finding(all_opposite, _words(findings)))
+
+
+def _conjunction(said: Collection[bool | None]) -> bool | None:
+    """Whether all hold, in three values: one that does not decides, and then one that is not known."""
+    if False in said:
+        return False
+    return None if None in said else True
 
 
 def _words(findings: Sequence[Finding]) -> str:
@@ -214,10 +217,11 @@ def _all(
     """Whether each number is `what` its interval says."""
     if not numbers:
         return Finding(None, NO_NUMBERS)
-    said = {key: _side(quantity, yes, no) for key, quantity in numbers.items()}
-    holds = False if False in said.values() else None if None in said.values() else True
-    held = sum(each is True for each in said.values())
-    return Finding(holds, f"{_counted(held, len(numbers), what)}: {_listed(numbers)}{_short_of_seeds(numbers)}")
+    said = [_side(quantity, yes, no) for quantity in numbers.values()]
+    held = said.count(True)
+    return Finding(
+        _conjunction(said), f"{_counted(held, len(numbers), what)}: {_listed(numbers)}{_short_of_seeds(numbers)}"
+    )
 
 
 def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
@@ -269,7 +273,7 @@ def lacking(numbers: Numbers, **wanted: Iterable[Label]) -> list[Key]:
 def of_all(finding: Finding, numbers: Numbers, **wanted: Iterable[Label]) -> Finding:
     """The finding of a claim about all of some labels: it is no yes without a number for each combination of them.
 
-    of_all(above(gain), gain, row=ROWS, column=METHODS)
+        of_all(above(gain), gain, row=ROWS, column=METHODS)
 
     A no stays one: a single number that contradicts is enough. `numbers` are those that the finding was made of, before
     they were reduced, because a reduced number does not show what it lacks.

@@ -207,7 +207,10 @@ def unpack(before: Path, work: Path) -> None:
     """Unpack what was packed last time."""
     for path in sorted(before.glob("part-*.tar.gz")):
         with tarfile.open(path) as tar:
-            tar.extractall(work, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                tar.extractall(work, filter="data")
+            else:  # Python 3.11.0 to 3.11.3; what is packed here are plain files below the folder
+                tar.extractall(work, [member for member in tar if member.isfile() and ".." not in member.name])
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fractions
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +13,6 @@ from annotated_types import Interval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.basics import errors
 from fedsash.basics.errors import SettingError
 from fedsash.basics.limits import (
     Count,
@@ -27,14 +27,13 @@ from fedsash.basics.limits import (
 )
 from fedsash.basics.typed import typed
 
-BY_HAND: dict[str, tuple[Any, Any]] = {
-    "count": (Count, errors.check_count),
-    "share": (Share, errors.check_share),
-    "fraction": (Fraction, errors.check_fraction),
-    "factor": (Factor, errors.check_factor),
-    "strength": (Strength, errors.check_strength),
-    "rate": (Rate, errors.check_rate),
-    "positive": (Positive, errors.check_positive),
+RIGHT: dict[str, tuple[Any, Callable[[float], bool], str]] = {
+    "share": (Share, lambda value: 0 <= value <= 1, "must be between 0 and 1"),
+    "fraction": (Fraction, lambda value: 0 <= value < 1, "must be at least 0 and below 1"),
+    "factor": (Factor, lambda value: 0 < value <= 1, "must be above 0 and at most 1"),
+    "strength": (Strength, lambda value: 0 <= value <= 10**9, "must be at least 0 and at most 1,000,000,000"),
+    "rate": (Rate, lambda value: 0 < value <= 10**9, "must be above 0 and at most 1,000,000,000"),
+    "positive": (Positive, lambda value: 0 < value < math.inf, "must be positive"),
 }
 NUMBERS = st.one_of(
     st.integers(-(2**62), 2**62),
@@ -43,18 +42,20 @@ NUMBERS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize("name", RIGHT)
 @given(value=NUMBERS)
-def test_a_limit_says_what_the_check_by_hand_says(name: str, value: float) -> None:
-    kind, by_hand = BY_HAND[name]
-    if kind is Count and not isinstance(value, int):
-        return
-    try:
-        by_hand("x", value)
-        said = ""
-    except SettingError as error:
-        said = error.right
-    assert refusal(kind.__origin__, kind.__metadata__[0], value) == said
+def test_a_limit_says_what_would_be_right(name: str, value: float) -> None:
+    kind, inside, words = RIGHT[name]
+    assert refusal(kind.__origin__, kind.__metadata__[0], value) == ("" if inside(value) else words)
+
+
+@given(value=st.integers(-(2**62), 2**62))
+def test_of_a_count_the_end_is_named_that_was_passed(value: int) -> None:
+    said = refusal(int, Count.__metadata__[0], value)
+    if value < 1:
+        assert said == "must be at least 1"
+    else:
+        assert said == ("must be at most 1,000,000,000" if value > 10**9 else "")
 
 
 @dataclass(frozen=True)

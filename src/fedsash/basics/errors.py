@@ -87,32 +87,9 @@ def check_count(place: str, value: int | None, least: int = 1, most: int = MOST)
     check(value is None or value <= most, place, value, f"must be at most {most:,}")
 
 
-def check_strength(place: str, value: float) -> None:
-    """Raise `SettingError` unless a factor or a distance is at least 0 and at most `MOST`.
-
-    Beyond, float32 models would only overflow.
-    """
-    check(0 <= value <= MOST, place, value, f"must be at least 0 and at most {MOST:,}")
-
-
 def check_fraction(place: str, value: float | None) -> None:
     """Raise `SettingError` unless a share or a factor is at least 0 and below 1; None is right where it is taken."""
     check(value is None or 0 <= value < 1, place, value, "must be at least 0 and below 1")
-
-
-def check_factor(place: str, value: float | None) -> None:
-    """Raise `SettingError` unless a share or a factor is above 0 and at most 1; None is right where it is taken."""
-    check(value is None or 0 < value <= 1, place, value, "must be above 0 and at most 1")
-
-
-def check_share(place: str, value: float) -> None:
-    """Raise `SettingError` unless a share is at least 0 and at most 1."""
-    check(0 <= value <= 1, place, value, "must be between 0 and 1")
-
-
-def check_rate(place: str, value: float) -> None:
-    """Raise `SettingError` unless a rate or a strength is above 0 and at most `MOST`, for what must not be 0."""
-    check(0 < value <= MOST, place, value, f"must be above 0 and at most {MOST:,}")
 
 
 def check_positive(place: str, value: float | None, unit: str = "") -> None:

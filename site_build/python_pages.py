@@ -57,7 +57,7 @@ ROOMS = {
     "testing": Room(
         "Testing", "Small federations, and the identities that things of your own must keep.", (), "testing"
     ),
-    "errors": Room("Errors", "Errors that a user can correct: one line each.", ("basics.errors",)),
+    "errors": Room("Errors", "Errors that a user can correct: one line each.", ("settings.errors",)),
 }
 
 

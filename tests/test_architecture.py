@@ -89,7 +89,7 @@ def test_the_check_on_imports_sees_them_all() -> None:
     """At the top, in a function, for type checking; relative to the file's own folder and to those above it."""
     seen = {file.as_posix(): {name for _, name in imports(file)} for file in FILES}
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
-    assert "fedsash.basics.limits.Count" in seen["data/partitions/even.py"]
+    assert "fedsash.settings.limits.Count" in seen["data/partitions/even.py"]
     assert "fedsash.models" in seen["lab/config/model.py"]
     assert "fedsash.lab.table.tables" in seen["lab/cli/train.py"]
     assert "fedsash.lab.runs.Result" in seen["lab/cli/train.py"]

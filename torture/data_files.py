@@ -84,7 +84,7 @@ def read(form: str) -> int:
     """Read `data`, in a process of its own, and compare them with those in `good`, if they are there."""
     import resource
 
-    from fedsash.basics.errors import FedsashError
+    from fedsash.settings.errors import FedsashError
 
     most = 2**33 + int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -34,7 +34,7 @@ from .averages import (
     Tracker as Tracker,
     Window as Window,
 )
-from .basics.errors import (
+from .settings.errors import (
     DataError as DataError,
     FedsashError as FedsashError,
     LibraryError as LibraryError,

@@ -13,11 +13,11 @@ from torch import Tensor
 from .averages import Average, Observers
 from .averages.observers import AverageStates
 from .basics.arrays import Vectors
-from .basics.errors import MOST, SettingError, check
-from .basics.limits import Count
-from .basics.typed import typed
 from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
+from .settings.errors import MOST, SettingError, check
+from .settings.limits import Count
+from .settings.typed import typed
 from .tasks import Criterion
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Floats, Ints, Objects, Vectors, stacked
-from .basics.errors import some
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
 from .methods import Upload
+from .settings.errors import some
 from .tasks import Criterion
 
 Job: TypeAlias = Literal["train", "probe", "evaluate", "tune"]

@@ -18,13 +18,10 @@ from .aggregation import Aggregation, Privacy, WeightedMean
 from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
-from .basics.errors import RunError, check
-from .basics.fingerprint import fingerprint
 from .basics.layout import Layout, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
-from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
@@ -39,6 +36,9 @@ from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
 from .schedules import Constant
 from .servers import Server, ServerSGD, WholeServer
+from .settings.errors import RunError, check
+from .settings.fingerprint import fingerprint
+from .settings.typed import typed
 from .state import State, first_client_state, learned
 from .tasks import Loss, check_task
 

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 
 from .aggregation.upload_sums import UploadSums
-from .basics.errors import one_line
-from .basics.fingerprint import text
 from .data.encoded import EncodedImages
 from .exchange import Request, RoundReport
 from .executors.devices import threads
@@ -20,6 +18,8 @@ from .executors.in_process import InProcess
 from .executors.joint import Joint, Shape, numbers_of
 from .federation import Federation
 from .local import Begun, Trainer
+from .settings.errors import one_line
+from .settings.fingerprint import text
 from .state import Made, State
 
 log = logging.getLogger("fedsash")

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .averages.callback import WITHOUT_AVERAGES, TrackerCallback
-from .basics.errors import ModelError, library
 from .basics.wrapped import plain
+from .settings.errors import ModelError, library
 
 with library("lightning", "fedsash.lightning", "fedsash[lightning]"):
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basics.arrays import Ints
-from .basics.errors import SettingError, check
-from .basics.limits import Count, Factor, Fraction
 from .basics.randomness import Purpose, fractions, keys
-from .basics.resolve import resolve
 from .basics.traces import check_clients, trace_of
-from .basics.typed import typed
+from .settings.errors import SettingError, check
+from .settings.limits import Count, Factor, Fraction
+from .settings.resolve import resolve
+from .settings.typed import typed
 
 DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
 

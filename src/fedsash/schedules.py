@@ -15,9 +15,9 @@ import numpy as np
 from annotated_types import Interval
 
 from .basics.arrays import Floats, Ints
-from .basics.errors import MOST, check
-from .basics.limits import Count, CountFromZero, Factor, Strength
-from .basics.typed import typed
+from .settings.errors import MOST, check
+from .settings.limits import Count, CountFromZero, Factor, Strength
+from .settings.typed import typed
 
 
 @typed

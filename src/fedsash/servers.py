@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Vectors, check_like
-from .basics.errors import check
-from .basics.limits import Fraction, Rate, Strength
 from .basics.sharing import Sharing
-from .basics.typed import typed
+from .settings.errors import check
+from .settings.limits import Fraction, Rate, Strength
+from .settings.typed import typed
 
 
 @typed

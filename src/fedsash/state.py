@@ -14,13 +14,13 @@ from torch import Tensor
 
 from .averages.trajectory import Past
 from .basics.arrays import Ints, Objects, Vectors
-from .basics.errors import RunError
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .evaluation import Evaluation, Metrics
 from .exchange import Copy, Handle, Lineage, RoundReport
+from .settings.errors import RunError
 from .tasks import Criterion
 
 

@@ -16,9 +16,9 @@ from torch import nn
 
 from .averages import Average
 from .averages.callback import WITHOUT_AVERAGES, After, TrackerCallback
-from .basics.errors import ModelError, RunError, check, library, one_line
 from .basics.paths import replaced
 from .basics.wrapped import plain, unwrapped
+from .settings.errors import ModelError, RunError, check, library, one_line
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments

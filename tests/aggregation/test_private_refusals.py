@@ -11,11 +11,11 @@ import pytest
 
 from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import Window
-from fedsash.basics.errors import LibraryError
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.methods import METHODS, FedAvg
 from fedsash.sampling import FixedClients, Uniform, Weighted
+from fedsash.settings.errors import LibraryError
 from fedsash.testing.examples import examples
 from support.norms import batch_norm_model
 from support.private import UNIFORM

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fedsash import Window
 from fedsash.averages.callback import TrackerCallback
-from fedsash.basics.errors import SettingError
+from fedsash.settings.errors import SettingError
 from support.by_default import full
 
 

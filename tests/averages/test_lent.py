@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.averages import EMA, Tracker, Window
-from fedsash.basics.errors import RunError
+from fedsash.settings.errors import RunError
 from support.loops import make_model, steps
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedsash.averages import EMA, Average, Pieces, Tracker, Window
 from fedsash.basics.arrays import Vectors
-from fedsash.basics.errors import RunError
+from fedsash.settings.errors import RunError
 from support.loops import equal, make_model, steps
 
 
@@ -94,7 +94,7 @@ def test_a_state_that_was_saved_under_other_defaults_is_refused_with_what_to_do(
 ) -> None:
     model = make_model()
     with monkeypatch.context() as patch:
-        patch.setattr("fedsash.basics.fingerprint.DEFAULTS", 0)
+        patch.setattr("fedsash.settings.fingerprint.DEFAULTS", 0)
         theirs = Tracker(Window(4), model).state_dict()
     with pytest.raises(RunError, match="this tracker: it is of a fedsash with other defaults: go on with that one"):
         Tracker(Window(4), model).load_state_dict(theirs)

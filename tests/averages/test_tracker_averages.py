@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Average, Tracker, Window
-from fedsash.basics.errors import ModelError, SettingError
+from fedsash.settings.errors import ModelError, SettingError
 from support.loops import equal, make_model, steps
 
 

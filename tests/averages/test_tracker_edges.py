@@ -20,7 +20,7 @@ from fedsash.averages.afterwards import KeptSums
 from fedsash.averages.callback import TrackerCallback
 from fedsash.averages.places import Disk
 from fedsash.averages.running import RunningSum
-from fedsash.basics.errors import ModelError, RunError, SettingError
+from fedsash.settings.errors import ModelError, RunError, SettingError
 from support.limits import few_files, short_files
 from support.loops import make_model
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
 from fedsash.averages import EMA, Tracker, Window
-from fedsash.basics.errors import RunError
+from fedsash.settings.errors import RunError
 from support.loops import equal, make_model, steps
 
 

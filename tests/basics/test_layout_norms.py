@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash.basics.errors import ModelError
 from fedsash.basics.layout import Layout
+from fedsash.settings.errors import ModelError
 
 
 def with_norms() -> nn.Module:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.errors import RunError
 from fedsash.basics.paths import inside, naming, plain_file
 from fedsash.lab.config import ConfigError, load
 from fedsash.lab.files import replace_file
 from fedsash.lab.records import Records
+from fedsash.settings.errors import RunError
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.basics.traces import trace_of
 from fedsash.network import SimulatedClients
 from fedsash.network.clients import Population
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import SettingError
 
 TABLE = np.array([[1, 0, 1], [0, 0, 1]])
 

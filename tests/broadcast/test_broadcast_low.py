@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from fedsash.basics.arrays import Floats
-from fedsash.basics.fingerprint import differences
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, Metrics
 from fedsash.federation import Federation
 from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
+from fedsash.settings.fingerprint import differences
 from fedsash.tasks import Better, MeanAbsoluteError, Regression
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, walk
 from support.by_default import rotated

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
-from fedsash.basics.errors import SettingError
 from fedsash.data import FederatedData, Samples, Transform
 from fedsash.data.inputs import Inputs
 from fedsash.evaluation import Evaluation
+from fedsash.settings.errors import SettingError
 from fedsash.tasks import Classification
 from support.worlds import after, federation, identical
 from support.worlds import data as world

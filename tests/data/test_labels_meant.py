@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsash.basics.errors import SettingError
 from fedsash.data import ClassPairs, Domains
 from fedsash.data.federated import FederatedData
 from fedsash.data.partitions import as_partition
 from fedsash.federation import Federation
+from fedsash.settings.errors import SettingError
 
 X = np.random.default_rng(0).random((12, 3))
 Y = np.arange(12) % 3

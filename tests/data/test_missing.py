@@ -11,8 +11,8 @@ import torch
 from torch.masked import masked_tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from fedsash.basics.errors import DataError, SettingError
 from fedsash.data.federated import FederatedData
+from fedsash.settings.errors import DataError, SettingError
 
 X = np.arange(8.0).reshape(4, 2)
 Y = np.array([0, 1, 0, 1])

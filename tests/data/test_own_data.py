@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from fedsash.basics.errors import FedsashError, SettingError
 from fedsash.data import IID, FederatedData, Users
 from fedsash.data.partitions import as_partition
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import FedsashError, SettingError
 from fedsash.tasks import Classification, Regression
 from support.worlds import SEQUENTIAL
 

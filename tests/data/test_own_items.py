@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.basics.errors import DataError, FedsashError, SettingError
 from fedsash.data import IID, FederatedData, Images, NpyFiles
+from fedsash.settings.errors import DataError, FedsashError, SettingError
 from support.forms import write_idx
 
 A, B = np.zeros(2), np.ones(3)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsash.basics.errors import FedsashError
 from fedsash.data import IID, FederatedData, Inputs, Texts, Users, next_tokens, tokenise
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import FedsashError
 from fedsash.tasks import NextToken
 from support.worlds import SEQUENTIAL
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.basics.errors import FedsashError
 from fedsash.data import FederatedData, Inputs, OwnTransform, Transform, draws
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import FedsashError
 from fedsash.tasks import Segmentation
 from support.by_default import rotated
 from support.own import Noise

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsash.basics.errors import DataError
 from fedsash.data import DirichletClasses
 from fedsash.data.partitions import dirichlet
+from fedsash.settings.errors import DataError
 
 
 def test_a_partition_that_is_drawn_again_and_again_says_so_once(

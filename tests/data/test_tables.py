@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.basics.errors import FedsashError
 from fedsash.data import Source, Table, Users
 from fedsash.data.samples import Samples
 from fedsash.data.table import _standardised
 from fedsash.federation import Federation
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import FedsashError
 from fedsash.tasks import Regression
 from support.libraries import Library
 from support.worlds import SEQUENTIAL

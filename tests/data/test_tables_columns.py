@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.basics.errors import DataError, FedsashError, SettingError
 from fedsash.data import Source, Table
+from fedsash.settings.errors import DataError, FedsashError, SettingError
 from support.libraries import Library
 
 pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsash.basics.errors import SettingError
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Metrics
 from fedsash.federation import Federation
+from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, MeanIoU
 from fedsash.testing import FakeClients
 from support.scoring import asking, cross_entropy, evaluator

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash import LocalEngine, LocalTraining
-from fedsash.basics.errors import SettingError
 from fedsash.joint_rounds import kind
 from fedsash.methods import MimeLite
+from fedsash.settings.errors import SettingError
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, small_data
 from support.worlds import after, federation
 

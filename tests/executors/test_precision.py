@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.averages import Window
-from fedsash.basics.errors import RunError, SettingError
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
@@ -20,6 +19,7 @@ from fedsash.lab.runs import resume, run
 from fedsash.methods import FedAvg, FedFA, FedProx, Method, Mime, Scaffold
 from fedsash.models import build
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.tasks import NextCharacter
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, small_federation, small_model
 from support.by_default import rotated

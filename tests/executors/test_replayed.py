@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.basics.errors import SettingError
 from fedsash.executors import compiled
 from fedsash.executors.replayed import Replayed, replayed
 from fedsash.local import Adam, LocalTraining
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import SettingError
 from fedsash.testing import close
 from support.choices import METHODS
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation, mlp

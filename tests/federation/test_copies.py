@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn.utils import prune
 
 from fedsash.averages import Window
-from fedsash.basics.errors import ModelError, RunError, SettingError
 from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab.runs import run
+from fedsash.settings.errors import ModelError, RunError, SettingError
 
 RNG = np.random.default_rng(0)
 X = RNG.random((80, 6)).astype(np.float32)

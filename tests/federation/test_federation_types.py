@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash.basics.errors import SettingError
 from fedsash.executors import LocalEngine
+from fedsash.settings.errors import SettingError
 from support.choices import AGGREGATIONS, METHODS, SERVERS, chequered
 from support.worlds import after, data, federation, mlp
 

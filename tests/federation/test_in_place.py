@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.averages import Window
-from fedsash.basics.errors import SettingError
 from fedsash.basics.norms import batch_norms
 from fedsash.data import Transform
 from fedsash.data.federated import FederatedData
@@ -22,6 +21,7 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedSAM, Method, Scaffold
 from fedsash.sampling import Sampling
+from fedsash.settings.errors import SettingError
 from support.by_default import rotated
 
 ENGINES = {

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedsash import Federation, LocalTraining
 from fedsash.aggregation import Aggregation
 from fedsash.basics.arrays import Floats, Ints, Vectors
-from fedsash.basics.errors import SettingError
 from fedsash.sampling import Function
 from fedsash.schedules import Flat, LocalSchedule
 from fedsash.servers import Server
+from fedsash.settings.errors import SettingError
 from support.by_default import rotated
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.basics.errors import ModelError, SettingError
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
@@ -25,6 +24,7 @@ from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, Step
 from fedsash.sampling import Function
 from fedsash.schedules import Schedule
+from fedsash.settings.errors import ModelError, SettingError
 from fedsash.tasks import Binary
 from support.by_default import rotated
 

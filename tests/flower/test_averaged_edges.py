@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 from fedsash.averages import EMA, Window
-from fedsash.basics.errors import ModelError, SettingError
 from fedsash.flower import Averaged
+from fedsash.settings.errors import ModelError, SettingError
 from fedsash.testing.grid import InProcessGrid
 
 ROUNDS = 4

@@ -26,10 +26,10 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
 from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
-from fedsash.basics.errors import ModelError
 from fedsash.basics.saved import StateError, place, saved_rounds
 from fedsash.flower import Averaged
 from fedsash.flower.averaged.progress import Progress
+from fedsash.settings.errors import ModelError
 
 ROUNDS = 6
 AVERAGES: dict[str, Average] = {"wima": Window(3), "lawa": Window(2, every=2), "ema": EMA(0.9), "swa": SWA(2)}

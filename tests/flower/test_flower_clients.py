@@ -16,7 +16,6 @@ pytest.importorskip("flwr")
 
 from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import EMA, Window
-from fedsash.basics.errors import ModelError, SettingError
 from fedsash.broadcast import Broadcast
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
@@ -25,6 +24,7 @@ from fedsash.flower import FlowerClients, client_app
 from fedsash.local import Adam, LocalTraining
 from fedsash.methods import FedAvg, Mime, Scaffold
 from fedsash.sampling import Poisson, Uniform
+from fedsash.settings.errors import ModelError, SettingError
 from fedsash.testing import check_clients
 from support.by_default import by_default, full, rotated, some
 from support.choices import AGGREGATIONS, METHODS, SAMPLINGS, SERVERS, chequered

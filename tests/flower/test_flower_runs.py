@@ -14,13 +14,13 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedsash.averages import EMA, Window
-from fedsash.basics.errors import RunError
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.flower import client_app
 from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError
 from fedsash.testing.grid import InProcessGrid
 from support.by_default import full, rotated
 from support.flower import assert_same, grid, here, there

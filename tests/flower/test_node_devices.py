@@ -13,11 +13,11 @@ from torch import nn
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.errors import RunError, SettingError
 from fedsash.exchange import Request
 from fedsash.flower import client_app
 from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing import close
 from fedsash.testing.grid import identify
 from support.by_default import rotated, some

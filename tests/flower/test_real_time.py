@@ -14,13 +14,13 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.errors import RunError, SettingError
 from fedsash.exchange import RoundReport
 from fedsash.flower.nodes import wire
 from fedsash.lab.runs import Callback, resume, run
 from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing.grid import InProcessGrid
 from support.by_default import by_default, full, some
 from support.flower import grid

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.errors import RunError, SettingError
 from fedsash.basics.saved import versions
 from fedsash.exchange import Request
 from fedsash.executors import LocalEngine
@@ -22,6 +21,7 @@ from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
 from fedsash.network import OnNetwork
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing.grid import InProcessGrid
 from support.flower import assert_same, grid, here, lying, there
 from support.worlds import SEQUENTIAL, SIZES, data, mlp

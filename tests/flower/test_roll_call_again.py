@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.errors import RunError
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError
 from fedsash.testing.grid import InProcessGrid
 from support.flower import grid, here, lying, there
 from support.worlds import SIZES

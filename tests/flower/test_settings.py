@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.basics.errors import SettingError
 from fedsash.data import Transform
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.executors import Training
@@ -21,6 +20,7 @@ from fedsash.flower.nodes.settings import checksum, decoded, encoded
 from fedsash.local import OPTIMISERS, LocalTraining
 from fedsash.methods import FedProx
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup
+from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, TorchMetric
 from fedsash.testing import examples
 from support.choices import METHODS

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedsash.basics.resolve import resolve
 from fedsash.lab import files, own_code
+from fedsash.settings.resolve import resolve
 
 PLACE = "support.experiments:linear"
 CONFIG = {"model": {"name": PLACE, "options": ["x:y", {"deep": PLACE}]}, "method": {"name": "never.resolved:Mine"}}

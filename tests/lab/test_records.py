@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.basics.errors import RunError
 from fedsash.evaluation import Metrics
 from fedsash.lab.files import replace_file
 from fedsash.lab.records import Records
+from fedsash.settings.errors import RunError
 from support.json_files import write_json
 
 no_deadline = settings(deadline=None, max_examples=30)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.basics.errors import RunError
 from fedsash.evaluation import Evaluation
 from fedsash.lab.files import json_of, write
 from fedsash.lab.records import Records
 from fedsash.lab.summaries import GOAL, goal_content, goal_of, metric_of, stuck, summarise
+from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, NO_TEST, RMSE, history
 from support.json_files import write_json

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.aggregation import FedNova
-from fedsash.basics.errors import SettingError
 from fedsash.lab.config import parse
 from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.schedules import Mild
+from fedsash.settings.errors import SettingError
 from fedsash.testing import close
 from support.by_default import rotated
 from support.observing import final, go_on, start

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsash.averages import Window
-from fedsash.basics.errors import SettingError
 from fedsash.basics.sharing import OWN
 from fedsash.evaluation import Evaluation, FineTuning, Metrics
 from fedsash.federation import Federation
@@ -21,6 +20,7 @@ from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.methods import Method, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
+from fedsash.settings.errors import SettingError
 from fedsash.testing import identical
 from support.by_default import rotated
 from support.norms import with_norm

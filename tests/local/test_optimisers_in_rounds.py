@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fedsash import ConfigError, Fork
 from fedsash.aggregation import FedNova
-from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab.config import parse
 from fedsash.local import OPTIMISERS, SGD, Adagrad, Adam, AdamW, LocalTraining, Optimiser, RMSprop
 from fedsash.methods import METHODS, AdaBest, FedAvg, FedCM, FedMoSWA, Method, Mime, MimeLite, MoFedSAM, Scaffold
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError
 from fedsash.testing import close as compared
 from support.by_default import rotated
 from support.observing import final, go_on, observed, start

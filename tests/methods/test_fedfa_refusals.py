@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.basics.arrays import Vectors
-from fedsash.basics.errors import SettingError
 from fedsash.methods import FedAvg, FedFA
+from fedsash.settings.errors import SettingError
 from fedsash.tasks import Classification
 from support.by_default import rotated
 from support.tasks import PROBLEMS

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
-from fedsash.basics.errors import SettingError
 from fedsash.basics.layout import Layout
 from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.local.trainer import Trainer
@@ -27,6 +26,7 @@ from fedsash.methods import (
     Step,
     Upload,
 )
+from fedsash.settings.errors import SettingError
 from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
 

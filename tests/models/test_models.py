@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.basics.errors import ModelError
 from fedsash.basics.layout import Layout
 from fedsash.executors.devices import threads
 from fedsash.executors.gradients import OneByOne, Stacked
@@ -18,6 +17,7 @@ from fedsash.local import Batch
 from fedsash.methods import FedAvg
 from fedsash.models import MODELS, build
 from fedsash.models.resnet import Subsample
+from fedsash.settings.errors import ModelError
 from support.by_default import full
 
 LARGE = ("alexnet_gn", "vgg11_gn", "resnet18_gn")

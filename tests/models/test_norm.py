@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.basics.errors import ModelError
 from fedsash.models import batch_norms, group_norm, resnet20_gn
+from fedsash.settings.errors import ModelError
 
 
 class Net(nn.Module):

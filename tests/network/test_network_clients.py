@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab.studies.client_models import client_models
 from fedsash.network import OnNetwork
+from fedsash.settings.errors import SettingError
 from support.worlds import SEQUENTIAL, SIZES, data, federation
 
 VECTORISED = replace(SEQUENTIAL, kind="vectorised")

@@ -12,7 +12,6 @@ import torch
 from simpy import Environment
 
 from fedsash.aggregation import WeightedMean
-from fedsash.basics.errors import SettingError
 from fedsash.exchange import Reply
 from fedsash.federation import Federation
 from fedsash.lab.runs import timing
@@ -37,6 +36,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
 from fedsash.sampling import FixedClients, Sampling, Uniform
+from fedsash.settings.errors import SettingError
 from support.observing import Crash, failing, go_on, observed, rows, start
 from support.worlds import data, federation
 

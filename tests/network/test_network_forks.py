@@ -10,13 +10,13 @@ import pytest
 
 from fedsash import Fork
 from fedsash.basics.arrays import Vectors
-from fedsash.basics.errors import RunError
 from fedsash.exchange import Upload
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, LocalRun
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.schedulers import Scheduler, Synchronous
 from fedsash.sampling import Uniform
+from fedsash.settings.errors import RunError
 from support.by_default import rotated
 from support.observing import final, observed, rows, start
 from support.worlds import data

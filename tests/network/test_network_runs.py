@@ -12,7 +12,6 @@ import pytest
 import torch
 from simpy import Environment
 
-from fedsash.basics.errors import SettingError
 from fedsash.exchange import Ended
 from fedsash.lab.config import parse
 from fedsash.lab.runs import timing
@@ -37,6 +36,7 @@ from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
 from fedsash.sampling import FixedClients, Uniform
+from fedsash.settings.errors import SettingError
 from support.by_default import full
 from support.worlds import federation, quadratic_federation
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from simpy import Environment
 
-from fedsash.basics.errors import SettingError
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
@@ -31,6 +30,7 @@ from fedsash.network.simulated import begin
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.schedules import Constant, Exponential, Mild
+from fedsash.settings.errors import SettingError
 from fedsash.testing import after, quadratic_federation
 from fedsash.testing.worlds import WORKERS
 from support.by_default import rotated

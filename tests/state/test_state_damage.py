@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
-from fedsash.basics.errors import RunError
 from fedsash.basics.saved import StateError, UnreadableError, saved_rounds
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import FORMAT, load, load_newest, save
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
+from fedsash.settings.errors import RunError
 from support.worlds import after, federation, identical, listing, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)

@@ -14,8 +14,6 @@ import torch
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.checksum import json_checksum
-from fedsash.basics.errors import RunError
-from fedsash.basics.fingerprint import differences
 from fedsash.basics.saved import MANIFEST, place, saved_rounds
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
@@ -26,6 +24,8 @@ from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Function, Uniform
+from fedsash.settings.errors import RunError
+from fedsash.settings.fingerprint import differences
 from support.by_default import some
 from support.executors import OneByOne
 from support.observing import final, go_on, observed, start

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from fedsash import Broadcast, Checkpoint, Federation, Fork, Window, resume, run
-from fedsash.basics.errors import RunError
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.checkpoints import load, save
 from fedsash.lab.runs import Callback, LiveRun
+from fedsash.settings.errors import RunError
 from support.broadcasting import ADAPTIVE, noisy
 from support.by_default import full, some
 from support.choices import chequered

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedsash.averages import EMA, Window
-from fedsash.basics.errors import RunError
 from fedsash.broadcast import Broadcast
 from fedsash.methods import Scaffold
+from fedsash.settings.errors import RunError
 from support.worlds import after, federation
 
 WORLDS: dict[str, dict[str, Any]] = {

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from fedsash.basics.fingerprint import DEFAULTS, text
-from fedsash.basics.typed import default_of, hints_of, is_settings
 from fedsash.lab.config import Experiment
 from fedsash.lab.config.network import NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
+from fedsash.settings.fingerprint import DEFAULTS, text
+from fedsash.settings.typed import default_of, hints_of, is_settings
 
-RECORDED = Path(__file__).parents[1] / "basics" / "defaults.json"
+RECORDED = Path(__file__).parents[1] / "settings" / "defaults.json"
 
 
 def settings_classes() -> dict[str, type]:
@@ -66,7 +66,7 @@ def main() -> None:
     if RECORDED.exists():
         recorded = json.loads(RECORDED.read_text())
         if recorded["number"] == DEFAULTS and (changed := changes(recorded["defaults"], now)):
-            raise SystemExit(f"raise DEFAULTS in basics/fingerprint.py first: {'; '.join(changed)}")
+            raise SystemExit(f"raise DEFAULTS in settings/fingerprint.py first: {'; '.join(changed)}")
     RECORDED.write_text(json.dumps({"number": DEFAULTS, "defaults": now}, indent=1) + "\n")
 
 

@@ -6,11 +6,11 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from fedsash import Broadcast, Evaluation, LocalTraining
-from fedsash.basics.typed import hints_of
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Constant
+from fedsash.settings.typed import hints_of
 
 REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}
 SETTINGS = sorted(

@@ -20,13 +20,13 @@ from typing import Any
 
 from torture.schema import Key, keys
 
-from fedsash.basics.errors import FedsashError, SettingError
-from fedsash.basics.typed import default_of, hints_of
 from fedsash.lab.config import parse
 from fedsash.lab.config.words import describe, meaning
+from fedsash.settings.errors import FedsashError, SettingError
+from fedsash.settings.typed import default_of, hints_of
 from support.defaults import settings_classes
 
-RECORDED = Path(__file__).parents[1] / "basics" / "settings.json"
+RECORDED = Path(__file__).parents[1] / "settings" / "settings.json"
 
 VALUES: dict[str, Any] = {
     **{str(number): number for number in (-(10**12), -1, 0, 1, 2, 10**6, 10**12, 2**63)},

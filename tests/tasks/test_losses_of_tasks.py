@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedsash import SettingError
-from fedsash.basics.errors import ModelError
 from fedsash.data.federated import FederatedData
+from fedsash.settings.errors import ModelError
 from fedsash.tasks import (
     Binary,
     Classification,

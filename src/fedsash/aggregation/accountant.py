@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeAlias
 
-from ..basics.errors import check, library
 from ..sampling import Poisson, Sampling, Uniform
+from ..settings.errors import check, library
 
 MORE = "one client more or fewer"
 OTHER = "another client in its place"

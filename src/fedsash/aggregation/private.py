@@ -11,14 +11,14 @@ import torch
 from annotated_types import Interval
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check
-from ..basics.limits import Positive, Share, Strength
 from ..basics.randomness import Purpose, generator
 from ..basics.sharing import Sharing
-from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
 from ..sampling import Sampling
+from ..settings.errors import RunError, check
+from ..settings.limits import Positive, Share, Strength
+from ..settings.typed import typed
 from .accountant import Privacy, accounting, known, spent
 from .rules import Aggregation
 

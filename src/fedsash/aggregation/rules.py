@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
-from ..basics.limits import Share
 from ..basics.sharing import Sharing
-from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
 from ..methods.base import divided
 from ..sampling import Sampling
+from ..settings.errors import check
+from ..settings.limits import Share
+from ..settings.typed import typed
 from .accountant import Privacy
 
 

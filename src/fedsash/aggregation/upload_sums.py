@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Objects, Vectors, check_like, equal_parts, joined
-from ..basics.errors import RunError
 from ..exchange import Answer, Answers, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
+from ..settings.errors import RunError
 from . import Aggregation
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, some
+from ..settings.errors import check, some
 from .places import place_for
 from .running import RunningSum, window_starts
 from .trajectory import Trajectory

@@ -11,10 +11,10 @@ from typing import Literal
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check
 from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
-from ..basics.typed import typed
+from ..settings.errors import RunError, check
+from ..settings.typed import typed
 from .pieces import Pieces
 
 LONGEST_NAME = 200

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_choice, some
 from ..basics.randomness import draws_kept
 from ..basics.wrapped import unwrapped
+from ..settings.errors import check, check_choice, some
 from .base import Average, by_name
 from .lent import checksums, switchable, switches_kept
 from .tracker import Tracker

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
-from ..basics.limits import Fraction
+from ..settings.errors import check
+from ..settings.limits import Fraction
 from . import exact_sums
 from .base import Average, check_vector
 from .pieces import Pieces

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import ModelError
 from ..basics.layout import joined
 from ..basics.wrapped import local
+from ..settings.errors import ModelError
 from .afterwards import KeptSums
 from .base import Average
 from .exact_sums import exact_device

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import writable
-from ..basics.errors import ModelError, RunError, shortened, some
-from ..basics.fingerprint import OTHER_DEFAULTS, unlike
 from ..basics.private_torch import point
 from ..basics.wrapped import local
+from ..settings.errors import ModelError, RunError, shortened, some
+from ..settings.fingerprint import OTHER_DEFAULTS, unlike
 
 log = logging.getLogger("fedsash")
 

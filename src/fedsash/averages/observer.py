@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
 from ..basics.layout import Layout
+from ..settings.errors import check
 from .base import Average
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import check
+from ..settings.errors import check
 from .ema import EMA
 
 Profile = NDArray[np.float64]

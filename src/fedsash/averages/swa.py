@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.limits import Count
+from ..settings.limits import Count
 from . import exact_sums
 from .base import Average, check_vector
 from .pieces import Pieces

@@ -10,8 +10,8 @@ from weakref import WeakSet
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import FedsashError
 from ..basics.vector_files import VectorFile
+from ..settings.errors import FedsashError
 from .moving_sum import MovingSum
 from .pieces import Pieces
 from .places import Place

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..basics import storage as storages
 from ..basics.arrays import Vectors
-from ..basics.errors import check
-from ..basics.limits import Count
+from ..settings.errors import check
+from ..settings.limits import Count
 from .base import Average, KeptAs, Retention, check_vector
 from .pieces import Pieces
 from .trajectory import Past

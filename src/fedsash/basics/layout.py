@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..settings.errors import ModelError, SettingError, brief, check, one_line, shortened
 from .arrays import writable
-from .errors import ModelError, SettingError, brief, check, one_line, shortened
 from .norms import tracking
 from .private_torch import point
 

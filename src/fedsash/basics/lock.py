@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ..settings.errors import RunError
 from . import posix
-from .errors import RunError
 
 T = TypeVar("T")
 

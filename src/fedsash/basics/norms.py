@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from .errors import check
+from ..settings.errors import check
 from .private_torch import Norm, is_batch_norm
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import RunError
+from ..settings.errors import RunError
 
 KINDS = {
     stat.S_IFDIR: "a folder",

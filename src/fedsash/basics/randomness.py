@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .errors import check
+from ..settings.errors import check
 from .private_torch import seed_cpu
 
 _MASK = (1 << 64) - 1

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from ..settings.errors import RunError
 from . import posix
 from .arrays import Vectors
 from .checksum import json_checksum
-from .errors import RunError
 from .machine import own_version
 from .paths import inside
 from .vector_files import VectorFile, background

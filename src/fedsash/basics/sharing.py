@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..settings.errors import LONGEST, ModelError, check, check_count, shortened
+from ..settings.typed import typed
 from .arrays import Vectors
-from .errors import LONGEST, ModelError, check, check_count, shortened
 from .layout import Layout, ModelSlice
-from .typed import typed
 
 Buffers = Literal["refuse", "average", "local", "local_norm"]
 """What becomes of the running statistics of BatchNorm layers (see `Federation`)."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from .errors import shortened, some
+from ..settings.errors import shortened, some
 
 LONGEST = 60
 """At most so many characters of a value are shown."""

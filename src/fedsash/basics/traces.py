@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import SettingError, check, one_line
+from ..settings.errors import SettingError, check, one_line
 
 
 def trace_of(owner: str, given: str | NDArray[Any], row: str) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from .errors import ModelError
+from ..settings.errors import ModelError
 
 Value = TypeVar("Value")
 

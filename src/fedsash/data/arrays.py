@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 
-from ..basics.errors import DataError, SettingError, check, one_line
+from ..settings.errors import DataError, SettingError, check, one_line
 from .class_names import of_data_set, same_names
 from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of

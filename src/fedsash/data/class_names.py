@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..basics.errors import DataError, some
+from ..settings.errors import DataError, some
 
 
 def of_data_set(dataset: Any) -> dict[str, list[str]]:

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from ..basics.errors import library
-from ..basics.limits import Fraction
-from ..basics.typed import typed
+from ..settings.errors import library
+from ..settings.limits import Fraction
+from ..settings.typed import typed
 from .images import Images
 from .npy import NpyFiles
 from .published import (

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..basics.errors import SettingError, check
 from ..basics.shown import Shown
+from ..settings.errors import SettingError, check
 from ..tasks import (
     Classification,
     Loss,

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check, library, shortened, some
 from ..basics.paths import plain_file, similar
+from ..settings.errors import DataError, check, library, shortened, some
 from .arrays import signed, user_numbers
 from .class_names import same_names
 from .formats import parquet, saved

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check, check_positive
-from ..basics.limits import Count, Fraction
 from ..basics.storage import free
-from ..basics.typed import typed
+from ..settings.errors import check, check_positive
+from ..settings.limits import Count, Fraction
+from ..settings.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features

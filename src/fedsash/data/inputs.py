@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..basics.errors import check
+from ..settings.errors import check
 
 ModelInput: TypeAlias = Tensor | dict[str, Tensor]
 """What a model takes for a batch: a tensor, or tensors by name. The names "0", "1", ... stand for positions."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..basics.arrays import Ints
-from ..basics.errors import check_fraction
 from ..basics.randomness import Purpose, generator
+from ..settings.errors import check_fraction
 
 
 class Members(Sequence[Ints]):

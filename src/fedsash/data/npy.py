@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.errors import DataError, check, one_line
 from ..basics.paths import plain_file, similar
-from ..basics.typed import typed
+from ..settings.errors import DataError, check, one_line
+from ..settings.typed import typed
 from ..tasks import chosen_task
 from . import arrays
 from .formats.memory import damages

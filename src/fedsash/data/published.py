@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_positive
-from ..basics.limits import Count, Fraction
 from ..basics.randomness import Purpose, generator
-from ..basics.typed import typed
+from ..settings.errors import check, check_positive
+from ..settings.limits import Count, Fraction
+from ..settings.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .formats.memory import UNPACKED
 from .images import Decode, ReadingSettings, load

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics.errors import check
 from ..basics.shown import Shown
+from ..settings.errors import check
 from .encoded import EncodedImages, Features
 from .inputs import Inputs
 from .mapped import MappedTensor

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check, check_positive
-from ..basics.limits import Fraction
-from ..basics.typed import typed
+from ..settings.errors import DataError, check, check_positive
+from ..settings.limits import Fraction
+from ..settings.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
 from .samples import Samples, Scales

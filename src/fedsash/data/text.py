@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import DataError, SettingError, check, one_line
-from ..basics.limits import Fraction
 from ..basics.paths import plain_file
-from ..basics.typed import typed
+from ..settings.errors import DataError, SettingError, check, one_line
+from ..settings.limits import Fraction
+from ..settings.typed import typed
 from ..tasks import PAD, NextCharacter
 from .formats.memory import check_room
 from .samples import Samples

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..basics.errors import DataError, check, check_positive
-from ..basics.limits import Count, Fraction
-from ..basics.typed import typed
+from ..settings.errors import DataError, check, check_positive
+from ..settings.limits import Count, Fraction
+from ..settings.typed import typed
 from ..tasks import NextToken
 from . import frames
 from .formats.memory import UNPACKED

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Ints
-from ..basics.errors import DataError, SettingError, check, check_count, library
-from ..basics.resolve import resolve
+from ..settings.errors import DataError, SettingError, check, check_count, library
+from ..settings.resolve import resolve
 from .formats.memory import damages
 
 Tokenizer = Any

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.errors import SettingError, check, raised_as
-from ..basics.limits import CountFromZero
 from ..basics.randomness import uniform
-from ..basics.typed import typed
+from ..settings.errors import SettingError, check, raised_as
+from ..settings.limits import CountFromZero
+from ..settings.typed import typed
 from .encoded import Features
 from .inputs import Inputs, ModelInput, each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..basics.errors import some
+from ..settings.errors import some
 from ..tasks import Classification
 from .federated import FederatedData
 from .members import Members

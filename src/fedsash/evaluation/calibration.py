@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
 from ..basics.layout import Layout
 from ..basics.norms import re_estimate
 from ..data.encoded import split
 from ..data.federated import FederatedData
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
+from ..settings.errors import check
 from .settings import Evaluation
 
 

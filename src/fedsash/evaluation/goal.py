@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..basics.errors import check
+from ..settings.errors import check
 from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, Task, as_metric, check_task, per_sample
 from .over_clients import COUNTED, OVER_CLIENTS
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
-from ..basics.errors import check
-from ..basics.limits import Count, EpochsFromZero, Strength
-from ..basics.typed import typed
 from ..data.samples import Samples
 from ..exchange import Job
+from ..settings.errors import check
+from ..settings.limits import Count, EpochsFromZero, Strength
+from ..settings.typed import typed
 from ..tasks import Task
 from .goal import Goal
 

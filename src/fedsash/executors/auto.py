@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import SettingError, check, one_line, raised_as, shortened
 from ..basics.machine import cores
 from ..data.encoded import EncodedImages
+from ..settings.errors import SettingError, check, one_line, raised_as, shortened
 from . import workers
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine

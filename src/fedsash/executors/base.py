@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from ..basics.limits import Count
-from ..basics.typed import typed
 from ..exchange import Executor
+from ..settings.limits import Count
+from ..settings.typed import typed
 from .gradients import Precision
 from .training import ClientWork
 

@@ -11,8 +11,6 @@ import numpy as np
 from torch import nn
 
 from ..basics.arrays import Ints
-from ..basics.errors import check
-from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..data.members import Members
@@ -20,6 +18,8 @@ from ..data.untrained import untrained
 from ..evaluation import Evaluation
 from ..evaluation.first_batch import suited
 from ..exchange import Answers, Chronicle, Executor, Request
+from ..settings.errors import check
+from ..settings.fingerprint import text
 from ..tasks import Loss
 from . import ClientWork, Engine, Training
 

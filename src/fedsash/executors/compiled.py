@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..basics.errors import SettingError, one_line
 from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
+from ..settings.errors import SettingError, one_line
 from .replayed import Replayed, replayed
 
 log = logging.getLogger("fedsash")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ..basics.errors import SettingError, check, one_line, shortened
+from ..settings.errors import SettingError, check, one_line, shortened
 
 
 def pick_device(name: str) -> torch.device:

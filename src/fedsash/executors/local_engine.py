@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..basics.errors import check
 from ..basics.machine import cores
 from ..exchange import Executor, Job, Reply
 from ..local import Trainer
+from ..settings.errors import check
 from .base import Engine
 from .buffers import Buffers, StartMethod
 from .compiled import compile_steps

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..basics.errors import one_line
 from ..basics.signals import STOPS
+from ..settings.errors import one_line
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics.errors import one_line
+from ..settings.errors import one_line
 
 log = logging.getLogger("fedsash")
 

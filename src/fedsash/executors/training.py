@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import SettingError, check, one_line
 from ..basics.layout import Layout
 from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
@@ -26,6 +25,7 @@ from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
 from ..local import Batch, ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
+from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Precision, Stacked

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.fingerprint import fingerprint
 from ..basics.machine import cores, own_version
 from ..basics.paths import cache_folder, replaced
 from ..schedules import Constant
+from ..settings.fingerprint import fingerprint
 from .devices import threads
 from .local_engine import LocalEngine
 from .training import ClientWork

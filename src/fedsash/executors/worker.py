@@ -16,10 +16,10 @@ import torch
 import torch.multiprocessing
 
 from ..basics.arrays import Ints
-from ..basics.resolve import libraries_first
 from ..basics.signals import STOPS, ending
 from ..basics.vector_files import let_go
 from ..local import Trainer
+from ..settings.resolve import libraries_first
 from .buffers import Buffers, Told
 from .processes import keep_freed_memory, own_memory, sendable, signals_wait
 

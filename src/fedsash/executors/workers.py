@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..basics.errors import WorkerError
 from ..basics.vector_files import rested
 from ..exchange import Answer, Answers, Executor, Reply, Request
 from ..local import Trainer
+from ..settings.errors import WorkerError
 from .buffers import Buffers, Told
 from .devices import threads
 from .in_process import Spent

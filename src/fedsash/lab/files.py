@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.checksum import json_checksum
-from ..basics.errors import RunError, one_line
 from ..basics.paths import beside, clear_beside, naming, plain_file
+from ..settings.errors import RunError, one_line
 
 INDEX = "files.json"
 CHECKSUM = "checksum"

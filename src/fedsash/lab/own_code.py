@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.paths import plain_file
-from ..basics.resolve import was_resolved
+from ..settings.resolve import was_resolved
 from .files import json_of
 
 log = logging.getLogger("fedsash")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..basics.arrays import Ints
-from ..basics.errors import printable, shortened
 from ..data.federated import FederatedData
+from ..settings.errors import printable, shortened
 
 ROWS = 20
 """The largest number of clients in a table. If there are more, it shows the first 10 and the last 10."""

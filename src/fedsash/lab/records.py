@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..basics.errors import MOST, RunError, brief, shortened
 from ..basics.paths import naming, plain_file
 from ..evaluation import SPLITS
+from ..settings.errors import MOST, RunError, brief, shortened
 from . import files
 
 

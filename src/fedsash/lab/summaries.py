@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from ..aggregation import Privacy
-from ..basics.errors import RunError, SettingError
 from ..evaluation import Curves, Evaluation, mean_or_none
+from ..settings.errors import RunError, SettingError
 from ..tasks import Criterion
 from . import files
 from .client_results import last_rounds, over_last

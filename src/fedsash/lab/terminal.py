@@ -10,7 +10,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..basics.errors import printable
+from ..settings.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

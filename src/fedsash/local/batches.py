@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
-from ..basics.errors import check
 from ..basics.randomness import Purpose, fold, keys
 from ..data.members import Members
+from ..settings.errors import check
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

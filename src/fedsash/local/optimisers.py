@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
-from ..basics.limits import Fraction, Positive, Share, Strength
-from ..basics.typed import typed
 from ..methods.base import Scalar
+from ..settings.errors import check
+from ..settings.limits import Fraction, Positive, Share, Strength
+from ..settings.typed import typed
 
 
 @dataclass(frozen=True)

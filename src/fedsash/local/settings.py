@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.errors import LONGEST, MOST, check, check_count
-from ..basics.limits import Positive, Share, Strength
 from ..basics.randomness import Purpose, fold, fractions, keys
-from ..basics.typed import typed
 from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
+from ..settings.errors import LONGEST, MOST, check, check_count
+from ..settings.limits import Positive, Share, Strength
+from ..settings.typed import typed
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors, check_like
-from ..basics.errors import SettingError, check
 from ..basics.layout import Layout
-from ..basics.typed import typed
 from ..schedules import LocalSchedule
+from ..settings.errors import SettingError, check
+from ..settings.typed import typed
 
 Upload = Vectors
 """Vectors that clients send: `"delta"` = w_local - w_sent `[C, D]`, and others whose mean the method needs."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Strength
+from ..settings.limits import Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload, plus
 
 

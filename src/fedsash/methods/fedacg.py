@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Fraction, Strength
+from ..settings.limits import Fraction, Strength
 from .base import Method, RoundMean, Step, Weighting, plus
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Factor
+from ..settings.limits import Factor
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 

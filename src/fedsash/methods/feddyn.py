@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Rate, Strength
+from ..settings.limits import Rate, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
 

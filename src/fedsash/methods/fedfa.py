@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
 from ..basics.layout import Layout
-from ..basics.limits import CountFromZero, Share, Strength
+from ..settings.errors import check
+from ..settings.limits import CountFromZero, Share, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8

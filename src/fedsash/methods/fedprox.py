@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..basics.limits import Strength
+from ..settings.limits import Strength
 from .base import Method, Step, plus
 
 

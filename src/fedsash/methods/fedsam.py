@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Factor, Strength
+from ..settings.limits import Factor, Strength
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
 from .fedcm import with_direction
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Share, Strength
 from ..schedules import LocalSchedule, SawTooth
+from ..settings.limits import Share, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 from .scaffold import OPTION_II, corrected, variate, variates
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..basics.limits import Fraction
+from ..settings.limits import Fraction
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, plus
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"

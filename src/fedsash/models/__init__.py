@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..basics.errors import ModelError, SettingError, check, one_line, shortened
 from ..basics.norms import batch_norms
 from ..basics.private_torch import seed_cpu
 from ..basics.randomness import Purpose, key
-from ..basics.resolve import resolve
 from ..basics.storage import free
+from ..settings.errors import ModelError, SettingError, check, one_line, shortened
+from ..settings.resolve import resolve
 from .alexnet import alexnet_gn
 from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
 from .digits import digit_five_cnn
@@ -138,7 +138,7 @@ def find_model(name: str) -> MakeModel:
     """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function or class.
 
     Raises `SettingError` if the name is not registered, not one of another library, and no function or class of modules
-    that may be named (see `basics.resolve`).
+    that may be named (see `settings.resolve`).
     """
     if name in MODELS:
         return MODELS[name]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from ..basics.errors import check_choice
+from ..settings.errors import check_choice
 from .parts import image, network
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..basics.errors import SettingError, check, library, one_line
+from ..settings.errors import SettingError, check, library, one_line
 from .norm import group_norm
 from .parts import image
 

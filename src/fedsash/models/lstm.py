@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..basics.errors import check
 from ..basics.private_torch import transformed
+from ..settings.errors import check
 from .parts import network
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from ..basics.errors import check
+from ..settings.errors import check
 
 
 class MLP(nn.Sequential):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ..basics.errors import check
+from ..settings.errors import check
 
 
 def network(features: nn.Module, classifier: nn.Module) -> nn.Sequential:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..basics.errors import check, check_choice
+from ..settings.errors import check, check_choice
 from .parts import image, network
 
 Shortcut: TypeAlias = Callable[[int, int], nn.Module]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..basics.errors import SettingError, check, library, one_line
+from ..settings.errors import SettingError, check, library, one_line
 from .parts import image, network
 
 

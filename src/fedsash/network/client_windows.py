@@ -32,9 +32,9 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..basics.errors import check, check_positive
-from ..basics.limits import Count, Positive
-from ..basics.typed import typed
+from ..settings.errors import check, check_positive
+from ..settings.limits import Count, Positive
+from ..settings.typed import typed
 from .site import Site
 from .trip import Trip
 

@@ -11,11 +11,11 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ..basics.errors import MOST, check, check_positive
-from ..basics.limits import CountFromZero, Share, Strength
 from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.traces import check_clients, trace_of
-from ..basics.typed import typed
+from ..settings.errors import MOST, check, check_positive
+from ..settings.limits import CountFromZero, Share, Strength
+from ..settings.typed import typed
 
 
 class Draw(enum.IntEnum):

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from ..aggregation import Privacy, WeightedMean
 from ..averages import Average, Observers
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import RunError, check
-from ..basics.fingerprint import differences
 from ..broadcast import Broadcast
 from ..evaluation import Evaluation, Goal, Metrics
 from ..exchange import Ended, RoundReport
@@ -27,6 +25,8 @@ from ..methods import WholeMethod
 from ..sampling import Sampling, Uniform
 from ..schedules import Constant
 from ..servers import ServerSGD
+from ..settings.errors import RunError, check
+from ..settings.fingerprint import differences
 from ..state import State
 from .chronicle import NetworkChronicle
 from .learning import Learning, gradient_norm

@@ -20,9 +20,9 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..basics.errors import check_positive
-from ..basics.limits import Count, Strength
-from ..basics.typed import typed
+from ..settings.errors import check_positive
+from ..settings.limits import Count, Strength
+from ..settings.typed import typed
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from simpy import Environment
 from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import RunError
-from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
 from ..evaluation import Evaluation
 from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
 from ..executors import Engine, Training
 from ..executors.clients import Clients
+from ..settings.errors import RunError
+from ..settings.typed import typed
 from .chronicle import NetworkChronicle
 from .learning import Timing, gradient_norm
 from .messages import lengths

@@ -10,12 +10,12 @@ from annotated_types import Interval
 from simpy import Environment
 
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import check, check_positive
-from ..basics.fingerprint import text
-from ..basics.limits import CountFromZero, Positive, Strength
-from ..basics.typed import typed
 from ..executors import Training
 from ..executors.clients import Clients
+from ..settings.errors import check, check_positive
+from ..settings.fingerprint import text
+from ..settings.limits import CountFromZero, Positive, Strength
+from ..settings.typed import typed
 from .clients import SimulatedClients
 from .learning import Learning
 from .links import Link

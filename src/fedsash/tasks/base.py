@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.errors import ModelError, SettingError, check
-from ..basics.typed import typed
+from ..settings.errors import ModelError, SettingError, check
+from ..settings.typed import typed
 from .metrics import Metric, Scored
 
 Loss = Callable[[Any, Tensor], Tensor]

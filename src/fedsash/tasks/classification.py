@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check
-from ..basics.limits import Fraction, Positive
+from ..settings.errors import check
+from ..settings.limits import Fraction, Positive
 from .base import Task, like_labels, refuse_beyond, refuse_negative
 from .metrics import Accuracy, MeanIoU, Metric
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..basics.typed import typed
+from ..settings.typed import typed
 from .metrics import Better
 
 UNKNOWN = "-"

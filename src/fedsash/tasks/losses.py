@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..basics.errors import check, some
+from ..settings.errors import check, some
 from .base import Loss, Task, refuse_beyond, refuse_first
 from .classification import Binary, Classification, MultiLabel
 from .regression import Regression

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.arrays import Floats
-from ..basics.errors import check
-from ..basics.limits import AtLeastOne
-from ..basics.typed import typed
+from ..settings.errors import check
+from ..settings.limits import AtLeastOne
+from ..settings.typed import typed
 
 Better = Literal["higher", "lower"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.limits import Positive
+from ..settings.limits import Positive
 from .base import Task, like_labels
 from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check
+from ..settings.errors import check
 from .base import Task, refuse_beyond
 from .metrics import Accuracy, Metric, Perplexity
 

@@ -12,7 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 from torch import Tensor
 
-from ..basics.errors import SettingError, check, library, one_line
+from ..settings.errors import SettingError, check, library, one_line
 from .base import Task
 from .metrics import Better, Metric
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..basics.errors import one_line
+from ..settings.errors import one_line
 from .equality import Comparison
 
 

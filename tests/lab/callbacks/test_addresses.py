@@ -24,7 +24,7 @@ ADDRESSES = ["http://elsewhere.example:5000", "sqlite:////tmp/elsewhere.db", "fi
 
 @pytest.fixture(autouse=True)
 def _nothing_allowed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.basics.resolve._resolved", set())
+    monkeypatch.setattr("fedsash.settings.resolve._resolved", set())
 
 
 def written(folder: Path, text: str) -> Path:

@@ -224,7 +224,7 @@ def test_a_bug_in_a_users_own_code_keeps_its_traceback(experiment: Path, tmp_pat
 
 OWN = """
 from dataclasses import dataclass
-from fedsash.basics.errors import check
+from fedsash.settings.errors import check
 from fedsash.methods import FedAvg
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test's
-    monkeypatch.setattr("fedsash.basics.resolve._resolved", set())
+    monkeypatch.setattr("fedsash.settings.resolve._resolved", set())
     yield tmp_path
     sys.modules.pop("mine", None)
 

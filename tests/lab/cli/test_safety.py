@@ -94,7 +94,7 @@ def new_process(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Forget what code was allowed and imported."""
     patch.chdir(folder)
     patch.setattr(sys, "path", [*sys.path])
-    patch.setattr("fedsash.basics.resolve._resolved", set())
+    patch.setattr("fedsash.settings.resolve._resolved", set())
     sys.modules.pop("mine", None)
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.errors import FedsashError
 from fedsash.lab.papers import claims
 from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find
 from fedsash.lab.papers.merging import merge
 from fedsash.lab.papers.numbers import Numbers
 from fedsash.lab.papers.tables import DIMS
 from fedsash.lab.papers.wima import REPRODUCTIONS, TABLE_2, TABLE_5
+from fedsash.settings.errors import FedsashError
 
 PLACE = {"table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "all", "cell": ""}
 

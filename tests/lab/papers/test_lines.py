@@ -8,7 +8,6 @@ from math import isnan, log2
 import numpy as np
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.lab.papers.lines import (
     along,
     ascending,
@@ -26,6 +25,7 @@ from fedsash.lab.papers.lines import (
     value_at,
 )
 from fedsash.lab.papers.numbers import Numbers
+from fedsash.settings.errors import SettingError
 
 PLACES = np.linspace(-0.5, 1.5, 21).tolist()
 Reduction = Callable[[Sequence[float], Sequence[float]], float]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.basics.errors import SettingError
 from fedsash.lab.papers.claims import (
     Claims,
     Finding,
@@ -34,6 +33,7 @@ from fedsash.lab.papers.claims import (
     given as where,
 )
 from fedsash.lab.papers.numbers import Numbers, Quantity, elementwise
+from fedsash.settings.errors import SettingError
 
 values = st.floats(-100, 100)
 PRINTED = Numbers.exact(("row", "column"), {("A", "x"): 3.0, ("A", "y"): 1.0, ("B", "x"): 2.0, ("B", "y"): 1.5})

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.lab.cli import main
 from fedsash.lab.papers import load
 from fedsash.lab.papers.pick import Pick
@@ -20,6 +19,7 @@ from fedsash.lab.papers.reproduce import Order, reproduce
 from fedsash.lab.papers.reproduction import Scale
 from fedsash.lab.papers.tables import Table
 from fedsash.lab.records import Records
+from fedsash.settings.errors import SettingError
 from support.places import DOCS
 from support.reproduced import reproduction
 from support.sweeps import trains_into, wait_for

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.data import CIFAR10
 from fedsash.lab.config import ConfigError
 from fedsash.lab.papers import made_by, names
@@ -21,6 +20,7 @@ from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.flatness import FlatnessStudy
 from fedsash.lab.sweeps import plan
 from fedsash.schedules import Mild
+from fedsash.settings.errors import SettingError
 from support.reproduced import DIGITS, load, reproduction
 
 PRINTED = [

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from fedsash import Evaluation, FineTuning, Fork, Window
-from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab import terminal
 from fedsash.lab.cli import main
@@ -26,6 +25,7 @@ from fedsash.lab.report.comparison import compare
 from fedsash.lab.report.page import document
 from fedsash.lab.runs import Result
 from fedsash.lab.table import tables
+from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
 from support.observing import final, go_on, rows, start
 from support.worlds import data, federation

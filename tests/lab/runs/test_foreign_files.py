@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.errors import FedsashError, RunError
 from fedsash.lab import files
 from fedsash.lab.cli import main
 from fedsash.lab.runs import run
+from fedsash.settings.errors import FedsashError, RunError
 from support.worlds import federation
 
 EXPERIMENT = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsash.basics.errors import RunError
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
+from fedsash.settings.errors import RunError
 from support.studies import SAVED, fedsash, refused
 
 

@@ -12,12 +12,12 @@ import pytest
 from jsonschema import Draft4Validator
 from torture.schema import keys
 
-from fedsash.basics.errors import FedsashError
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
 from fedsash.lab.config.template import template
 from fedsash.lab.papers import reproductions
 from fedsash.lab.sweeps.schema import schema, text
+from fedsash.settings.errors import FedsashError
 from support.places import ROOT
 from support.settings_record import IN_FILES, put
 

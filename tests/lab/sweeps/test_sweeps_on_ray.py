@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fedsash.basics.errors import SettingError
 from fedsash.lab.config import ConfigError
 from fedsash.lab.sweeps import Sweep, execute, parse
+from fedsash.settings.errors import SettingError
 from support.clusters import cluster  # noqa: F401
 from support.sweeps import BASE, contents
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...basics.errors import SettingError, check
 from ...basics.paths import similar
+from ...settings.errors import SettingError, check
 from . import folders, idx, leaf, listed, parquet, pickles, saved
 from .memory import UNPACKED
 from .splits import Files, Form, ImageSplits

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import check, some
+from ...settings.errors import check, some
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits, spellings
 

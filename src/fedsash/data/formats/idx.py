@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import check
 from ...basics.paths import plain_file
+from ...settings.errors import check
 from .memory import check_room, check_unpacked, damages
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.errors import DataError, brief, check
+from ...settings.errors import DataError, brief, check
 from .memory import content, damages
 from .pixels import progress
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home

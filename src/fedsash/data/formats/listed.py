@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import DataError, check
 from ...basics.paths import plain_file
+from ...settings.errors import DataError, check
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits
 

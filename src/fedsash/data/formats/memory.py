@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from ...basics.errors import DataError, SettingError, raised_as
 from ...basics.paths import plain_file
 from ...basics.storage import free
+from ...settings.errors import DataError, SettingError, raised_as
 
 UNPACKED = 0.5
 """What one image or one packed file may take when it is unpacked, in GB, if the settings do not say."""

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import SettingError, check, library, one_line, some
 from ...basics.paths import plain_file
+from ...settings.errors import SettingError, check, library, one_line, some
 from ..class_names import same_names
 from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA

@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.errors import DataError, SettingError, check, library, raised_as
 from ...basics.machine import cores
 from ...basics.paths import plain_file
+from ...settings.errors import DataError, SettingError, check, library, raised_as
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, Place
 

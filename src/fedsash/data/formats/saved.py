@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import DataError, check, some
 from ...basics.paths import inside
+from ...settings.errors import DataError, check, some
 from . import parquet
 from .memory import content, damages
 from .splits import Files, ImageSplits, spellings

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.errors import SettingError, check
+from ...settings.errors import SettingError, check
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Place: TypeAlias = bytes | Path | Pixels

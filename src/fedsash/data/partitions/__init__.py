@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from ...basics.errors import check
+from ...settings.errors import check
 from .common import Partition
 from .dirichlet import Dirichlet, DirichletClasses, DirichletReuse
 from .domains import Domains

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, brief, check
+from ...settings.errors import DataError, brief, check
 
 
 @runtime_checkable

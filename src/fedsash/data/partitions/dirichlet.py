@@ -15,10 +15,10 @@ import numpy as np
 from annotated_types import Interval
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, check
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
-from ...basics.typed import typed
+from ...settings.errors import DataError, check
+from ...settings.limits import Count
+from ...settings.typed import typed
 from .common import by_class, check_alpha, check_samples, equal_sizes, fill
 
 log = logging.getLogger("fedsash")

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import DataError, SettingError, check
-from ...basics.limits import AtLeastOne
 from ...basics.randomness import Purpose, generator, key
-from ...basics.typed import typed
+from ...settings.errors import DataError, SettingError, check
+from ...settings.limits import AtLeastOne
+from ...settings.typed import typed
 from .common import LabelRule, fields_of
 from .even import IID
 

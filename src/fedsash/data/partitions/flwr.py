@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import DataError, check, library, one_line
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
-from ...basics.typed import typed
+from ...settings.errors import DataError, check, library, one_line
+from ...settings.limits import Count
+from ...settings.typed import typed
 from .common import check_samples
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
-from ...basics.typed import typed
+from ...settings.errors import DataError
+from ...settings.limits import Count
+from ...settings.typed import typed
 from .common import by_class, check_alpha, check_samples, fill
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
-from ...basics.typed import typed
+from ...settings.errors import check
+from ...settings.limits import Count
+from ...settings.typed import typed
 from .common import by_class, check_samples
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
-from ...basics.typed import typed
+from ...settings.limits import Count
+from ...settings.typed import typed
 from .common import check_alpha, check_samples
 
 

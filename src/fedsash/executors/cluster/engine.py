@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
-from ...basics.errors import check, library
-from ...basics.limits import Count
 from ...exchange import Executor
+from ...settings.errors import check, library
+from ...settings.limits import Count
 from ..base import Engine
 from ..gradients import MemoryFormat
 from ..local_engine import MOST, LocalEngine

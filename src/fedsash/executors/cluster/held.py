@@ -11,8 +11,8 @@ import ray
 from ray.exceptions import ObjectLostError
 
 from ...basics.arrays import Vectors
-from ...basics.errors import WorkerError
 from ...exchange import Handle
+from ...settings.errors import WorkerError
 from .packing import packed, unpacked
 
 

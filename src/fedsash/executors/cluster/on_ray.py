@@ -16,10 +16,10 @@ import ray
 from ray.exceptions import OutOfDiskError
 
 from ...aggregation.upload_sums import UploadSums
-from ...basics.errors import SettingError, WorkerError, check, one_line, shortened
 from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...exchange import Answer, Answers, Executor, Request
+from ...settings.errors import SettingError, WorkerError, check, one_line, shortened
 from ..processes import signals_wait
 from ..training import ClientWork
 from .actor import Actor, sizes_of

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayActorError, RayTaskError
 
-from ...basics.errors import WorkerError, shortened
+from ...settings.errors import WorkerError, shortened
 from .calls import PieceCall
 from .packing import Packed, unpacked
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from ...averages import Pieces
-from ...basics.errors import ModelError, brief
+from ...settings.errors import ModelError, brief
 
 Tensors = dict[str, Tensor]
 """A model's arrays by their names, each with its shape. Whole numbers and truth values are float64."""

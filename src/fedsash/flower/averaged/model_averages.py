@@ -12,8 +12,8 @@ from torch import Tensor
 from ...averages import Average
 from ...averages.group import PAST, grouped
 from ...basics.arrays import Vectors
-from ...basics.errors import brief, check
 from ...basics.vector_files import VectorFile
+from ...settings.errors import brief, check
 from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

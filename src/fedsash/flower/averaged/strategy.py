@@ -15,11 +15,11 @@ from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result
 
 from ...averages import Average
 from ...averages.base import by_name
-from ...basics.errors import RunError, check, check_choice
-from ...basics.fingerprint import fingerprint
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
+from ...settings.errors import RunError, check, check_choice
+from ...settings.fingerprint import fingerprint
 from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
 from .progress import Progress
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...basics.errors import check, some
 from ...data.federated import FederatedData, Problem
 from ...data.samples import Samples
+from ...settings.errors import check, some
 
 MOST = 10
 """At most so many names are in a line."""

@@ -15,9 +15,7 @@ import torch
 from torch import nn
 
 from ...basics.arrays import Vectors, joined
-from ...basics.errors import check, library, one_line
 from ...basics.layout import Layout
-from ...basics.resolve import Allowed
 from ...basics.saved import versions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
@@ -26,6 +24,8 @@ from ...exchange import Reply, Request
 from ...executors import ClientWork, LocalEngine, Training, pick_device
 from ...executors.clients import set_aside
 from ...executors.in_process import InProcess
+from ...settings.errors import check, library, one_line
+from ...settings.resolve import Allowed
 from . import wire
 from .alike import alike
 from .settings import checksum, decoded

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import check, shortened
-from ...basics.fingerprint import text
-from ...basics.limits import Count
-from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
 from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
 from ...executors import Engine, Training, state_like, upload_like
 from ...executors.clients import check_set_aside
+from ...settings.errors import check, shortened
+from ...settings.fingerprint import text
+from ...settings.limits import Count
+from ...settings.typed import typed
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked

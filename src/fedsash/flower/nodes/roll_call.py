@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check_positive, one_line, printable, shortened, some
-from ...basics.limits import Count
 from ...basics.saved import versions
-from ...basics.typed import typed
+from ...settings.errors import RunError, check_positive, one_line, printable, shortened, some
+from ...settings.limits import Count
+from ...settings.typed import typed
 from . import wire
 
 T = TypeVar("T")

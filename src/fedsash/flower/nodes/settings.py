@@ -1,7 +1,7 @@
 """What a node must know to train, as a text that travels with each request: registered names and plain values.
 
 A node builds what has a name in fedsash's registries. Code of one's own is named by its place, `"package.module:name"`,
-and the node's owner says whether it may be imported (see `basics.resolve`). Nothing is pickled.
+and the node's owner says whether it may be imported (see `settings.resolve`). Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from torch import nn
 
 from ... import models
 from ...aggregation import WeightedMean
-from ...basics.errors import SettingError, check
-from ...basics.fingerprint import fingerprint
 from ...basics.layout import Layout
-from ...basics.resolve import Allowed, allowed_only, resolve
 from ...basics.sharing import Personal, Sharing
 from ...data import TRANSFORMS
 from ...data.federated import Problem
@@ -28,6 +25,9 @@ from ...executors import Training
 from ...local import OPTIMISERS, LocalTraining
 from ...methods import METHODS
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES
+from ...settings.errors import SettingError, check
+from ...settings.fingerprint import fingerprint
+from ...settings.resolve import Allowed, allowed_only, resolve
 from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
 from ...tasks.losses import PerSample
 

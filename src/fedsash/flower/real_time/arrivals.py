@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import RunError, one_line
+from ...settings.errors import RunError, one_line
 
 FILE, KEY = "timeline.json", "arrivals"
 """The file of a run's folder that has the list, and its name there and in saved states."""

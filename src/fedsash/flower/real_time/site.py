@@ -18,10 +18,6 @@ import numpy as np
 from simpy import Environment, Event
 
 from ...basics.arrays import Ints, Vectors
-from ...basics.errors import RunError, check
-from ...basics.fingerprint import text
-from ...basics.limits import Count
-from ...basics.typed import typed
 from ...exchange import Missing
 from ...executors import Training
 from ...executors.clients import Clients
@@ -29,6 +25,10 @@ from ...network.learning import AnyModel, Learning, Start
 from ...network.schedulers import FedWindow, Scheduler
 from ...network.site import Site, Steps
 from ...network.trip import Trip
+from ...settings.errors import RunError, check
+from ...settings.fingerprint import text
+from ...settings.limits import Count
+from ...settings.typed import typed
 from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
 from .in_flight import InFlight

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...basics.errors import check
-from ...basics.limits import Count
 from ...evaluation import SPLITS, Curves, Metrics
+from ...settings.errors import check
+from ...settings.limits import Count
 from ...tasks import Better, Criterion
 from ..runs import Callback, LiveRun
 from ..runs.driver import Driver

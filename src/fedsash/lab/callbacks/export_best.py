@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...basics.errors import check
 from ...evaluation import Metrics
+from ...settings.errors import check
 from .. import files
 from ..runs import Callback, LiveRun
 from ..runs.driver import Driver

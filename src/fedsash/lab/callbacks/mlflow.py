@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.errors import RunError, SettingError, library, one_line, shortened
-from ...basics.resolve import check_address
 from ...evaluation import Metrics
+from ...settings.errors import RunError, SettingError, library, one_line, shortened
+from ...settings.resolve import check_address
 from ..files import flat
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.errors import check, library
 from ...evaluation import Metrics
+from ...settings.errors import check, library
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
 from .rows import Rows, numbers

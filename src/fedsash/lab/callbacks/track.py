@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args, get_type_hints
 
-from ...basics.errors import check_choice
-from ...basics.typed import typed
+from ...settings.errors import check_choice
+from ...settings.typed import typed
 from ..runs import Callback
 from .mlflow import MLflow
 from .tensorboard import TensorBoard

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.errors import RunError, library, one_line
 from ...evaluation import Metrics
+from ...settings.errors import RunError, library, one_line
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
 from .rows import Rows, by_round

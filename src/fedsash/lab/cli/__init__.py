@@ -12,8 +12,8 @@ from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from ...basics.errors import FedsashError, one_line, shortened
 from ...basics.machine import own_version
+from ...settings.errors import FedsashError, one_line, shortened
 from .. import terminal
 from . import (
     compare,

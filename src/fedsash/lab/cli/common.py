@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...basics.errors import shortened
 from ...basics.paths import check_folder
+from ...settings.errors import shortened
 from .. import terminal
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def load_given(given: argparse.Namespace, overrides: Sequence[str] = ()) -> Expe
 
 def check_picture(file: Path) -> None:
     """Raise an error if a picture can't be drawn into this file."""
-    from ...basics.errors import check
+    from ...settings.errors import check
 
     check(file.suffix.lower() in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
     check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...basics.errors import some
+from ...settings.errors import some
 from .. import terminal
 from .common import OK, WRONG, Commands, add_json
 

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import SettingError, check, check_count, check_positive
 from ...basics.paths import check_folder
+from ...settings.errors import SettingError, check, check_count, check_positive
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given, place
 

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from ...basics.errors import RunError, printable
 from ...basics.paths import check_folder
+from ...settings.errors import RunError, printable
 from .. import terminal
 from .common import OK, Commands
 

@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    from ...basics.errors import SettingError
+    from ...settings.errors import SettingError
     from ..papers import load
     from ..papers.ledger import find
     from ..papers.reproduce import ROWS, Order, reproduce

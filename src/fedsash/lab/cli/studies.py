@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from ...basics.errors import SettingError, shortened
+from ...settings.errors import SettingError, shortened
 from .. import terminal
 from ..studies import STUDIES
 from .common import OK, Commands, add_federation, add_json, add_own_code

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.errors import shortened
+from ...settings.errors import shortened
 from .. import terminal
 from .common import (
     Commands,

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...basics.errors import shortened
+from ...settings.errors import shortened
 from .errors import ConfigError
 from .keys import Key, keys, keys_of
 from .limits import limits

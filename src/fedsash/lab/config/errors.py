@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
+from ...settings.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
 TABLES = {"Evaluation": "evaluation", "LocalTraining": "local", "Personal": "personal"}

@@ -11,10 +11,8 @@ from torch import nn
 
 from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, Observer, check_names
-from ...basics.errors import check, check_count
 from ...basics.layout import Layout
 from ...basics.sharing import Buffers, Personal
-from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
 from ...data.partitions.common import Partition, assigned, fields_of
@@ -27,6 +25,8 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
+from ...settings.errors import check, check_count
+from ...settings.typed import typed
 from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
 from ..runs import Callback, Checkpoint, Driver, RunningSums

@@ -9,8 +9,8 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import RunError, one_line, shortened
 from ...data import PARTITIONS
+from ...settings.errors import RunError, one_line, shortened
 from .. import files
 from .errors import ConfigError, join
 from .registry import options

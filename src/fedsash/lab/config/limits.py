@@ -8,8 +8,8 @@ from dataclasses import dataclass, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from ...basics.errors import MOST, FedsashError, SettingError
-from ...basics.limits import ends, limits_of, refusal
+from ...settings.errors import MOST, FedsashError, SettingError
+from ...settings.limits import ends, limits_of, refusal
 from .registry import REQUIRED, Make, Option, options
 
 TRIED = {int: (-(10**12), 10**12, 0), float: (-1e300, 1e300, 0.0)}

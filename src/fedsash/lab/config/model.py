@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ... import models
-from ...basics.errors import check
 from ...data import FederatedData
+from ...settings.errors import check
 from .errors import located
 from .registry import REQUIRED, Make, Option, Registry, options
 

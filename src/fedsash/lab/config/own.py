@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.errors import check
-from ...basics.resolve import resolve
 from ...data import FederatedData
 from ...federation import Federation
+from ...settings.errors import check
+from ...settings.resolve import resolve
 from ..runs import Driver
 from . import tables
 from .errors import ConfigError, located

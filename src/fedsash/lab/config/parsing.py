@@ -7,8 +7,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import shortened
-from ...basics.resolve import Allowed, allow, allowed_only
+from ...settings.errors import shortened
+from ...settings.resolve import Allowed, allow, allowed_only
 from .. import own_code as permits
 from ..files import there
 from . import tables

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
-from ...basics.errors import SettingError
 from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
 from ...data.source import Dataset
@@ -20,6 +19,7 @@ from ...network.schedulers import SCHEDULERS, Scheduler
 from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
+from ...settings.errors import SettingError
 from ...tasks import METRICS, TASKS, Metric, Task
 from ..callbacks import CALLBACKS
 from ..runs import Callback

@@ -8,9 +8,9 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from ...basics.errors import check
-from ...basics.resolve import resolve
-from ...basics.typed import default_of, hints_of
+from ...settings.errors import check
+from ...settings.resolve import resolve
+from ...settings.typed import default_of, hints_of
 
 Make = Callable[..., Any]
 """A class whose fields, or a function whose parameters, are the keys of a table."""

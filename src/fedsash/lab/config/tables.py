@@ -24,8 +24,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ...basics.errors import shortened
-from ...basics.typed import hints_of, short, short_form
+from ...settings.errors import shortened
+from ...settings.typed import hints_of, short, short_form
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import check, some
 from ...data import frames
 from ...data.formats.memory import UNPACKED
 from ...data.images import kinds
+from ...settings.errors import check, some
 from ...tasks import are_classes
 from .errors import check_known
 from .experiment import Experiment

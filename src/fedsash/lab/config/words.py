@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, get_origin
 
-from ...basics.errors import shortened
-from ...basics.typed import in_words
+from ...settings.errors import shortened
+from ...settings.typed import in_words
 
 ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
 """Where a sentence ends, and the next one begins."""

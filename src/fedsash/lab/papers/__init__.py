@@ -10,7 +10,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from ...basics.errors import SettingError
+from ...settings.errors import SettingError
 from .claims import Claim
 from .own import own
 from .pick import hint

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ...basics.errors import check
+from ...settings.errors import check
 from .numbers import SEEDS, Key, Label, Numbers, Quantity
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...basics.errors import RunError
+from ...settings.errors import RunError
 from ..pictures import Axis, Bars, Line, Panel, Picture, Points, look
 from ..pictures.picture import Layer
 from ..studies import pictures

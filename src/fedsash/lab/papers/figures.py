@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...basics.errors import FedsashError, RunError, check
 from ...evaluation import Curves
+from ...settings.errors import FedsashError, RunError, check
 from ..config import Experiment
 from ..config.words import show
 from ..files import table as read_table

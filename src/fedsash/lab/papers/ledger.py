@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ...basics.errors import RunError, SettingError, one_line
+from ...settings.errors import RunError, SettingError, one_line
 from .. import files
 from ..config.experiment import changes_numbers
 from ..config.words import show, suggestion

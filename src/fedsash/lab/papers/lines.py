@@ -10,7 +10,7 @@ from statistics import fmean, linear_regression, stdev
 
 import numpy as np
 
-from ...basics.errors import check
+from ...settings.errors import check
 from .numbers import Key, Numbers, Quantity, reduced
 
 REACH = 0.25

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, RunError, check, one_line
 from ...basics.lock import held
+from ...settings.errors import FedsashError, RunError, check, one_line
 from .. import files, terminal
 from .claims import Claim
 from .ledger import FORMAT, PRINTED, Cell, Ledger, Row, cells, setting_of

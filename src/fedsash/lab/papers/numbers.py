@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
-from ...basics.errors import check
+from ...settings.errors import check
 
 Label: TypeAlias = str | float
 """A label: a row's or a column's name, a round, a number of clients."""

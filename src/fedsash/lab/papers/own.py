@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from ...basics.errors import FedsashError, SettingError, one_line, shortened
+from ...settings.errors import FedsashError, SettingError, one_line, shortened
 from ..config import ConfigError
 from .pick import hint
 from .reproduction import Reproduction

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeAlias
 
-from ...basics.errors import SettingError, check
+from ...settings.errors import SettingError, check
 from ..config.words import suggestion
 from ..sweeps.axes import label_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...basics.errors import check
+from ...settings.errors import check
 
 NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<beyond>\+)?( ±(?P<std>\d+(\.\d+)?))?(?P<doubt> \?)?")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from ...basics.errors import SettingError, check
+from ...settings.errors import SettingError, check
 from ..config import ConfigError, NetworkExperiment
 from ..config.files import TomlTable, merged
 from ..files import flat

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ...basics.errors import check
+from ...settings.errors import check
 from .numbers import Key, Numbers
 from .pick import ANY, SPEED_UPS, AxisLabels, Pick, Picks, by_label, check_axis
 from .printed import PrintedNumber, read_cell

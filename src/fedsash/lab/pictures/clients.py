@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...basics.errors import shortened
 from ...evaluation import SPLITS
+from ...settings.errors import shortened
 from ...tasks import Criterion
 from .curves import capital
 from .picture import Axis, Bars, Line, Panel, Picture

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ...basics.errors import shortened
+from ...settings.errors import shortened
 from .picture import Axis, Bars, Dots, Panel, Picture
 from .styles import INK, many
 

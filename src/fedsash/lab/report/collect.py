@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import RunError, one_line
 from ...basics.paths import inside
 from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import NOT_EVALUATED, Curves, Evaluation
+from ...settings.errors import RunError, one_line
 from ..client_results import CLIENTS, over_last
 from ..files import read, table, there
 from ..records import Records

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
+from ...settings.errors import RunError, shortened
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
 from ..config.experiment import CARRIED_OUT, changes_numbers

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from ...basics.errors import check, check_count
-from ...basics.typed import fit
+from ...settings.errors import check, check_count
+from ...settings.typed import fit
 from .callback import Callback
 from .running_sums import RunningSums
 from .settings import Checkpoint

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.shown import Shown
-from ...basics.typed import typed
 from ...evaluation import Curves, Metrics
 from ...exchange import RoundReport
+from ...settings.typed import typed
 from ...state import State
 from .driver import Driver
 from .models import RunModels

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...basics.errors import RunError, SettingError, check, one_line, some
 from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
+from ...settings.errors import RunError, SettingError, check, one_line, some
 from ...state import State
 from .. import checkpoints, files, own_code
 from ..client_results import CLIENTS

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...basics.errors import RunError, check
-from ...basics.fingerprint import differences
-from ...basics.typed import typed
+from ...settings.errors import RunError, check
+from ...settings.fingerprint import differences
+from ...settings.typed import typed
 from ...state import State
 
 log = logging.getLogger("fedsash")

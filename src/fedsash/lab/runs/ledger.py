@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check, one_line, some
-from ...basics.fingerprint import differences
 from ...basics.saved import cut, place, prune, saved_rounds
 from ...broadcast import Choice
 from ...evaluation import SPLITS
+from ...settings.errors import RunError, check, one_line, some
+from ...settings.fingerprint import differences
 from ...state import State, best_by
 from .. import checkpoints, files
 from ..client_results import CLIENTS

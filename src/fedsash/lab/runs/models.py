@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ...basics.errors import FedsashError
+from ...settings.errors import FedsashError
 from ...state import State
 from .driver import Driver
 

@@ -10,11 +10,11 @@ import torch
 
 from ...aggregation import WeightedMean
 from ...averages import Window
-from ...basics.fingerprint import text
 from ...basics.shown import fact
-from ...basics.typed import default_of
 from ...data.federated import FederatedData, Problem
 from ...servers import ServerSGD
+from ...settings.fingerprint import text
+from ...settings.typed import default_of
 from ...state import State
 from ...tasks import Classification, OnlyLoss
 from .driver import Driver

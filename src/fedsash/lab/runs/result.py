@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import RunError
 from ...basics.shown import Shown, html_table, text_table
 from ...evaluation import NOT_EVALUATED, SPLITS, Curves
+from ...settings.errors import RunError
 from ...state import State
 from ..pictures import Picture
 from ..pictures.curves import curves

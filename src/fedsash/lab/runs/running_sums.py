@@ -15,9 +15,9 @@ import torch
 
 from ...averages import Pieces
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import RunError, check, some
-from ...basics.limits import CountFromZero
-from ...basics.typed import typed
+from ...settings.errors import RunError, check, some
+from ...settings.limits import CountFromZero
+from ...settings.typed import typed
 from ...state import State
 from ..files import clear, replace_file
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...basics.errors import check_count
-from ...basics.limits import Count
-from ...basics.typed import typed
+from ...settings.errors import check_count
+from ...settings.limits import Count
+from ...settings.typed import typed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 from simpy import Environment
 
-from ...basics.errors import check
 from ...basics.machine import own_version
 from ...evaluation import Curves, Evaluation
 from ...network.chronicle import NetworkChronicle
@@ -21,6 +20,7 @@ from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.simulated import begin
 from ...network.site import Site
+from ...settings.errors import check
 from ...tasks import Criterion
 from .. import files
 from ..progress import Progress

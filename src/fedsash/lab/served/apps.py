@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ...basics.errors import FedsashError, check, one_line
 from ...basics.lock import held
-from ...basics.resolve import Allowed
 from ...data.federated import FederatedData
 from ...data.source import Source
 from ...federation import Federation
@@ -22,6 +20,8 @@ from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
 from ...network import Asynchronous, Scheduler, Synchronous
 from ...sampling import Uniform
+from ...settings.errors import FedsashError, check, one_line
+from ...settings.resolve import Allowed
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read

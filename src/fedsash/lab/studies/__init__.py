@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import check_choice
+from ...settings.errors import check_choice
 
 if TYPE_CHECKING:
     from ..pictures import Picture

@@ -13,9 +13,9 @@ from torch import Tensor
 from ...averages import profiles
 from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined, window_starts
-from ...basics.errors import RunError, check
 from ...evaluation import Metrics
 from ...evaluation.curves import COMPARED
+from ...settings.errors import RunError, check
 from ...state import State
 from ...tasks import Criterion
 from ..runs import running_sums

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...basics.errors import SettingError, check, check_fraction
 from ...basics.paths import check_file
 from ...evaluation import Curves, Goal, Metrics
+from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
 from ..files import replace_file
 from ..pictures import Axis, Line, Panel, Picture, Rule, look

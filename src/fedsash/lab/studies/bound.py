@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Floats
-from ...basics.errors import RunError, check, check_count
 from ...basics.randomness import Purpose, generator
 from ...evaluation import Curvature
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
+from ...settings.errors import RunError, check, check_count
 from ..config import NetworkExperiment
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..records import Records

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
 from ...basics.sharing import OWN
 from ...data.federated import FederatedData
 from ...exchange import PartialSum, Reply
@@ -17,6 +16,7 @@ from ...executors import Engine
 from ...executors.clients import Clients, LocalClients
 from ...federation import Federation
 from ...network import OnNetwork
+from ...settings.errors import check
 from ...state import State
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import check, check_count
 from ...federation import Federation
 from ...sampling import Poisson, Uniform
+from ...settings.errors import check, check_count
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import QUIET
 from .opened import OpenRun

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...federation import Federation
+from ...settings.errors import check
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced

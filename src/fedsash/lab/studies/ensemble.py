@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import check_count
+from ...settings.errors import check_count
 from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels

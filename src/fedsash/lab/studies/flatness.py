@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Floats
-from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...data.samples import Samples
 from ...evaluation import Curvature
 from ...federation import Federation
+from ...settings.errors import check
 from ..pictures import Axis, Bars, Panel, Picture
 from ..pictures.styles import of_bars
 from .opened import MODELS, OpenRun

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check, check_choice, check_count, one_line, some
-from ...basics.fingerprint import differences
 from ...basics.layout import Layout
 from ...basics.saved import place, saved_rounds
 from ...basics.sharing import OWN
@@ -23,6 +21,8 @@ from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
+from ...settings.errors import RunError, check, check_choice, check_count, one_line, some
+from ...settings.fingerprint import differences
 from ...state import State
 from .. import checkpoints, files
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run

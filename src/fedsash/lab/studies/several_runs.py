@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...basics.errors import RunError, check, some
+from ...settings.errors import RunError, check, some
 from ...tasks import Classification
 from ..config.experiment import changes_numbers
 from ..files import flat

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...basics.errors import check
 from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
+from ...settings.errors import check
 from .outputs import features
 
 

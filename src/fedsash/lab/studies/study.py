@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ...basics.errors import check
+from ...settings.errors import check
 from ...tasks.criterion import UNKNOWN
 from ..files import table, write_table
 from ..pictures import Picture

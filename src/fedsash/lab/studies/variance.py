@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
-from ...basics.errors import check, check_count
+from ...settings.errors import check, check_count
 from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union

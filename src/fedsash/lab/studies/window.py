@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import RunError, check
 from ...federation import Federation
+from ...settings.errors import RunError, check
 from ..pictures import Axis, Bars, Line, Panel, Picture, look
 from ..pictures.styles import RED
 from .client_models import weights

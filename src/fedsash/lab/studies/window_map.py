@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...basics.errors import check, check_count
 from ...evaluation import Curves
+from ...settings.errors import check, check_count
 from ...tasks import Criterion
 from ..pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ..pictures.picture import Layer

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import shortened
+from ...settings.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
 from ..config.errors import check_known, prefixed

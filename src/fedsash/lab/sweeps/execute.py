@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ...basics.errors import RunError, check_count, library
-from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
+from ...settings.errors import RunError, check_count, library
+from ...settings.fingerprint import differences
 from ..config import ConfigError, Experiment, load_run
 from ..config.experiment import changes_numbers
 from ..config.words import shown

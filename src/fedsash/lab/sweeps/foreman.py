@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from ...basics.errors import RunError
 from ...basics.saved import saved_rounds
+from ...settings.errors import RunError
 from .. import files
 from ..progress import Progress
 from ..runs.interrupts import on_stop

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import RunError
 from ...basics.lock import held
+from ...settings.errors import RunError
 from .. import files
 from ..config import ConfigError
 from .axes import Sweep

@@ -23,9 +23,9 @@ from typing import TypeVar
 
 import torch
 
-from ...basics.errors import FedsashError, one_line
 from ...basics.lock import when_free
 from ...basics.signals import STOPS
+from ...settings.errors import FedsashError, one_line
 from .. import runs
 from ..config import NetworkExperiment
 from ..runs import Result

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...basics.errors import some
+from ...settings.errors import some
 from ..runs.warned import beyond, rate_notes
 from . import index
 from .axes import PlannedRun, Sweep, short

@@ -13,11 +13,11 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...basics.child import Child
-from ...basics.errors import WorkerError, check, one_line, shortened
 from ...basics.machine import unlike, versions
 from ...executors import LocalEngine
 from ...executors.cluster.on_ray import connect
 from ...executors.cluster.pool import PATIENCE, reason
+from ...settings.errors import WorkerError, check, one_line, shortened
 from ..config import ConfigError, Experiment
 from .machines import JOB, Machines, log_of
 from .plan import Leg

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol
 
-from ...basics.errors import WorkerError, one_line
 from ...basics.signals import ending
+from ...settings.errors import WorkerError, one_line
 from ..summaries import metric_of, stuck_text
 from .plan import Leg
 

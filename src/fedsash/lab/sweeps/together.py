@@ -16,7 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, RunError, one_line
 from ...basics.lock import InUseError
 from ...data.source import Source
 from ...executors import LocalEngine
@@ -24,6 +23,7 @@ from ...executors.auto import STACKED_BYTES
 from ...executors.joint import Shape
 from ...federation import Federation
 from ...joint_rounds import JointRounds, kind
+from ...settings.errors import FedsashError, RunError, one_line
 from ...state import Made, State
 from .. import files
 from ..runs.interrupts import Stop, stop_flag

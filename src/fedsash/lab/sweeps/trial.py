@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ...basics.errors import SettingError, one_line
 from ...executors.auto import CLOSE, COMPILED, repays, step_seconds
 from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
@@ -16,6 +15,7 @@ from ...executors.trials import timed
 from ...federation import Federation
 from ...joint_rounds import begin, trainer_of
 from ...local import Begun
+from ...settings.errors import SettingError, one_line
 from ...state import State
 
 

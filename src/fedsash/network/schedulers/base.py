@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from ...basics.typed import typed
+from ...settings.typed import typed
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip

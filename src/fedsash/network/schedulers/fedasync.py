@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ...basics.limits import Factor, Strength
+from ...settings.limits import Factor, Strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ...basics.limits import Count, Rate, Strength
+from ...settings.limits import Count, Rate, Strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip

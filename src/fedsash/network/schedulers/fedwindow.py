@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from simpy import Event
 
-from ...basics.errors import check
-from ...basics.limits import Count
 from ...basics.randomness import Purpose, generator
+from ...settings.errors import check
+from ...settings.limits import Count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel, Start
 from ..site import Site, Steps

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...basics.limits import Positive
+from ...settings.limits import Positive
 from ..site import Site, Steps
 from .base import Scheduler
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from ....basics.errors import RunError, library, some
 from ....basics.machine import own_version
 from ....evaluation import NOT_EVALUATED
+from ....settings.errors import RunError, library, some
 from ... import own_code
 from ...pictures import Field, Picture
 from ...pictures.curves import capital

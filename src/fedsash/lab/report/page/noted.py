@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....basics.errors import LibraryError
+from ....settings.errors import LibraryError
 from ...pictures import Picture
 from ...pictures.page import plotly
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from ....basics.errors import RunError
 from ....evaluation import mean_or_none
+from ....settings.errors import RunError
 from ...pictures import Picture
 from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of

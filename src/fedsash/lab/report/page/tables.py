@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ....basics.errors import RunError, some
 from ....evaluation import SPLITS
+from ....settings.errors import RunError, some
 from ....tasks.criterion import UNKNOWN
 from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital

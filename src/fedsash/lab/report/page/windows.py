@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....basics.errors import some
+from ....settings.errors import some
 from ....tasks import Criterion
 from ...pictures import Picture
 from ...runs import running_sums

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ....basics.arrays import Floats
-from ....basics.errors import check
 from ....basics.layout import Layout
 from ....basics.randomness import Purpose, generator
+from ....settings.errors import check
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ....basics.errors import check, check_count
+from ....settings.errors import check, check_count
 from ....tasks import Criterion
 from ....tasks.criterion import UNKNOWN
 from ...pictures import Picture

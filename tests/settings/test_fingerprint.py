@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from fedsash.aggregation import FedGMA, FedNova, WeightedMean
 from fedsash.averages import Window
-from fedsash.basics.fingerprint import differences, text
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.local import SGD, LocalTraining
 from fedsash.servers import FedAdam, ServerSGD
+from fedsash.settings.fingerprint import differences, text
 from support.broadcasting import ALONE, noisy
 from support.worlds import data, federation, mlp
 

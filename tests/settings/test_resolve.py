@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.errors import SettingError
-from fedsash.basics.resolve import allowed_only, libraries_first, resolve, was_resolved
+from fedsash.settings.errors import SettingError
+from fedsash.settings.resolve import allowed_only, libraries_first, resolve, was_resolved
 
 
 @pytest.fixture

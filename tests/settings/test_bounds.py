@@ -10,8 +10,6 @@ import pytest
 
 import fedsash as fs
 from fedsash.averages import SWA
-from fedsash.basics.errors import SettingError, brief
-from fedsash.basics.typed import fit, hints_of
 from fedsash.data import Digits
 from fedsash.executors.devices import pick_device
 from fedsash.local.settings import LONGEST
@@ -19,6 +17,8 @@ from fedsash.network import Link
 from fedsash.network.schedulers import FedAsync, FedBuff
 from fedsash.schedules import Cosine, Exponential, Mild
 from fedsash.servers import FedAdam, FedYogi, ServerSGD
+from fedsash.settings.errors import SettingError, brief
+from fedsash.settings.typed import fit, hints_of
 from support.each import check_each
 from support.settings import SETTINGS, minimal
 from support.worlds import federation

@@ -13,8 +13,8 @@ from annotated_types import Interval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.basics.errors import SettingError
-from fedsash.basics.limits import (
+from fedsash.settings.errors import SettingError
+from fedsash.settings.limits import (
     Count,
     Factor,
     Fraction,
@@ -25,7 +25,7 @@ from fedsash.basics.limits import (
     limits_of,
     refusal,
 )
-from fedsash.basics.typed import typed
+from fedsash.settings.typed import typed
 
 RIGHT: dict[str, tuple[Any, Callable[[float], bool], str]] = {
     "share": (Share, lambda value: 0 <= value <= 1, "must be between 0 and 1"),

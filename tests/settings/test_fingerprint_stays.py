@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from fedsash.averages import EMA, Window
-from fedsash.basics import fingerprint as module
-from fedsash.basics.errors import FedsashError
-from fedsash.basics.fingerprint import DEFAULTS, OTHER_DEFAULTS, differences, fingerprint, text
-from fedsash.basics.typed import default_of, hints_of
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.local import SGD, LocalTraining
+from fedsash.settings import fingerprint as module
+from fedsash.settings.errors import FedsashError
+from fedsash.settings.fingerprint import DEFAULTS, OTHER_DEFAULTS, differences, fingerprint, text
+from fedsash.settings.typed import default_of, hints_of
 from fedsash.tasks import Classification
 from fedsash.testing import examples
 from support.defaults import RECORDED, changes, defaults

@@ -13,8 +13,6 @@ import torch
 
 from fedsash import Broadcast, FedAvg, Federation, LocalTraining, Scaffold, Window
 from fedsash.averages import Average
-from fedsash.basics.errors import SettingError
-from fedsash.basics.typed import fit, is_settings, typed
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.runs import Callback
 from fedsash.methods import Method
@@ -22,6 +20,8 @@ from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Cosine
+from fedsash.settings.errors import SettingError
+from fedsash.settings.typed import fit, is_settings, typed
 from support.each import check_each
 from support.settings import SETTINGS, minimal
 from support.worlds import federation

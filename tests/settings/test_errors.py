@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedsash import LocalTraining, Window
-from fedsash.basics.errors import (
+from fedsash.lab.config import ConfigError, parse
+from fedsash.settings.errors import (
     DataError,
     FedsashError,
     LibraryError,
@@ -19,8 +20,7 @@ from fedsash.basics.errors import (
     check,
     library,
 )
-from fedsash.basics.resolve import resolve
-from fedsash.lab.config import ConfigError, parse
+from fedsash.settings.resolve import resolve
 
 
 def test_what_is_refused_has_an_owner_a_field_a_value_and_what_is_right() -> None:

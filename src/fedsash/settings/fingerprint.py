@@ -25,7 +25,7 @@ DEEPEST = 8
 DEFAULTS = 1
 """The number of the table of defaults: it is raised whenever a setting gets another default, since those are left out.
 
-The table is in `tests/basics/defaults.json`, and a test compares it with the code.
+The table is in `tests/settings/defaults.json`, and a test compares it with the code.
 """
 OTHER_DEFAULTS = "it is of a fedsash with other defaults: go on with that one, or begin anew"
 LIBRARY = __name__.partition(".")[0]

@@ -14,7 +14,7 @@ import fedsash
 
 HEAVY = {
     *("datasets", "flwr", "flwr_datasets", "dp_accounting", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
-    *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
+    *("matplotlib", "plotly", "rich", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
     *("wandb", "mlflow", "transformers", "lightning", "ray", "torchvision", "torchmetrics"),
     *("triton", "torch._inductor", "torch._dynamo", "sympy"),
 }
@@ -59,7 +59,7 @@ def steps() -> dict[str, Step]:
     [
         ("command line", {"torch", "numpy", *HEAVY}),
         ("federation", HEAVY),
-        ("all", HEAVY - {"pydantic"}),  # which is what `load` reads experiment files with
+        ("all", HEAVY),
         ("dropout", {"torch._dynamo", "sympy"}),  # PyTorch's compiler, which takes as long to import as PyTorch
     ],
 )

@@ -17,13 +17,12 @@ from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
 from .settings.errors import MOST, SettingError, check
 from .settings.limits import Count
-from .settings.typed import typed
+from .settings.setting import Setting
 from .tasks import Criterion
 
 
 @dataclass(frozen=True)
-@typed
-class Broadcast:
+class Broadcast(Setting):
     """Sends an average to the clients instead of the model (IMA).
 
     `start = r` means: from the model after r finished rounds on, `average` takes the model's place. The clients of the

@@ -38,14 +38,13 @@ from .schedules import Constant
 from .servers import Server, ServerSGD, WholeServer
 from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
-from .settings.typed import typed
+from .settings.setting import Setting
 from .state import State, first_client_state, learned
 from .tasks import Loss, check_task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-@typed
-class Federation(Reached, Shown):
+class Federation(Setting, Reached, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
     `model` is any `nn.Module`; it is copied and never changed. `data` are samples in this process, on which `engine`

@@ -21,14 +21,13 @@ from .basics.traces import check_clients, trace_of
 from .settings.errors import SettingError, check
 from .settings.limits import Count, Factor, Fraction
 from .settings.resolve import resolve
-from .settings.typed import typed
+from .settings.setting import Setting
 
 DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-@typed
-class Sampling:
+class Sampling(Setting):
     """The base class of samplings; it decides which of the asked clients do not answer.
 
     `dropout` is the probability that a client does not answer, independently in every round. `trace` is an array
@@ -83,7 +82,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Uniform(Sampling):
+class Uniform(Sampling, name="uniform"):
     """A fixed number of clients, all equally likely, without replacement.
 
     Give either `count`, or `fraction` of the N clients (`max(floor(fraction * N), 1)`, as in FedIMA), or neither: then
@@ -120,7 +119,7 @@ class Uniform(Sampling):
 
 
 @dataclass(frozen=True)
-class Poisson(Sampling):
+class Poisson(Sampling, name="poisson"):
     """Each client takes part with probability `rate`, independently of the others.
 
     So the number of clients varies, and a round may have none.
@@ -138,7 +137,7 @@ class Poisson(Sampling):
 
 
 @dataclass(frozen=True)
-class Weighted(Sampling):
+class Weighted(Sampling, name="weighted"):
     """`count` clients, drawn one by one with probabilities proportional to their samples, without replacement.
 
     The clients with the smallest `-log(1 - u_i) / n_i` are taken, with u_i uniform in [0, 1) and n_i the number of
@@ -157,7 +156,7 @@ class Weighted(Sampling):
 
 
 @dataclass(frozen=True)
-class FixedClients(Sampling):
+class FixedClients(Sampling, name="fixed"):
     """A list of client ids for each round; after the last list it starts again with the first.
 
     So a single list holds for every round.
@@ -185,7 +184,7 @@ class FixedClients(Sampling):
 
 
 @dataclass(frozen=True)
-class Function(Sampling):
+class Function(Sampling, name="function"):
     """A user's function `(round, sizes, seed) -> ids`, or its name as "package.module:function".
 
     It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
@@ -213,13 +212,7 @@ class Function(Sampling):
         return rule  # type: ignore[no-any-return]
 
 
-SAMPLINGS: dict[str, type[Sampling]] = {
-    "uniform": Uniform,
-    "poisson": Poisson,
-    "weighted": Weighted,
-    "fixed": FixedClients,
-    "function": Function,
-}
+SAMPLINGS = Sampling.by_name
 
 
 def _smallest(values: NDArray[Any], count: int) -> Ints:

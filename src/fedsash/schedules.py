@@ -17,11 +17,10 @@ from annotated_types import Interval
 from .basics.arrays import Floats, Ints
 from .settings.errors import MOST, check
 from .settings.limits import Count, CountFromZero, Factor, Strength
-from .settings.typed import typed
+from .settings.setting import Setting
 
 
-@typed
-class Schedule:
+class Schedule(Setting):
     """The base class of schedules by round; it changes nothing."""
 
     def lr(self, t: int, lr: float) -> float:
@@ -39,12 +38,12 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(Schedule, name="constant"):
     """The same learning rate in every round."""
 
 
 @dataclass(frozen=True)
-class Exponential(Schedule):
+class Exponential(Schedule, name="exponential"):
     """Exponential decay, `lr * decay^t`: 0.99 in IMA, 0.998 in FedSWA.
 
     - `decay`: the factor of each round
@@ -57,7 +56,7 @@ class Exponential(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(Schedule, name="cosine"):
     """Half a cosine from `lr` down to `floor`, which is reached after `rounds` rounds (FedSWA's later code).
 
     `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2` for t <= `rounds`, then `floor`, which is a learning rate.
@@ -72,7 +71,7 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
-class StepDecay(Schedule):
+class StepDecay(Schedule, name="step"):
     """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds.
 
     - `factor`: what the rate is multiplied by at a drop
@@ -86,7 +85,7 @@ class StepDecay(Schedule):
 
 
 @dataclass(frozen=True)
-class Cyclic(Schedule):
+class Cyclic(Schedule, name="cyclic"):
     """Cycles of the clients' learning rate over rounds, for SWA on the server (Caldarola et al. 2022).
 
     `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: the rate falls to `low`, then jumps back.
@@ -107,7 +106,7 @@ class Cyclic(Schedule):
 
 
 @dataclass(frozen=True)
-class Warmup(Schedule):
+class Warmup(Schedule, name="warmup"):
     """A linear rise in the first `rounds` rounds: `lr * min((t + 1) / rounds, 1)`.
 
     So the first round has `lr / rounds`, and round `rounds` is the first with all of `lr`.
@@ -120,7 +119,7 @@ class Warmup(Schedule):
 
 
 @dataclass(frozen=True)
-class Chained(Schedule):
+class Chained(Schedule, name="chained"):
     """Several schedules one after another: each takes the rate (and the epochs) that the one before it gives.
 
     So schedules that multiply are a product, and `[exponential, cyclic]` has cycles on a base that decays. A warm-up
@@ -150,7 +149,7 @@ class Chained(Schedule):
 
 
 @dataclass(frozen=True)
-class Mild(Schedule):
+class Mild(Schedule, name="mild"):
     """IMA's mild exploration: smaller client steps from `start` on (Zhou et al., Table 3), after a base decay.
 
     `start = r` means: from the model after r finished rounds on, t >= r. Before, the rate is `lr * decay^t`. From then
@@ -223,8 +222,7 @@ class Mild(Schedule):
         return self.scheme == "epochs"
 
 
-@typed
-class LocalSchedule:
+class LocalSchedule(Setting):
     """The base class of schedules by local step, which give factors on the round's learning rate."""
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
@@ -236,7 +234,7 @@ class LocalSchedule:
 
 
 @dataclass(frozen=True)
-class Flat(LocalSchedule):
+class Flat(LocalSchedule, name="constant"):
     """The same learning rate in every local step."""
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
@@ -244,7 +242,7 @@ class Flat(LocalSchedule):
 
 
 @dataclass(frozen=True)
-class SawTooth(LocalSchedule):
+class SawTooth(LocalSchedule, name="sawtooth"):
     """FedSWA's linear fall within every round, from the full rate towards `rho` times this rate (Liu et al. 2025).
 
     `1 - k/K + (k/K) * rho` in step k = 0..K-1 of K; the sum over a round is `(K * (1 + rho) + 1 - rho) / 2`.
@@ -259,15 +257,6 @@ class SawTooth(LocalSchedule):
         return 1.0 - (1.0 - self.rho) * (k / np.maximum(steps, 1))
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    "constant": Constant,
-    "exponential": Exponential,
-    "cosine": Cosine,
-    "step": StepDecay,
-    "cyclic": Cyclic,
-    "mild": Mild,
-    "warmup": Warmup,
-    "chained": Chained,
-}
+SCHEDULES = Schedule.by_name
 
-LOCAL_SCHEDULES: dict[str, type[LocalSchedule]] = {"constant": Flat, "sawtooth": SawTooth}
+LOCAL_SCHEDULES = LocalSchedule.by_name

@@ -19,11 +19,10 @@ from .basics.arrays import Vectors, check_like
 from .basics.sharing import Sharing
 from .settings.errors import check
 from .settings.limits import Fraction, Rate, Strength
-from .settings.typed import typed
+from .settings.setting import Setting
 
 
-@typed
-class Server:
+class Server(Setting):
     """The base class of server optimisers. Settings that several of them have:
 
     - `lr`: the server's learning rate
@@ -41,7 +40,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class ServerSGD(Server):
+class ServerSGD(Server, name="sgd"):
     """Gradient descent with heavy-ball momentum: FedAvg, FedAvgM (Hsu et al. 2019), FedSWA's extrapolation by `lr`.
 
         v <- momentum * v + delta                  v_0 = 0
@@ -68,7 +67,7 @@ class ServerSGD(Server):
 
 
 @dataclass(frozen=True)
-class FedAdagrad(Server):
+class FedAdagrad(Server, name="adagrad"):
     """FedAdagrad: steps divided by the root of the summed squared updates (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta       m_0 = 0
@@ -96,7 +95,7 @@ class FedAdagrad(Server):
 
 
 @dataclass(frozen=True)
-class FedAdam(Server):
+class FedAdam(Server, name="adam"):
     """FedAdam: steps divided by the root of the mean squared updates (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta       m_0 = 0
@@ -144,7 +143,7 @@ class FedAdam(Server):
 
 
 @dataclass(frozen=True)
-class FedYogi(Server):
+class FedYogi(Server, name="yogi"):
     """FedYogi: Adam with bounded changes of v (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta                        m_0 = 0
@@ -200,7 +199,7 @@ class WholeServer(Server):
         return w, after
 
 
-SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}
+SERVERS = Server.by_name
 
 
 def _moments(w: Tensor, initial_v: float) -> Vectors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -17,8 +17,9 @@ from fedsash.network import Link
 from fedsash.network.schedulers import FedAsync, FedBuff
 from fedsash.schedules import Cosine, Exponential, Mild
 from fedsash.servers import FedAdam, FedYogi, ServerSGD
+from fedsash.settings.checks import TypeRefusal, checked
 from fedsash.settings.errors import SettingError, brief
-from fedsash.settings.typed import fit, hints_of
+from fedsash.settings.setting import hints_of
 from support.each import check_each
 from support.settings import SETTINGS, minimal
 from support.worlds import federation
@@ -30,9 +31,16 @@ UNLIMITED = {("limit", math.inf)}
 
 def number_fields(cls: Any) -> list[str]:
     """The fields that take a number."""
-    kinds = hints_of(cls)
-    checked = [field.name for field in fields(cls) if field.init and fit(kinds[field.name], object()) is MISSING]
-    return [name for name in checked if fit(kinds[name], 1) is not MISSING or fit(kinds[name], 0.5) is not MISSING]
+    kinds = {field.name: hints_of(cls)[field.name] for field in fields(cls) if field.init}
+    return [name for name, kind in kinds.items() if not takes(kind, object()) and (takes(kind, 1) or takes(kind, 0.5))]
+
+
+def takes(kind: Any, value: Any) -> bool:
+    try:
+        checked(kind, value)
+    except TypeRefusal:
+        return False
+    return True
 
 
 def check_takes_no_such_number(place: tuple[Any, str, float]) -> None:

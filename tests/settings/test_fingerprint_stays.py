@@ -15,7 +15,7 @@ from fedsash.local import SGD, LocalTraining
 from fedsash.settings import fingerprint as module
 from fedsash.settings.errors import FedsashError
 from fedsash.settings.fingerprint import DEFAULTS, OTHER_DEFAULTS, differences, fingerprint, text
-from fedsash.settings.typed import default_of, hints_of
+from fedsash.settings.setting import default_of, hints_of
 from fedsash.tasks import Classification
 from fedsash.testing import examples
 from support.defaults import RECORDED, changes, defaults

@@ -16,7 +16,7 @@ from fedsash.lab.config import Experiment
 from fedsash.lab.config.network import NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.settings.fingerprint import DEFAULTS, text
-from fedsash.settings.typed import default_of, hints_of, is_settings
+from fedsash.settings.setting import default_of, hints_of, is_settings
 
 RECORDED = Path(__file__).parents[1] / "settings" / "defaults.json"
 

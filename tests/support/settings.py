@@ -10,7 +10,7 @@ from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Constant
-from fedsash.settings.typed import hints_of
+from fedsash.settings.setting import hints_of
 
 REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}
 SETTINGS = sorted(

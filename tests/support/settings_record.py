@@ -23,7 +23,7 @@ from torture.schema import Key, keys
 from fedsash.lab.config import parse
 from fedsash.lab.config.words import describe, meaning
 from fedsash.settings.errors import FedsashError, SettingError
-from fedsash.settings.typed import default_of, hints_of
+from fedsash.settings.setting import default_of, hints_of
 from support.defaults import settings_classes
 
 RECORDED = Path(__file__).parents[1] / "settings" / "settings.json"

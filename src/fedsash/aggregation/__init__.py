@@ -4,12 +4,7 @@ from .accountant import Privacy
 from .private import Adaptive, Private
 from .rules import Aggregation, FedGMA, FedNova, WeightedMean
 
-AGGREGATIONS: dict[str, type[Aggregation]] = {
-    "mean": WeightedMean,
-    "fednova": FedNova,
-    "fedgma": FedGMA,
-    "private": Private,
-}
+AGGREGATIONS = Aggregation.by_name
 
 __all__ = [
     "AGGREGATIONS",

@@ -18,14 +18,13 @@ from ..methods import Method, Upload
 from ..sampling import Sampling
 from ..settings.errors import RunError, check
 from ..settings.limits import Positive, Share, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .accountant import Privacy, accounting, known, spent
 from .rules import Aggregation
 
 
 @dataclass(frozen=True)
-@typed
-class Adaptive:
+class Adaptive(Setting):
     """Adaptive clipping: the clip norm S follows a quantile of the updates' norms (Andrew et al. 2021).
 
         b_i = 1 if |Delta_i| <= S, else 0
@@ -47,7 +46,7 @@ class Adaptive:
 
 
 @dataclass(frozen=True)
-class Private(Aggregation):
+class Private(Aggregation, name="private"):
     """Differential privacy of clients: clipped updates and Gaussian noise, DP-FedAvg (McMahan et al. 2018).
 
         Delta_i <- Delta_i * min(1, S / |Delta_i|)

@@ -16,15 +16,13 @@ from ..exchange import Effort, Request
 from ..methods import Method, Upload
 from ..methods.base import divided
 from ..sampling import Sampling
-from ..settings.errors import check
-from ..settings.limits import Share
-from ..settings.typed import typed
+from ..settings.limits import Guard, Share
+from ..settings.setting import Setting
 from .accountant import Privacy
 
 
 @dataclass(frozen=True)
-@typed
-class Aggregation:
+class Aggregation(Setting):
     """The base class of aggregations: the weighted mean of the uploads.
 
     Uploads are summed as they come, so memory is O(model) for any number of clients. The guard leaves out a client
@@ -33,16 +31,13 @@ class Aggregation:
     """
 
     _: KW_ONLY
-    limit: float = 1e6
+    limit: Guard = 1e6
     uniform: ClassVar[tuple[str, ...]] = ()
     """Vectors of `derive` that are averaged uniformly, whatever the method's weighting."""
     normalises: ClassVar[bool] = False
     """Whether `derive` needs `Effort.normaliser`. Then clients must step by SGD."""
     private: ClassVar[bool] = False
     """Whether the clients' updates are protected. Then a round moves the model without any upload, too."""
-
-    def __post_init__(self) -> None:
-        check(self.limit > 0, f"{type(self).__name__}.limit", self.limit, "must be positive")
 
     def accepts(self, norms: Tensor) -> list[int]:
         """The guard: the positions of the clients whose upload can be used, given their largest norms `[b]`."""
@@ -85,12 +80,12 @@ class Aggregation:
 
 
 @dataclass(frozen=True)
-class WeightedMean(Aggregation):
+class WeightedMean(Aggregation, name="mean"):
     """The weighted mean of the uploads: sum_i p_i * upload_i."""
 
 
 @dataclass(frozen=True)
-class FedNova(Aggregation):
+class FedNova(Aggregation, name="fednova"):
     """Normalised averaging against unequal numbers of local steps (Wang et al. 2020).
 
         a_i = the sum of the weights with which the gradients of client i enter its update
@@ -119,7 +114,7 @@ class FedNova(Aggregation):
 
 
 @dataclass(frozen=True)
-class FedGMA(Aggregation):
+class FedGMA(Aggregation, name="fedgma"):
     """Gradient masked averaging: coordinates on which clients agree in sign count more (Tenison et al. 2023).
 
         A = |(1/s) * sum_i sign(w_i - w_t)|,    w_{t+1} = w_t + M * sum_i p_i * (w_i - w_t)    element-wise

@@ -10,7 +10,7 @@ from .swa import SWA
 from .tracker import Tracker
 from .window import Window
 
-AVERAGES: dict[str, type[Average]] = {"window": Window, "swa": SWA, "ema": EMA}
+AVERAGES = Average.by_name
 
 __all__ = [
     "AVERAGES",

@@ -14,7 +14,7 @@ from ..basics.arrays import Vectors
 from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
 from ..settings.errors import RunError, check
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .pieces import Pieces
 
 LONGEST_NAME = 200
@@ -38,8 +38,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-@typed
-class Average(ABC):
+class Average(Setting, ABC):
     """A mean of the models `w_1, w_2, ...` of a training; `w_t` is the model after round t.
 
     An average object holds settings only; its state holds what it has seen. `w` is always one flat vector `[d]`.

@@ -18,7 +18,7 @@ from .pieces import Pieces
 
 
 @dataclass(frozen=True)
-class EMA(Average):
+class EMA(Average, name="ema"):
     """The exponential moving average of the models (as in Tarvainen & Valpola 2017).
 
         ema_t = decay * ema_{t-1} + (1 - decay) * w_t

@@ -17,7 +17,7 @@ from .pieces import Pieces
 
 
 @dataclass(frozen=True)
-class SWA(Average):
+class SWA(Average, name="swa"):
     """The mean of the models from `start` on, one of each cycle (Izmailov et al. 2018; Caldarola et al. 2022).
 
     With n models collected so far, the next one w gives

@@ -18,7 +18,7 @@ from .trajectory import Past
 
 
 @dataclass(frozen=True)
-class Window(Average):
+class Window(Average, name="window"):
     """The mean of the last `size` models (WiMA, Caldarola et al. 2023; with `every` > 1 LAWA, Kaddour 2022).
 
     With W = `size` and all rounds observed, after round t (eq. 4 of WiMA, whose t + 1 is our t):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..settings.errors import LONGEST, ModelError, check, check_count, shortened
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .arrays import Vectors
 from .layout import Layout, ModelSlice
 
@@ -26,8 +26,7 @@ COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
 
 
 @dataclass(frozen=True)
-@typed
-class Personal:
+class Personal(Setting):
     """The part of the model that stays with each client: it is neither sent nor summed.
 
     `part` is `"classifier"`, `"extractor"`, `"all"`, or names of parameters or modules, as in an average; none by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .datasets import DATASETS, Digits
+from .digits import Digits
 from .federated import FederatedData
 from .images import Images
 from .inputs import Inputs
@@ -24,12 +24,14 @@ from .partitions import (
 )
 from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
 from .samples import Samples
-from .source import Source
+from .source import NamedDataset, Source
 from .table import Table
 from .text import Shakespeare
 from .texts import Texts
 from .tokens import next_tokens, tokenise
 from .transform import TRANSFORMS, Transform, draws
+
+DATASETS = NamedDataset.by_name
 
 __all__ = [
     "CIFAR10",

@@ -12,7 +12,6 @@ import torch
 from ..basics.storage import free
 from ..settings.errors import check, check_positive
 from ..settings.limits import Count, Fraction
-from ..settings.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
@@ -20,7 +19,7 @@ from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode, headers
 from .formats.splits import asked, numbered, tested
 from .samples import Samples
-from .source import Source, hold_out
+from .source import NamedDataset, Source, hold_out
 from .transform import PLAIN, Transform
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
@@ -135,8 +134,7 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
 
 
 @dataclass(frozen=True)
-@typed
-class Images:
+class Images(NamedDataset, name="images"):
     """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
 
     `path` is the name of a data set on the hub, or a folder. A folder may hold Parquet files as on the hub

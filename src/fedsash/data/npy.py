@@ -10,18 +10,16 @@ import numpy as np
 
 from ..basics.paths import plain_file, similar
 from ..settings.errors import DataError, check, one_line
-from ..settings.typed import typed
 from ..tasks import chosen_task
 from . import arrays
 from .formats.memory import damages
 from .samples import Samples
-from .source import Source
+from .source import NamedDataset, Source
 from .transform import PLAIN
 
 
 @dataclass(frozen=True)
-@typed
-class NpyFiles:
+class NpyFiles(NamedDataset, name="npy"):
     """NumPy's files in a folder, mapped into memory: the samples stay on the disk, however many they are.
 
     `x.npy` holds the features of all samples `[n, ...]`, or images as uint8 `[n, H, W]` or `[n, H, W, channels]`, and

@@ -14,20 +14,18 @@ import torch
 from ..basics.randomness import Purpose, generator
 from ..settings.errors import check, check_positive
 from ..settings.limits import Count, Fraction
-from ..settings.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .formats.memory import UNPACKED
 from .images import Decode, ReadingSettings, load
 from .samples import Samples
-from .source import Source
+from .source import NamedDataset, Source
 
 log = logging.getLogger("fedsash")
 _CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
 
 
 @dataclass(frozen=True)
-@typed
-class PublishedImages:
+class PublishedImages(NamedDataset):
     """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub.
 
     - `unpacked`: how many GB of memory a packed file may take, as of `Images`
@@ -58,7 +56,7 @@ class PublishedImages:
 
 
 @dataclass(frozen=True)
-class MNIST(PublishedImages):
+class MNIST(PublishedImages, name="mnist"):
     """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow).
 
     `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
@@ -68,7 +66,7 @@ class MNIST(PublishedImages):
 
 
 @dataclass(frozen=True)
-class FashionMNIST(PublishedImages):
+class FashionMNIST(PublishedImages, name="fashion_mnist"):
     """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA).
 
     `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
@@ -78,7 +76,7 @@ class FashionMNIST(PublishedImages):
 
 
 @dataclass(frozen=True)
-class CIFAR10(PublishedImages):
+class CIFAR10(PublishedImages, name="cifar10"):
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
 
     `path` is a folder with its pickles (`data_batch_1` to `test_batch`), or in the hub's form. With `augment` clients
@@ -95,7 +93,7 @@ class CIFAR10(PublishedImages):
 
 
 @dataclass(frozen=True)
-class CIFAR100(PublishedImages):
+class CIFAR100(PublishedImages, name="cifar100"):
     """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
 
     `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the
@@ -113,7 +111,7 @@ class CIFAR100(PublishedImages):
 
 
 @dataclass(frozen=True)
-class FEMNIST(PublishedImages):
+class FEMNIST(PublishedImages, name="femnist"):
     """FEMNIST: about 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
 
     `path` is a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form. Values
@@ -130,7 +128,7 @@ class FEMNIST(PublishedImages):
 
 
 @dataclass(frozen=True)
-class Landmarks(PublishedImages):
+class Landmarks(PublishedImages, name="landmarks"):
     """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
 
     `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
@@ -153,7 +151,7 @@ class Landmarks(PublishedImages):
 
 
 @dataclass(frozen=True)
-class DigitFive(PublishedImages):
+class DigitFive(PublishedImages, name="digit_five"):
     """Digit-Five: 28x28 RGB digits of five domains, MNIST, SVHN, USPS, SynthDigits and MNIST-M (FedBN; IMA).
 
     `path` is a folder with one folder for each domain: `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
@@ -195,7 +193,7 @@ class DigitFive(PublishedImages):
 
 
 @dataclass(frozen=True)
-class PACS(PublishedImages):
+class PACS(PublishedImages, name="pacs"):
     """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
 
     `path` is a folder with one folder for each domain and in it one for each class, or in the hub's form. The shorter
@@ -216,7 +214,7 @@ class PACS(PublishedImages):
 
 
 @dataclass(frozen=True)
-class TinyImageNet(PublishedImages):
+class TinyImageNet(PublishedImages, name="tiny_imagenet"):
     """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
 
     `path` is the unpacked folder `tiny-imagenet-200`, or in the hub's form. Its validation images are the test set.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..basics.arrays import Ints
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
+from ..settings.setting import Setting
 from ..tasks import Task, check_unnamed
 from .federated import FederatedData
 from .partitions import as_partition
@@ -72,6 +73,10 @@ class Dataset(Protocol):
     """A data set: settings from which samples can be loaded."""
 
     def load(self, seed: int = 0) -> Source: ...
+
+
+class NamedDataset(Setting):
+    """A data set that experiment files can name. Any other object with `load` is one, too."""
 
 
 def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples | None]:

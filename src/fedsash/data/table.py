@@ -12,17 +12,15 @@ from torch import Tensor
 
 from ..settings.errors import DataError, check, check_positive
 from ..settings.limits import Fraction
-from ..settings.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
 from .samples import Samples, Scales
-from .source import Source, hold_out
+from .source import NamedDataset, Source, hold_out
 from .transform import PLAIN
 
 
 @dataclass(frozen=True)
-@typed
-class Table:
+class Table(NamedDataset, name="table"):
     """A table of samples, one in each row.
 
     - `path`: a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a

@@ -20,11 +20,10 @@ from ..basics.arrays import Ints
 from ..basics.paths import plain_file
 from ..settings.errors import DataError, SettingError, check, one_line
 from ..settings.limits import Fraction
-from ..settings.typed import typed
 from ..tasks import PAD, NextCharacter
 from .formats.memory import check_room
 from .samples import Samples
-from .source import Source
+from .source import NamedDataset, Source
 from .transform import PLAIN
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
@@ -46,8 +45,7 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
 
 
 @dataclass(frozen=True)
-@typed
-class Shakespeare:
+class Shakespeare(NamedDataset, name="shakespeare"):
     """Next characters in the speeches of plays, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
 
     `path` is a file, or a folder with files, or a folder with `train/` and `test/` or with `all_data/` as in LEAF. In

@@ -10,20 +10,18 @@ import torch
 
 from ..settings.errors import DataError, check, check_positive
 from ..settings.limits import Count, Fraction
-from ..settings.typed import typed
 from ..tasks import NextToken
 from . import frames
 from .formats.memory import UNPACKED
 from .inputs import Inputs
 from .samples import Samples
-from .source import Source, hold_out, split_off
+from .source import NamedDataset, Source, hold_out, split_off
 from .tokens import IGNORED, encoded, filled, next_tokens, padding_of, tokenizer_of
 from .transform import PLAIN
 
 
 @dataclass(frozen=True)
-@typed
-class Texts:
+class Texts(NamedDataset, name="texts"):
     """Texts as token ids, to be classified, or to learn the next token where there is no label.
 
     - `path`: a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a

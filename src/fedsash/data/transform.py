@@ -14,7 +14,7 @@ from torch.nn import functional
 from ..basics.randomness import uniform
 from ..settings.errors import SettingError, check, raised_as
 from ..settings.limits import CountFromZero
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .encoded import Features
 from .inputs import Inputs, ModelInput, each
 
@@ -23,8 +23,7 @@ TRIED = 16
 
 
 @dataclass(frozen=True)
-@typed
-class Transform:
+class Transform(Setting, name="images"):
     """Random crop and flip for training; scaling to [0, 1] and normalisation always. Acts on uint8 images only.
 
     A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. With `crop` the
@@ -153,7 +152,7 @@ PLAIN = Transform()
 """The default: images become numbers in [0, 1], features stay as they are."""
 
 
-TRANSFORMS: dict[str, type[Transform]] = {"images": Transform}
+TRANSFORMS = Transform.by_name
 """The registered transforms by name."""
 
 

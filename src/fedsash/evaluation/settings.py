@@ -11,7 +11,7 @@ from ..data.samples import Samples
 from ..exchange import Job
 from ..settings.errors import check
 from ..settings.limits import Count, EpochsFromZero, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from ..tasks import Task
 from .goal import Goal
 
@@ -28,8 +28,7 @@ def tuned(split: str) -> str:
 
 
 @dataclass(frozen=True)
-@typed
-class FineTuning:
+class FineTuning(Setting):
     """Each client trains a copy of the model on its own training samples before it scores it.
 
     It takes `epochs` passes over them, or else `steps` steps, with the optimiser and the batches of `LocalTraining`,
@@ -52,8 +51,7 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-@typed
-class Evaluation:
+class Evaluation(Setting):
     """When and on what the model and all averages are evaluated.
 
     - `every`: after how many rounds models are evaluated, and an adaptive broadcast decides

@@ -7,7 +7,7 @@ from .like import state_like, upload_like
 from .local_engine import LocalEngine
 from .training import ClientWork, Training
 
-ENGINES: dict[str, type[Engine]] = {"local": LocalEngine, "ray": RayEngine}
+ENGINES = Engine.by_name
 
 __all__ = [
     "ENGINES",

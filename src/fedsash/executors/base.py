@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 
 from ..exchange import Executor
 from ..settings.limits import Count
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .gradients import Precision
 from .training import ClientWork
 
 
 @dataclass(frozen=True)
-@typed
-class Engine(ABC):
+class Engine(Setting, ABC):
     """Where and how the clients of a round are trained.
 
     But for `precision`, it changes results by rounding only, which a training can amplify. A round's uploads are summed

@@ -36,7 +36,7 @@ PER_CORE = 8
 
 
 @dataclass(frozen=True)
-class LocalEngine(Engine):
+class LocalEngine(Engine, name="local"):
     """Trains the clients of a round on this machine.
 
     - `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients;

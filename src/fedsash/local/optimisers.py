@@ -18,12 +18,11 @@ from ..basics.arrays import Vectors
 from ..methods.base import Scalar
 from ..settings.errors import check
 from ..settings.limits import Fraction, Positive, Share, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 
 
 @dataclass(frozen=True)
-@typed
-class Optimiser:
+class Optimiser(Setting):
     """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients.
 
     Settings that several of them have:
@@ -53,7 +52,7 @@ class Optimiser:
 
 
 @dataclass(frozen=True)
-class SGD(Optimiser):
+class SGD(Optimiser, name="sgd"):
     """Stochastic gradient descent, with momentum and weight decay (as `torch.optim.SGD`).
 
         v <- momentum * v + (1 - dampening) * g        v <- g in the first step
@@ -88,7 +87,7 @@ class SGD(Optimiser):
 
 
 @dataclass(frozen=True)
-class Adam(Optimiser):
+class Adam(Optimiser, name="adam"):
     """Adam (Kingma & Ba 2015), both moments corrected (as `torch.optim.Adam`).
 
         m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
@@ -124,7 +123,7 @@ class Adam(Optimiser):
 
 
 @dataclass(frozen=True)
-class AdamW(Adam):
+class AdamW(Adam, name="adamw"):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
 
         w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
@@ -137,7 +136,7 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True)
-class Adagrad(Optimiser):
+class Adagrad(Optimiser, name="adagrad"):
     """Adagrad: steps divided by the root of all squared gradients (Duchi et al. 2011; as `torch.optim.Adagrad`).
 
         v <- v + g^2                                                                          `initial` at first
@@ -165,7 +164,7 @@ class Adagrad(Optimiser):
 
 
 @dataclass(frozen=True)
-class RMSprop(Optimiser):
+class RMSprop(Optimiser, name="rmsprop"):
     """RMSprop: steps divided by the root of the mean squared gradient (Hinton 2012; as `torch.optim.RMSprop`).
 
         v <- alpha * v + (1 - alpha) * g^2,    d = g / (sqrt(v) + epsilon)                    v = 0 at first
@@ -196,13 +195,7 @@ class RMSprop(Optimiser):
         _move(w, moments["b"].mul_(self.momentum).add_(d) if self.momentum else d, lr)
 
 
-OPTIMISERS: dict[str, type[Optimiser]] = {
-    "sgd": SGD,
-    "adam": Adam,
-    "adamw": AdamW,
-    "adagrad": Adagrad,
-    "rmsprop": RMSprop,
-}
+OPTIMISERS = Optimiser.by_name
 
 
 def _decayed(g: Tensor, w: Tensor, weight_decay: float) -> Tensor:

@@ -17,7 +17,7 @@ from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from ..settings.errors import LONGEST, MOST, check, check_count
 from ..settings.limits import Positive, Share, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
 
@@ -26,8 +26,7 @@ Amount: TypeAlias = int | tuple[int, int]
 
 
 @dataclass(frozen=True)
-@typed
-class LocalTraining:
+class LocalTraining(Setting):
     """The local training of every client: steps of an optimiser on its own samples.
 
     - `lr`: the learning rate

@@ -14,25 +14,7 @@ from .mime import Mime, MimeLite
 from .scaffold import Scaffold
 from .whole import WholeMethod
 
-METHODS: dict[str, type[Method]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "ewc": EWC,
-    "scaffold": Scaffold,
-    "feddyn": FedDyn,
-    "adabest": AdaBest,
-    "fedcm": FedCM,
-    "fedacg": FedACG,
-    "mime": Mime,
-    "mimelite": MimeLite,
-    "fedsam": FedSAM,
-    "fedasam": FedASAM,
-    "mofedsam": MoFedSAM,
-    "fedlesam": FedLESAM,
-    "fedfa": FedFA,
-    "fedswa": FedSWA,
-    "fedmoswa": FedMoSWA,
-}
+METHODS = Method.by_name
 
 __all__ = [
     "EWC",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from ..basics.arrays import Vectors, check_like
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule
 from ..settings.errors import SettingError, check
-from ..settings.typed import typed
+from ..settings.setting import Setting
 
 Upload = Vectors
 """Vectors that clients send: `"delta"` = w_local - w_sent `[C, D]`, and others whose mean the method needs."""
@@ -146,8 +146,7 @@ class RoundMean:
 
 
 @dataclass(frozen=True)
-@typed
-class Method:
+class Method(Setting):
     """The base class of federated methods; it is FedAvg. A method overrides only what it changes.
 
     `weighting` says how the uploads of a round are averaged: `"samples"` (p_i = n_i / sum of n_j over the clients that
@@ -162,8 +161,8 @@ class Method:
     overridden: ClassVar[frozenset[Hook]] = frozenset()
     """The hooks that the method overrides, found when its class is made."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, **names: Any) -> None:
+        super().__init_subclass__(**names)
         cls.overridden = frozenset(hook for hook in get_args(Hook) if getattr(cls, hook) is not getattr(Method, hook))
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

@@ -14,7 +14,7 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, plus
 
 
 @dataclass(frozen=True)
-class EWC(Method):
+class EWC(Method, name="ewc"):
     """FedProx with a stronger proximal term on weights that matter to other clients (after Kirkpatrick et al. 2017).
 
     `F` `[D]` is the importance of each weight to the clients of the last round, zero at first.

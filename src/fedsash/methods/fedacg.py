@@ -14,7 +14,7 @@ from .base import Method, RoundMean, Step, Weighting, plus
 
 
 @dataclass(frozen=True)
-class FedACG(Method):
+class FedACG(Method, name="fedacg"):
     """Clients start one momentum step ahead; a proximal term keeps them near that point (Kim et al. 2022).
 
     The server's momentum `m` `[D]` is zero at first.

@@ -14,7 +14,7 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 
 @dataclass(frozen=True)
-class FedCM(Method):
+class FedCM(Method, name="fedcm"):
     """Client momentum: each step mixes in the last round's global direction (Xu et al. 2021).
 
     `Delta` `[D]`, in units of a gradient, is zero at first; K_i is the number of the client's steps and eta its rate.

@@ -15,7 +15,7 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
 
 @dataclass(frozen=True)
-class FedDyn(Method):
+class FedDyn(Method, name="feddyn"):
     """A regulariser that makes the clients' optima agree with the global one (Acar et al. 2021).
 
     Each client minimises `f_i(w) - <g_i, w> + (alpha/2) * ||w - w_t||^2`. Its `g_i` and the server's `h` are `[D]`,
@@ -69,7 +69,7 @@ class FedDyn(Method):
 
 
 @dataclass(frozen=True)
-class AdaBest(Method):
+class AdaBest(Method, name="adabest"):
     """FedDyn with bias estimates that decay and do not need the number of clients (Varno et al. 2022).
 
     `h_i` `[D]` is a client's estimate of its bias, zero at first. t_i is the round in which it last took part.

@@ -20,7 +20,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
-class FedFA(Method):
+class FedFA(Method, name="fedfa"):
     """Shared anchors, one for each class, that attract features and calibrate the classifier (Zhou et al. 2023).
 
     `A` `[classes, d]` are the anchors. h_j `[d]` is the feature of sample j: the input of the last linear layer. b(y)

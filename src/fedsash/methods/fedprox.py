@@ -11,7 +11,7 @@ from .base import Method, Step, plus
 
 
 @dataclass(frozen=True)
-class FedProx(Method):
+class FedProx(Method, name="fedprox"):
     """FedAvg with a proximal term to the received model (Li et al. 2020).
 
     Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`. The local

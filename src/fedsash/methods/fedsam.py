@@ -18,7 +18,7 @@ TINY = 1e-16
 
 
 @dataclass(frozen=True)
-class FedSAM(Method):
+class FedSAM(Method, name="fedsam"):
     """Clients minimise the largest loss within a distance rho (Qu et al. 2022, Caldarola et al. 2022).
 
         e = rho * g(w) / ||g(w)||,    w <- w - eta * g(w + e)
@@ -34,7 +34,7 @@ class FedSAM(Method):
 
 
 @dataclass(frozen=True)
-class FedASAM(Method):
+class FedASAM(Method, name="fedasam"):
     """FedSAM with a distance that scales with the weights (Kwon et al. 2021; Caldarola et al. 2022).
 
         T = |w| + eta for weights, 1 for biases,    e = rho * T^2 * g / ||T * g||,    w <- w - eta_t * g(w + e)
@@ -56,7 +56,7 @@ class FedASAM(Method):
 
 
 @dataclass(frozen=True)
-class MoFedSAM(Method):
+class MoFedSAM(Method, name="mofedsam"):
     """FedCM with FedSAM's gradient (Qu et al. 2022).
 
         e = rho * g(y) / ||g(y)||,    y <- y - eta * (alpha * g(y + e) + (1 - alpha) * Delta_t)
@@ -88,7 +88,7 @@ class MoFedSAM(Method):
 
 
 @dataclass(frozen=True)
-class FedLESAM(Method):
+class FedLESAM(Method, name="fedlesam"):
     """SAM along the path of the global model, with one gradient in each step (Fan et al. 2024).
 
     `old_i` `[D]` is the model that client i received when it last took part.

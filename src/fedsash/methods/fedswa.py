@@ -17,7 +17,7 @@ from .scaffold import OPTION_II, corrected, variate, variates
 
 
 @dataclass(frozen=True)
-class FedSWA(Method):
+class FedSWA(Method, name="fedswa"):
     """Saw-tooth local learning rates and an extrapolating server step (Liu et al. 2025).
 
         step      w <- w - eta_k * g(w),    eta_k = eta * (1 - k/K + (k/K) * rho),    k = 0..K-1 in every round
@@ -46,7 +46,7 @@ class FedSWA(Method):
 
 
 @dataclass(frozen=True)
-class FedMoSWA(Method):
+class FedMoSWA(Method, name="fedmoswa"):
     """FedSWA with control variates; their running mean is a momentum (Liu et al. 2025).
 
     The server's `m` and a client's `c_i` are `[D]`, zero at first. eta_k is FedSWA's rate.

@@ -17,7 +17,7 @@ CENTRAL = "the method's steps are those of the central optimiser, whose moments 
 
 
 @dataclass(frozen=True)
-class Mime(Method):
+class Mime(Method, name="mime"):
     """Clients imitate the central optimiser: frozen momentum and a variance correction (Karimireddy et al. 2021).
 
     Before the training every client of the round sends grad f_i(x), over all its samples; `c` `[D]` is their mean. The
@@ -62,7 +62,7 @@ class Mime(Method):
 
 
 @dataclass(frozen=True)
-class MimeLite(Method):
+class MimeLite(Method, name="mimelite"):
     """Mime without the variance correction: frozen momentum only (Karimireddy et al. 2021).
 
         step      y <- y - eta * ((1 - beta) * g_i(y) + beta * m)

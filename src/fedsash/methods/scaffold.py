@@ -17,7 +17,7 @@ OPTION_II = f'{MEAN_DIRECTION}; option = "I" and option = "raw" take any optimis
 
 
 @dataclass(frozen=True)
-class Scaffold(Method):
+class Scaffold(Method, name="scaffold"):
     """Control variates against client drift (Karimireddy et al. 2020).
 
     `x` is the received model, `y` a client's model, `c` the server's and `c_i` a client's control variate; all are

@@ -34,7 +34,7 @@ from annotated_types import Interval
 
 from ..settings.errors import check, check_positive
 from ..settings.limits import Count, Positive
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .site import Site
 from .trip import Trip
 
@@ -50,8 +50,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-@typed
-class ClientWindow(ABC):
+class ClientWindow(Setting, ABC):
     """A rule for the window's size W."""
 
     @classmethod
@@ -65,7 +64,7 @@ class ClientWindow(ABC):
 
 
 @dataclass(frozen=True)
-class ConstantWindow(ClientWindow):
+class ConstantWindow(ClientWindow, name="fixed"):
     """A constant number of clients: W is `size`."""
 
     size: Count = 3
@@ -81,7 +80,7 @@ class ConstantWindow(ClientWindow):
 
 
 @dataclass(frozen=True)
-class CapacityWindow(ClientWindow):
+class CapacityWindow(ClientWindow, name="capacity"):
     """The largest W whose uploads the link carries while one client trains: floor(R * T / b), from 1 to N.
 
     T is the mean duration of a training over the clients, in seconds; b the bytes of an upload; R the link's bytes per
@@ -98,7 +97,7 @@ class CapacityWindow(ClientWindow):
 
 
 @dataclass(frozen=True)
-class AIMDWindow(ClientWindow):
+class AIMDWindow(ClientWindow, name="aimd"):
     """Additive increase, multiplicative decrease: from `start`, W grows by `increase` after every W uploads in time.
 
     When an upload fails or its delay exceeds `delay` seconds (None: no limit), W becomes `decrease * W`. W stays
@@ -142,8 +141,4 @@ class _Adaptive(Control):
         self.size = int(self._w)
 
 
-CLIENT_WINDOWS: dict[str, type[ClientWindow]] = {
-    "fixed": ConstantWindow,
-    "capacity": CapacityWindow,
-    "aimd": AIMDWindow,
-}
+CLIENT_WINDOWS = ClientWindow.by_name

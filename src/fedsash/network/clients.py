@@ -15,7 +15,7 @@ from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.traces import check_clients, trace_of
 from ..settings.errors import MOST, check, check_positive
 from ..settings.limits import CountFromZero, Share, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 
 
 class Draw(enum.IntEnum):
@@ -29,8 +29,7 @@ class Draw(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-@typed
-class SimulatedClients:
+class SimulatedClients(Setting):
     """How fast clients train, and when they are present.
 
     Client i trains for this many seconds:

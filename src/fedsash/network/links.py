@@ -22,12 +22,11 @@ from simpy import Environment, Event
 
 from ..settings.errors import check_positive
 from ..settings.limits import Count, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 
 
 @dataclass(frozen=True)
-@typed
-class Link:
+class Link(Setting):
     """A shared link of `rate` bytes per second, whose bytes arrive `latency` seconds after they were sent.
 
     `sharing` is `"fair"` or `"first-come"`. At most `limit` transfers are active or queued at a time (None: any

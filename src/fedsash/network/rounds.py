@@ -19,7 +19,7 @@ from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, Partia
 from ..executors import Engine, Training
 from ..executors.clients import Clients
 from ..settings.errors import RunError
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .chronicle import NetworkChronicle
 from .learning import Timing, gradient_norm
 from .messages import lengths
@@ -32,8 +32,7 @@ INNER = "inner/"
 
 
 @dataclass(frozen=True, eq=False)
-@typed
-class OnNetwork:
+class OnNetwork(Setting):
     """Other `clients` behind a simulated network. Clients whose upload arrives answer, the others are missing.
 
     `Federation(model, OnNetwork(clients, network))` is run and resumed like any federation. Without congestion, and

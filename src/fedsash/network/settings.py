@@ -15,7 +15,7 @@ from ..executors.clients import Clients
 from ..settings.errors import check, check_positive
 from ..settings.fingerprint import text
 from ..settings.limits import CountFromZero, Positive, Strength
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .clients import SimulatedClients
 from .learning import Learning
 from .links import Link
@@ -25,8 +25,7 @@ from .simulated import SimulatedSite, begin
 
 
 @dataclass(frozen=True)
-@typed
-class Network:
+class Network(Setting):
     """A server behind a shared link, and its clients.
 
     Uploads share `link`, downloads share `down` (None: a download takes `link.latency` only). A message is as

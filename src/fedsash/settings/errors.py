@@ -26,12 +26,16 @@ class SettingError(FedsashError, ValueError):
     """A value is not allowed. The message is `owner.field = value: right`.
 
     `owner` is the name of a class (`"Window"`) or empty, `field` the name of the value (`"size"`), and `right` says
-    what would be right.
+    what would be right. `kind` is the type that the value should have, if it has another one.
     """
 
-    def __init__(self, owner: str, field: str, value: object, right: str) -> None:
-        super().__init__(owner, field, value, right)
-        self.owner, self.field, self.value, self.right = owner, field, value, right
+    def __init__(self, owner: str, field: str, value: object, right: str, kind: object = None) -> None:
+        super().__init__(owner, field, value, right, kind)
+        self.owner = owner
+        self.field = field
+        self.value = value
+        self.right = right
+        self.kind = kind
 
     @classmethod
     def at(cls, place: str, value: object, right: str) -> SettingError:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .typed import default_of
+from .setting import default_of
 
 DEEPEST = 8
 """The largest depth of nested values. A deeper value is described by its class only."""

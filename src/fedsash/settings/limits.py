@@ -1,4 +1,4 @@
-"""The limits of numbers in settings, as types: `size: Count`. `typed` checks them; whoever shows them reads them.
+"""The limits of numbers in settings, as types: `size: Count`. pydantic checks them; whoever shows them reads them.
 
     @dataclass(frozen=True)
     class Window(Average):
@@ -12,14 +12,16 @@ stay in `__post_init__`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import cache
-from numbers import Real
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
 
-from .errors import LONGEST, MOST, SettingError
+from .errors import LONGEST, MOST
 
 Count: TypeAlias = Annotated[int, Interval(ge=1, le=MOST)]
 """A number of rounds, clients, samples and so on, at least 1."""
@@ -35,7 +37,11 @@ Strength: TypeAlias = Annotated[float, Interval(ge=0, le=MOST)]
 """A factor or a distance; beyond, float32 models would only overflow."""
 Rate: TypeAlias = Annotated[float, Interval(gt=0, le=MOST)]
 """A rate or a strength that must not be 0."""
-Positive: TypeAlias = Annotated[float, Interval(gt=0)]
+Concentration: TypeAlias = Annotated[float, Interval(ge=1e-9, le=1e9)]
+"""The concentration of a Dirichlet distribution; far outside, gamma draws overflow."""
+Guard: TypeAlias = Annotated[float, Interval(gt=0, le=math.inf)]
+"""A limit above 0. An infinite one limits nothing."""
+Positive: TypeAlias = Annotated[float, Interval(gt=0, lt=math.inf)]
 """An amount, of bytes or seconds for example, above 0 and finite."""
 EpochsFromZero: TypeAlias = Annotated[int, Interval(ge=0, le=LONGEST)]
 """A number of epochs or steps of a client in one round, or 0."""
@@ -43,87 +49,111 @@ AtLeastOne: TypeAlias = Annotated[int, Interval(ge=1)]
 """A number, at least 1, whose upper end depends on other things."""
 
 
-def refusal(kind: type, interval: Interval, value: float) -> str:
-    """What would be right in place of a number outside an interval: "must be at least 1"; "" for one inside.
+@dataclass(frozen=True)
+class Unit:
+    """The unit of an amount, as errors name it: `rate: Annotated[Positive, Unit("bytes per second")]`."""
 
-    `kind` is the type of the interval's numbers: of a count only the end is named that was passed.
-    """
-    if _inside(interval, value):
-        return ""
-    ge, gt, le, lt = interval.ge, interval.gt, interval.le, interval.lt
-    if gt == 0 and le is None and lt is None:
-        return "must be positive"
-    if ge == 0 and le == 1:
-        return "must be between 0 and 1"
-    lower = f"at least {_shown(ge)}" if ge is not None else f"above {_shown(gt)}" if gt is not None else ""
-    upper = f"at most {_shown(le)}" if le is not None else f"below {_shown(lt)}" if lt is not None else ""
-    if kind is int and lower and upper:
-        least, _ = ends(interval)
-        return f"must be {lower}" if least is not None and value < least else f"must be {upper}"
-    return f"must be {' and '.join(filter(None, (lower, upper)))}"
+    name: str
 
 
-def _inside(interval: Interval, value: Any) -> bool:
-    if not math.isfinite(value):
-        return False
-    return (
-        (interval.ge is None or value >= interval.ge)
-        and (interval.gt is None or value > interval.gt)
-        and (interval.le is None or value <= interval.le)
-        and (interval.lt is None or value < interval.lt)
-    )
+@dataclass(frozen=True)
+class Limit:
+    """An interval in a setting's type: `number` is the type of its numbers, int or float."""
+
+    number: type
+    interval: Interval
+    unit: str = ""
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The least and the most number, or where the interval begins and ends without it; None where it is open."""
+        interval: Any = self.interval
+        least = interval.gt if interval.ge is None else interval.ge
+        most = interval.lt if interval.le is None else interval.le
+        return least, None if most == math.inf else most
+
+    @property
+    def lower_end(self) -> str:
+        """Where it begins: "at least 1", "above 0"; empty if nowhere."""
+        least, _ = self.ends
+        if least is None:
+            return ""
+        return f"above {_shown(least)}" if self.interval.ge is None else f"at least {_shown(least)}"
+
+    @property
+    def upper_end(self) -> str:
+        """Where it ends: "at most 1,000", "below 1"; empty if nowhere."""
+        _, most = self.ends
+        if most is None:
+            return ""
+        return f"below {_shown(most)}" if self.interval.le is None else f"at most {_shown(most)}"
+
+    @property
+    def words(self) -> str:
+        """All of it: "positive, in GB", "between 0 and 1", "at least 0 and below 1"."""
+        if self.interval.gt == 0 and not self.upper_end:
+            return f"positive, {self.unit}" if self.unit else "positive"
+        if self.interval.ge == 0 and self.interval.le == 1:
+            return "between 0 and 1"
+        return " and ".join(filter(None, (self.lower_end, self.upper_end)))
+
+    def words_for(self, below: bool) -> str:
+        """What would be right in place of a number below the interval, or beyond it: of a count only that end."""
+        if self.number is int and self.upper_end:
+            return self.lower_end if below else self.upper_end
+        return self.words
+
+
+def limit_in(hint: Any) -> Limit | None:
+    """The limit in a type, its own or that of a member of a union; None without."""
+    if get_origin(hint) is Annotated:
+        number, *metadata = get_args(hint)
+        intervals = [one for one in metadata if isinstance(one, Interval)]
+        units = [one.name for one in metadata if isinstance(one, Unit)]
+        if intervals:
+            return Limit(number, intervals[0], *units)
+    if get_origin(hint) in (Annotated, Union, UnionType):
+        for member in get_args(hint):
+            if limit := limit_in(member):
+                return limit
+    return None
 
 
 def _shown(number: Any) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:g}".replace("e-0", "e-").replace("e+0", "e")
 
 
 @cache
-def limits_of(cls: type) -> dict[str, tuple[Interval, type]]:
-    """The limits of a class's fields by name, each with the type of numbers, int or float, that it is of.
+def limited_hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields by name, with their limits; those of its bases if its own can't be evaluated.
 
     A subclass that writes a field's type anew, without limits, keeps those of its base.
     """
-    found: dict[str, tuple[Interval, type]] = {}
+    inherited: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
-        found |= limits_of(base)
+        inherited |= limited_hints(base)
     try:
         hints = get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # a user's annotations that can't be evaluated
-        return found
+    except (NameError, TypeError, AttributeError):
+        return inherited
     for name, hint in hints.items():
-        for kind, interval in _intervals(hint):
-            found[name] = interval, kind
-    return found
+        limit = limit_in(inherited.get(name))
+        if limit is not None and limit_in(hint) is None:
+            hints[name] = _limited(hint, limit)
+    return hints
 
 
-def ends(interval: Interval) -> tuple[float | None, float | None]:
-    """The least and the most number of an interval, or where it begins and ends without being taken."""
-    least: Any = interval.ge if interval.ge is not None else interval.gt
-    most: Any = interval.le if interval.le is not None else interval.lt
-    return least, most
+def _limited(hint: Any, limit: Limit) -> Any:
+    """A type with that limit for its numbers."""
+    if hint is limit.number:
+        return Annotated[hint, limit.interval, Unit(limit.unit)]
+    if get_origin(hint) in (Union, UnionType):
+        return one_of(_limited(member, limit) for member in get_args(hint))
+    return hint
 
 
-def _intervals(hint: Any) -> Iterator[tuple[type, Interval]]:
-    """The intervals in a type: its own, or that of a member of a union."""
-    if get_origin(hint) is Annotated:
-        kind, *metadata = get_args(hint)
-        for each in metadata:
-            if isinstance(each, Interval):
-                yield kind, each
-        return
-    for member in get_args(hint):
-        if get_origin(member) is Annotated:
-            yield from _intervals(member)
-
-
-def check_limits(cls: type, name: str, value: Any) -> None:
-    """Raise `SettingError` for a number outside the limits of a field."""
-    limit = limits_of(cls).get(name)
-    if limit is None or isinstance(value, bool) or not isinstance(value, Real):
-        return
-    interval, kind = limit
-    number = value if isinstance(value, int) else float(value)  # a fraction, too
-    right = refusal(kind, interval, number)
-    if right:
-        raise SettingError(cls.__name__, name, value, right)
+def one_of(kinds: Iterable[Any]) -> Any:
+    """The union of some types."""
+    return reduce(or_, kinds)

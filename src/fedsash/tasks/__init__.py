@@ -60,25 +60,8 @@ __all__ = [
     "refuse_beyond",
 ]
 
-TASKS: dict[str, type[Task]] = {
-    "classification": Classification,
-    "binary": Binary,
-    "multi_label": MultiLabel,
-    "regression": Regression,
-    "segmentation": Segmentation,
-    "next_character": NextCharacter,
-    "next_token": NextToken,
-}
+TASKS = Task.by_name
 """The registered tasks by name."""
 
-METRICS: dict[str, type[Metric]] = {
-    "accuracy": Accuracy,
-    "f1": F1,
-    "mean_iou": MeanIoU,
-    "mae": MeanAbsoluteError,
-    "rmse": RootMeanSquaredError,
-    "r2": R2,
-    "perplexity": Perplexity,
-    "torchmetrics": TorchMetric,
-}
+METRICS = Metric.by_name
 """The registered metrics by name."""

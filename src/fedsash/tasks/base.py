@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from ..settings.errors import ModelError, SettingError, check
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .metrics import Metric, Scored
 
 Loss = Callable[[Any, Tensor], Tensor]
 """`loss(output, y)`: one number for each sample, `[B]`."""
 
 
-@typed
-class Task(ABC):
+class Task(Setting, ABC):
     """What is learned. A task is a frozen dataclass that extends this class.
 
     `loss`, `predicted` and `counted` get the tensor that `answer` takes from the model's output. `y` is int64, or for

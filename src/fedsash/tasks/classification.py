@@ -17,7 +17,7 @@ from .metrics import Accuracy, MeanIoU, Metric
 
 
 @dataclass(frozen=True)
-class Classification(Task):
+class Classification(Task, name="classification"):
     """One of several classes: outputs `[B, classes]`, `y` `[B]`.
 
     The loss is the cross-entropy with label smoothing s, times the weight of the sample's class:
@@ -67,7 +67,7 @@ class Classification(Task):
 
 
 @dataclass(frozen=True)
-class Binary(Task):
+class Binary(Task, name="binary"):
     """Yes or no by one logit: outputs `[B]` or `[B, 1]`, `y` `[B]` of 0 and 1.
 
     The loss is the logistic loss; that of a label 1 is multiplied by `positive`, as PyTorch's `pos_weight`. The
@@ -107,7 +107,7 @@ class Binary(Task):
 
 
 @dataclass(frozen=True)
-class MultiLabel(Task):
+class MultiLabel(Task, name="multi_label"):
     """Any number of labels at once: outputs `[B, labels]`, `y` `[B, labels]` of 0 and 1.
 
     The loss is the mean logistic loss over the labels; that of a label 1 is multiplied by `positive`. A label is
@@ -145,7 +145,7 @@ class MultiLabel(Task):
 
 
 @dataclass(frozen=True)
-class Segmentation(Task):
+class Segmentation(Task, name="segmentation"):
     """One class for each pixel: outputs `[B, classes, H, W]`, `y` `[B, H, W]`.
 
     The loss is the cross-entropy summed over the pixels that count, divided by H * W. Pixels with the label `ignored`

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..settings.typed import typed
+from ..settings.setting import Setting
 from .metrics import Better
 
 UNKNOWN = "-"
@@ -22,8 +22,7 @@ def _form(value: float) -> str:
 
 
 @dataclass(frozen=True)
-@typed
-class Criterion:
+class Criterion(Setting):
     """The number that decides between models: its name, whether higher or lower is better, and a target.
 
     `share` says whether it is shown in per cent. A number that is None or NaN is never better than another one.

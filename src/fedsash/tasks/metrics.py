@@ -13,7 +13,7 @@ from torch import Tensor
 from ..basics.arrays import Floats
 from ..settings.errors import check
 from ..settings.limits import AtLeastOne
-from ..settings.typed import typed
+from ..settings.setting import Setting
 
 Better = Literal["higher", "lower"]
 
@@ -36,8 +36,7 @@ class Scored:
     losses: Tensor
 
 
-@typed
-class Metric:
+class Metric(Setting):
     """A number that says how good predictions are. A metric is a frozen dataclass that extends this class.
 
     `sums` gives k numbers for each sample. `value` makes the metric from their sums over any set of samples. So the
@@ -77,7 +76,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Accuracy(Metric):
+class Accuracy(Metric, name="accuracy"):
     """The share of right predictions among all that count. With `top`, the label is among the `top` highest outputs."""
 
     top: AtLeastOne = 1
@@ -93,7 +92,7 @@ class Accuracy(Metric):
 
 
 @dataclass(frozen=True)
-class F1(Metric):
+class F1(Metric, name="f1"):
     """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the 1 of yes or no.
 
     Classes that occur neither in labels nor in predictions do not count. Of several labels of 0 and 1, each is a class.
@@ -111,7 +110,7 @@ class F1(Metric):
 
 
 @dataclass(frozen=True)
-class MeanIoU(Metric):
+class MeanIoU(Metric, name="mean_iou"):
     """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation.
 
     Classes are counted as by `F1`.
@@ -129,7 +128,7 @@ class MeanIoU(Metric):
 
 
 @dataclass(frozen=True)
-class MeanAbsoluteError(Metric):
+class MeanAbsoluteError(Metric, name="mae"):
     """The mean of |prediction - label| over all samples and targets."""
 
     better: ClassVar[Better] = "lower"
@@ -140,7 +139,7 @@ class MeanAbsoluteError(Metric):
 
 
 @dataclass(frozen=True)
-class RootMeanSquaredError(Metric):
+class RootMeanSquaredError(Metric, name="rmse"):
     """The square root of the mean of (prediction - label)^2 over all samples and targets."""
 
     better: ClassVar[Better] = "lower"
@@ -154,7 +153,7 @@ class RootMeanSquaredError(Metric):
 
 
 @dataclass(frozen=True)
-class R2(Metric):
+class R2(Metric, name="r2"):
     """The share of the labels' variance that predictions explain, 1 - sum error^2 / sum (y - mean y)^2.
 
     Several targets are averaged. It is NaN if a target never changes.
@@ -178,7 +177,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Perplexity(Metric):
+class Perplexity(Metric, name="perplexity"):
     """exp of the mean cross-entropy of a token that counts, whatever loss is trained.
 
     It needs outputs `[B, T, tokens]` and labels `[B, T]`.

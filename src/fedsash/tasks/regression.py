@@ -15,7 +15,7 @@ from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 
 
 @dataclass(frozen=True)
-class Regression(Task):
+class Regression(Task, name="regression"):
     """Numbers: outputs `[B]`, `[B, 1]` or `[B, targets]`, `y` `[B]` or `[B, targets]` of floating-point type.
 
     `error` chooses the loss of a sample: the mean over its targets of e^2 (`"squared"`), |e| (`"absolute"`), or Huber's

@@ -17,7 +17,7 @@ PAD = 0
 
 
 @dataclass(frozen=True)
-class NextToken(Task):
+class NextToken(Task, name="next_token"):
     """The next token at each position of a sequence: outputs `[B, T, tokens]`, `y` `[B, T]`.
 
     The loss of a sequence is the sum of the cross-entropies of its real tokens, divided by T, as in FedJAX. `padding`
@@ -54,7 +54,7 @@ class NextToken(Task):
 
 
 @dataclass(frozen=True)
-class NextCharacter(NextToken):
+class NextCharacter(NextToken, name="next_character"):
     """The next character at each position of a sequence; 0 is padding. Only the accuracy is reported."""
 
     padding: int = PAD

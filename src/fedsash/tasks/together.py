@@ -38,7 +38,7 @@ class Together(Metric):
 
 
 @dataclass(frozen=True)
-class TorchMetric(Metric):
+class TorchMetric(Metric, name="torchmetrics"):
     """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
 
     `options` are the arguments of this class. `direction` says whether a higher or a lower number is better, where

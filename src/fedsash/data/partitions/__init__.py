@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from ...settings.errors import check
-from .common import Partition
+from .common import NamedPartition, Partition
 from .dirichlet import Dirichlet, DirichletClasses, DirichletReuse
 from .domains import Domains
 from .even import IID, Shards
@@ -22,19 +22,7 @@ from .pairs import ClassPairs
 from .quantity import Quantity
 from .users import Users
 
-PARTITIONS: dict[str, type] = {
-    "iid": IID,
-    "shards": Shards,
-    "class_pairs": ClassPairs,
-    "dirichlet": Dirichlet,
-    "dirichlet_classes": DirichletClasses,
-    "dirichlet_reuse": DirichletReuse,
-    "pachinko": Pachinko,
-    "quantity": Quantity,
-    "users": Users,
-    "domains": Domains,
-    "flwr": Flwr,
-}
+PARTITIONS = NamedPartition.by_name
 
 
 def as_partition(given: Any) -> Partition:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
 from ...settings.errors import DataError, brief, check
+from ...settings.setting import Setting
 
 
 @runtime_checkable
@@ -41,6 +42,10 @@ def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
     return rule(*given, seed)
 
 
+class NamedPartition(Setting):
+    """A partition rule that experiment files can name. Any other callable is a rule, too."""
+
+
 class LabelRule(Partition, Protocol):
     """A dataclass that distributes samples over `clients` by their labels only."""
 
@@ -50,11 +55,6 @@ class LabelRule(Partition, Protocol):
     def clients(self) -> int: ...
 
     def __call__(self, labels: Ints, seed: int, /) -> list[Ints]: ...
-
-
-def check_alpha(rule: str, alpha: float, name: str = "alpha") -> None:
-    """Raise `SettingError` unless a concentration is from 1e-9 to 1e9; far outside, gamma draws overflow."""
-    check(1e-9 <= alpha <= 1e9, f"{rule}.{name}", alpha, "must be positive, from 1e-9 to 1e9")
 
 
 def check_samples(rule: str, clients: int, samples: int, each: int = 1) -> None:

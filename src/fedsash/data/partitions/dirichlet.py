@@ -17,9 +17,8 @@ from annotated_types import Interval
 from ...basics.arrays import Floats, Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check
-from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import by_class, check_alpha, check_samples, equal_sizes, fill
+from ...settings.limits import Concentration, Count
+from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
 
 log = logging.getLogger("fedsash")
 
@@ -28,8 +27,7 @@ SILENT = 3.0
 
 
 @dataclass(frozen=True)
-@typed
-class Dirichlet:
+class Dirichlet(NamedPartition, name="dirichlet"):
     """Dirichlet per client by the label prior, equal sizes (Hsu et al. 2019; WiMA).
 
     Client `i` draws its mixture of labels `q_i ~ Dir(alpha * prior)`, where `prior` `[C]` are the classes' frequencies.
@@ -48,11 +46,11 @@ class Dirichlet:
     """
 
     clients: Count
-    alpha: float
+    alpha: Annotated[float, Interval(ge=0, le=1e9)]
 
     def __post_init__(self) -> None:
-        if self.alpha != 0:
-            check_alpha("Dirichlet", self.alpha)
+        right = "must be 0, or at least 1e-9"
+        check(self.alpha == 0 or self.alpha >= 1e-9, "Dirichlet.alpha", self.alpha, right)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -75,8 +73,7 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
-@typed
-class DirichletClasses:
+class DirichletClasses(NamedPartition, name="dirichlet_classes"):
     """Dirichlet per class over the clients, unequal sizes ("hetero-dir", Yurochkin et al. 2019; IMA).
 
     Each class is divided among the clients in proportions `p ~ Dir(alpha * ones(N))`. Clients that already hold 1/N of
@@ -92,12 +89,11 @@ class DirichletClasses:
     """
 
     clients: Count
-    alpha: float
+    alpha: Concentration
     min_size: int | None = None
     tries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000
 
     def __post_init__(self) -> None:
-        check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
 
@@ -137,8 +133,7 @@ class DirichletClasses:
 
 
 @dataclass(frozen=True)
-@typed
-class DirichletReuse:
+class DirichletReuse(NamedPartition, name="dirichlet_reuse"):
     """Dirichlet per client, equal sizes, samples used more than once (FedSWA).
 
     Client `i` draws `q_i ~ Dir(alpha * ones(C))` and gets exactly `n // N` samples whose labels are independent draws
@@ -153,10 +148,7 @@ class DirichletReuse:
     """
 
     clients: Count
-    alpha: float
-
-    def __post_init__(self) -> None:
-        check_alpha("DirichletReuse", self.alpha)
+    alpha: Concentration
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted. An index may occur more than once."""

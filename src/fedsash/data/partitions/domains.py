@@ -11,14 +11,12 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator, key
 from ...settings.errors import DataError, SettingError, check
 from ...settings.limits import AtLeastOne
-from ...settings.typed import typed
-from .common import LabelRule, fields_of
+from .common import LabelRule, NamedPartition, fields_of
 from .even import IID
 
 
 @dataclass(frozen=True)
-@typed
-class Domains:
+class Domains(NamedPartition, name="domains"):
     """Feature skew: each domain is distributed over clients of its own (IMA on Digit-Five and PACS).
 
     `inner` distributes a domain's samples by their labels: `IID` for feature skew only; `ClassPairs`, `Shards` or a

@@ -10,13 +10,11 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
 from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import check_samples
+from .common import NamedPartition, check_samples
 
 
 @dataclass(frozen=True)
-@typed
-class IID:
+class IID(NamedPartition, name="iid"):
     """IID: equal parts of a random order of all samples.
 
     Sizes differ by at most one. Raises `SettingError` if there are more clients than samples.
@@ -34,8 +32,7 @@ class IID:
 
 
 @dataclass(frozen=True)
-@typed
-class Shards:
+class Shards(NamedPartition, name="shards"):
     """#C shards for each client, at random, of samples sorted by label and cut equally (McMahan et al. 2017).
 
     `N` clients get `classes` shards each, at random. The sizes of the `N * classes` shards differ by at most one. If

@@ -14,13 +14,11 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check, library, one_line
 from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import check_samples
+from .common import NamedPartition, check_samples
 
 
 @dataclass(frozen=True)
-@typed
-class Flwr:
+class Flwr(NamedPartition, name="flwr"):
     """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
 
     `options` are its arguments. If it has the arguments `num_partitions`, `partition_by` and `seed`, they are set; the

@@ -10,14 +10,12 @@ import numpy as np
 from ...basics.arrays import Floats, Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError
-from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import by_class, check_alpha, check_samples, fill
+from ...settings.limits import Concentration, Count
+from .common import NamedPartition, by_class, check_samples, fill
 
 
 @dataclass(frozen=True)
-@typed
-class Pachinko:
+class Pachinko(NamedPartition, name="pachinko"):
     """Pachinko allocation: Dirichlet over coarse labels and over the labels of each (Reddi et al. 2021; WiMA).
 
     Labels are the leaves of a tree, root -> coarse labels -> labels. Client `i` draws
@@ -39,13 +37,9 @@ class Pachinko:
 
     clients: Count = 500
     samples: Count = 100
-    alpha: float = 0.1
-    beta: float = 10.0
+    alpha: Concentration = 0.1
+    beta: Concentration = 10.0
     by: ClassVar[tuple[str, ...]] = ("y", "coarse")
-
-    def __post_init__(self) -> None:
-        check_alpha("Pachinko", self.alpha)
-        check_alpha("Pachinko", self.beta, "beta")
 
     def __call__(self, labels: Ints, coarse: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

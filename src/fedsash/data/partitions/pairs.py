@@ -10,13 +10,11 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
 from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import by_class, check_samples
+from .common import NamedPartition, by_class, check_samples
 
 
 @dataclass(frozen=True)
-@typed
-class ClassPairs:
+class ClassPairs(NamedPartition, name="class_pairs"):
     """Two classes for each client, samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
 
     Client `i` (from 0) holds class `i mod C` of `C` classes, and another one drawn at random. The samples of a class

@@ -8,14 +8,12 @@ import numpy as np
 
 from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
-from ...settings.limits import Count
-from ...settings.typed import typed
-from .common import check_alpha, check_samples
+from ...settings.limits import Concentration, Count
+from .common import NamedPartition, check_samples
 
 
 @dataclass(frozen=True)
-@typed
-class Quantity:
+class Quantity(NamedPartition, name="quantity"):
     """Quantity skew: sizes from a Dirichlet over the clients, labels IID (after Li et al. 2022).
 
     Of `n` samples in random order each of `N` clients gets `min_size`. The others are divided in proportions
@@ -26,11 +24,8 @@ class Quantity:
     """
 
     clients: Count
-    alpha: float
+    alpha: Concentration
     min_size: Count = 1
-
-    def __post_init__(self) -> None:
-        check_alpha("Quantity", self.alpha)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -11,12 +11,11 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
 from ...settings.limits import Count
-from ...settings.typed import typed
+from .common import NamedPartition
 
 
 @dataclass(frozen=True)
-@typed
-class Users:
+class Users(NamedPartition, name="users"):
     """Natural users: each user of the data (a writer, a role, a photographer) is a client (Caldas et al. 2018).
 
     Users with fewer than `min_samples` samples are left out. At most `max_users` of the others are used: the first ones

@@ -25,7 +25,7 @@ LEAST = 100 * 1024
 
 
 @dataclass(frozen=True)
-class RayEngine(Engine):
+class RayEngine(Engine, name="ray"):
     """Trains the clients of a round on the actors of a Ray cluster (`pip install "fedsash[cluster]"`).
 
     - `actors`: the number of processes, each with one thread on a core of its own. None: as many as the cluster has

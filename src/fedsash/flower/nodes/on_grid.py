@@ -18,7 +18,7 @@ from ...executors.clients import check_set_aside
 from ...settings.errors import check, shortened
 from ...settings.fingerprint import text
 from ...settings.limits import Count
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
@@ -29,8 +29,7 @@ PRECISION = "must be full: each node has an engine of its own, which client_app 
 
 
 @dataclass(frozen=True, eq=False)
-@typed
-class FlowerClients:
+class FlowerClients(Setting):
     """Clients on the nodes of a Flower federation, reached over the `grid` of a ServerApp.
 
         model = NamedModel("mlp", {"hidden": [32]}, shape=(64,), outputs=10)

@@ -16,7 +16,7 @@ from ...basics.arrays import Ints
 from ...basics.saved import versions
 from ...settings.errors import RunError, check_positive, one_line, printable, shortened, some
 from ...settings.limits import Count
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from . import wire
 
 T = TypeVar("T")
@@ -30,8 +30,7 @@ COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "te
 
 
 @dataclass(frozen=True)
-@typed
-class Waiting:
+class Waiting(Setting):
     """How long the server waits for nodes, in seconds, and for how many.
 
     - `deadline`: how long after a request was sent its answers are waited for;

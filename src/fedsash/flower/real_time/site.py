@@ -28,7 +28,7 @@ from ...network.trip import Trip
 from ...settings.errors import RunError, check
 from ...settings.fingerprint import text
 from ...settings.limits import Count
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
 from .in_flight import InFlight
@@ -38,8 +38,7 @@ STOPPED = "lost: the server was stopped"
 
 
 @dataclass(frozen=True)
-@typed
-class RealTime:
+class RealTime(Setting):
     """The time of the nodes of a Flower federation, for a scheduler that moves the server.
 
         driver = Asynchronous(federation, RealTime(limit=8), FedBuff(4))        its clients are FlowerClients

@@ -10,12 +10,6 @@ from .tensorboard import TensorBoard
 from .track import Track
 from .wandb import WandB
 
-CALLBACKS: dict[str, type[Callback]] = {
-    "early_stopping": EarlyStopping,
-    "export_best": ExportBest,
-    "tensorboard": TensorBoard,
-    "wandb": WandB,
-    "mlflow": MLflow,
-}
+CALLBACKS = Callback.by_name
 
 __all__ = ["CALLBACKS", "EarlyStopping", "ExportBest", "MLflow", "TensorBoard", "Track", "WandB"]

@@ -14,7 +14,7 @@ from ..runs.driver import Driver
 
 
 @dataclass(frozen=True)
-class EarlyStopping(Callback):
+class EarlyStopping(Callback, name="early_stopping"):
     """Ends the run when a model has not become better in `patience` evaluations.
 
     `model` is the global model, or an average by its name. `metric` is `"loss"` or a metric of the run; empty: the one

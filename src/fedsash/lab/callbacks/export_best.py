@@ -12,7 +12,7 @@ from ..runs.driver import Driver
 
 
 @dataclass(frozen=True)
-class ExportBest(Callback):
+class ExportBest(Callback, name="export_best"):
     """Writes the best version of a model as soon as it is found, to `models/NAME-best.safetensors` in the run's folder.
 
     Without it these files are written when a session ends. `models` are the names of the models; empty: all. Which

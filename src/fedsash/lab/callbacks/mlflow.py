@@ -26,7 +26,7 @@ MOST = 1000
 
 
 @dataclass
-class MLflow(Callback):
+class MLflow(Callback, name="mlflow"):
     """Sends all recorded numbers and the settings to MLflow.
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is

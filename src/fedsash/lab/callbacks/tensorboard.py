@@ -14,7 +14,7 @@ from .rows import Rows, numbers
 
 
 @dataclass
-class TensorBoard(Callback):
+class TensorBoard(Callback, name="tensorboard"):
     """Writes all recorded numbers for TensorBoard, into the folder `tensorboard` of the run.
 
     Each model is a TensorBoard run of its own, so the curves of all models appear in the same charts: `test/loss`,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import get_args, get_type_hints
 
 from ...settings.errors import check_choice
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ..runs import Callback
 from .mlflow import MLflow
 from .tensorboard import TensorBoard
@@ -14,8 +14,7 @@ from .wandb import WandB
 
 
 @dataclass(frozen=True)
-@typed
-class Track:
+class Track(Setting):
     """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`.
 
     - `tensorboard`: files for TensorBoard in the run's folder
@@ -30,7 +29,8 @@ class Track:
     @classmethod
     def of(cls, name: str) -> Track:
         """The table that `track = "wandb"` means: one of them, with its defaults."""
-        kinds = {field: get_args(kind)[0] for field, kind in get_type_hints(cls).items()}
+        hints = get_type_hints(cls)
+        kinds = {field.name: get_args(hints[field.name])[0] for field in fields(cls)}
         check_choice("Track.name", name, *kinds)
         return cls(**{name: kinds[name]()})
 

@@ -16,7 +16,7 @@ from .wandb_files import logged_steps
 
 
 @dataclass
-class WandB(Callback):
+class WandB(Callback, name="wandb"):
     """Sends all recorded numbers and the settings to Weights & Biases; with `WANDB_MODE=offline` to a folder.
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `run_name` is

@@ -26,7 +26,7 @@ from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ...settings.errors import check, check_count
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
 from ..runs import Callback, Checkpoint, Driver, RunningSums
@@ -48,8 +48,7 @@ def changes_numbers(key: str) -> bool:
 
 
 @dataclass(frozen=True)
-@typed
-class Experiment:
+class Experiment(Setting):
     """An experiment file as an object, with every default. Its tables are objects, too.
 
     - `seed`: all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs,

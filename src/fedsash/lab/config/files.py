@@ -146,8 +146,10 @@ def _as_table(value: Any) -> TomlTable:
 
 def _kept(key: str, before: TomlTable, over: TomlTable) -> dict[str, Any]:
     """What another thing takes over from a table: a partition the number of clients, which is the federation's."""
-    make = PARTITIONS.get(str(over.get("name"))) if key == "partition" else None
-    return {name: before[name] for name in ("clients",) if make and name in before and name in options(make)}
+    rule: Any = PARTITIONS.get(str(over.get("name"))) if key == "partition" else None
+    if rule is None or "clients" not in before or "clients" not in options(rule):
+        return {}
+    return {"clients": before["clients"]}
 
 
 def _names_another(before: TomlTable, over: TomlTable) -> bool:

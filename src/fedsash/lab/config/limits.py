@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from ...settings.errors import MOST, FedsashError, SettingError
-from ...settings.limits import ends, limits_of, refusal
+from ...settings.limits import Limit, limit_in, limited_hints
 from .registry import REQUIRED, Make, Option, options
 
 TRIED = {int: (-(10**12), 10**12, 0), float: (-1e300, 1e300, 0.0)}
@@ -38,21 +38,24 @@ def limits(make: Make, option: Option) -> list[str]:
 
     Limits that are types are read; those that depend on more are found by trying.
     """
-    described = limits_of(make).get(option.name) if isinstance(make, type) else None
+    described = _described(make, option)
     if described is not None:
-        interval, kind = described
-        numbers = TRIED[kind]
-        said = [refusal(kind, interval, number).removeprefix("must be ") for number in numbers]
-        return list(dict.fromkeys(filter(None, (ENDLESS.sub("", words) for words in said))))
+        words = [described.words_for(True), described.words_for(False)]
+        return list(dict.fromkeys(filter(None, (ENDLESS.sub("", end) for end in words))))
     return list(dict.fromkeys(filter(None, (ENDLESS.sub("", said) for said in _refusals(make, option)))))
+
+
+def _described(make: Make, option: Option) -> Limit | None:
+    """The limits that an option's type has, with the type of its numbers."""
+    return limit_in(limited_hints(make).get(option.name)) if isinstance(make, type) else None
 
 
 def bounds(make: Make, option: Option) -> Limits:
     """The same as numbers. An end is left out if the class refuses it."""
-    described = limits_of(make).get(option.name) if isinstance(make, type) else None
+    described = _described(make, option)
     if described is not None:
-        interval = described[0]
-        return Limits(*ends(interval), interval.gt is not None, interval.lt is not None)
+        interval = described.interval
+        return Limits(*described.ends, interval.gt is not None, interval.lt is not None)
     least, most = None, None
     for said in _refusals(make, option):
         if said.startswith("positive"):

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from ...settings.errors import check
 from ...settings.resolve import resolve
-from ...settings.typed import default_of, hints_of
+from ...settings.setting import default_of, hints_of
 
 Make = Callable[..., Any]
 """A class whose fields, or a function whose parameters, are the keys of a table."""

@@ -14,26 +14,23 @@ If the type is a union with a number or a word, the number or word may replace t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
+from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, short_form
 from ...settings.errors import shortened
-from ...settings.typed import hints_of, short, short_form
+from ...settings.limits import one_of
+from ...settings.setting import hints_of
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model
 from .registries import find, registry_of
 from .registry import REQUIRED, Make, Option, Registry, options
 from .words import describe, shown, suggestion
-
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
@@ -88,10 +85,12 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
     table = dict(value) if isinstance(value, Mapping) else {SHORT: value}
     if SHORT in table:
         word = table.pop(SHORT)
-        with located(place):
-            default = short(kind, word)
-        if default is MISSING:
-            raise _no_table(word, place, registry, short_form(kind), () if registry else options(kind))
+        try:
+            with located(place):
+                default = from_short_form(kind, word)
+        except TypeRefusal as refusal:
+            known = () if registry else options(kind)
+            raise _no_table(word, place, registry, short_form(kind), known) from refusal
         if not table:
             return default
     if registry is not None:
@@ -169,21 +168,21 @@ def _has_table(kind: Any) -> bool:
 
 
 def _convert(value: Any, kind: Any, place: str) -> Any:
-    """The value, checked against the type. From JSON, pydantic accepts lists as tuples and is strict otherwise."""
+    """The value, checked against the type."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
     try:
-        taken = _adapter(kind).validate_json(json.dumps(value))
-        if isinstance(value, bool) and not isinstance(taken, bool):  # pydantic takes true for the 1 of a Literal
-            raise TypeError
-        return taken
-    except (ValidationError, TypeError):
-        right = "finite" if isinstance(value, float) and not math.isfinite(value) else describe(kind)
-        raise ConfigError(f"{place} = {shown(value)}: must be {right}", place) from None
+        return checked(_writable(kind), value)
+    except TypeRefusal as refusal:
+        raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}", place) from refusal
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """The adapter of a type, cached: making one takes longer than using it, and a sweep uses thousands."""
-    return TypeAdapter(kind, config=_STRICT)
+def _writable(kind: Any) -> Any:
+    """The type without the members of a union that TOML can't write, such as arrays and functions."""
+    members = _members(kind)
+    writable = [member for member in members if is_known(member)]
+    return one_of(writable) if len(members) > len(writable) > 0 else kind
 
 
 def _mapping(value: Any, place: str) -> Mapping[str, Any]:

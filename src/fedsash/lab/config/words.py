@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from typing import Any, get_origin
 
 from ...settings.errors import shortened
-from ...settings.typed import in_words
+from ...settings.words import in_words
 
 ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
 """Where a sentence ends, and the next one begins."""

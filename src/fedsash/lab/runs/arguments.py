@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING
 from typing import Any
 
-from ...settings.errors import check, check_count
-from ...settings.typed import fit
+from ...settings.errors import check
+from ...settings.limits import Count
+from ...settings.setting import checked_value
 from .callback import Callback
 from .running_sums import RunningSums
 from .settings import Checkpoint
@@ -27,7 +27,4 @@ def check_arguments(federation: Any, checkpoint: Any, trajectory: Any, callbacks
 
 def number_of(rounds: Any) -> int:
     """A number of rounds. Raises `SettingError` if it is none."""
-    number = fit(int, rounds)
-    check(number is not MISSING, "rounds", rounds, "must be an integer")
-    check_count("rounds", number)
-    return int(number)
+    return int(checked_value("rounds", Count, rounds))

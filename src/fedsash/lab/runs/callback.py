@@ -10,7 +10,7 @@ from typing import Any
 from ...basics.shown import Shown
 from ...evaluation import Curves, Metrics
 from ...exchange import RoundReport
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ...state import State
 from .driver import Driver
 from .models import RunModels
@@ -66,8 +66,7 @@ class LiveRun(RunModels, Shown):
         self.stopped = self.stopped or why
 
 
-@typed
-class Callback:
+class Callback(Setting):
     """What else happens at the moments of a run. A callback is a class that extends this one.
 
     It overrides the moments that it wants. A round's order is: training, `evaluation` if one is due, saving the state

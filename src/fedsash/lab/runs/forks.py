@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...settings.errors import RunError, check
 from ...settings.fingerprint import differences
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ...state import State
 
 log = logging.getLogger("fedsash")
@@ -19,8 +19,7 @@ ANEW = " (anew)"
 
 
 @dataclass(frozen=True)
-@typed
-class Fork:
+class Fork(Setting):
     """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
 
     `names` maps the name of an average in this run to its name in the other run, if the names differ. An average that

@@ -14,7 +14,7 @@ from ...basics.shown import fact
 from ...data.federated import FederatedData, Problem
 from ...servers import ServerSGD
 from ...settings.fingerprint import text
-from ...settings.typed import default_of
+from ...settings.setting import default_of
 from ...state import State
 from ...tasks import Classification, OnlyLoss
 from .driver import Driver

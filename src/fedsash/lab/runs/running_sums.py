@@ -17,7 +17,7 @@ from ...averages import Pieces
 from ...averages.running import SUM, RunningSum
 from ...settings.errors import RunError, check, some
 from ...settings.limits import CountFromZero
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ...state import State
 from ..files import clear, replace_file
 
@@ -27,8 +27,7 @@ NAME = "trajectory.sum"
 
 
 @dataclass(frozen=True)
-@typed
-class RunningSums:
+class RunningSums(Setting):
     """When the sum of all models so far is saved: every `every` rounds, 0 = never.
 
     Two such sums give any window between their rounds exactly, after the run (`fedsash average`). A file takes

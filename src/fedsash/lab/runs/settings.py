@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from ...settings.errors import check_count
 from ...settings.limits import Count
-from ...settings.typed import typed
+from ...settings.setting import Setting
 
 
 @dataclass(frozen=True)
-@typed
-class Checkpoint:
+class Checkpoint(Setting):
     """When the state is saved, besides the end of a run, a stop and a failure. The last two states are kept.
 
     - `every`: after how many rounds

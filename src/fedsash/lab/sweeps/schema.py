@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from ...settings.typed import short_form
+from ...settings.checks import short_form
 from ..config.experiment import Experiment
 from ..config.keys import OF_OWN, keys_of
 from ..config.limits import bounds

@@ -6,11 +6,6 @@ from .fedbuff import FedBuff
 from .fedwindow import FedWindow
 from .synchronous import Synchronous
 
-SCHEDULERS: dict[str, type[Scheduler]] = {
-    "synchronous": Synchronous,
-    "fedwindow": FedWindow,
-    "fedasync": FedAsync,
-    "fedbuff": FedBuff,
-}
+SCHEDULERS = Scheduler.by_name
 
 __all__ = ["SCHEDULERS", "FedAsync", "FedBuff", "FedWindow", "Scheduler", "Synchronous"]

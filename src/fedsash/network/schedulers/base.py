@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from ...settings.typed import typed
+from ...settings.setting import Setting
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
 
 
 @dataclass(frozen=True)
-@typed
-class Scheduler(ABC):
+class Scheduler(Setting, ABC):
     """A rule for when clients train, and how the server uses their uploads.
 
     `schedule_counts` says how many rounds have finished for a schedule of the clients (`LocalTraining.schedule`):

@@ -14,7 +14,7 @@ from .base import Scheduler, independent
 
 
 @dataclass(frozen=True)
-class FedAsync(Scheduler):
+class FedAsync(Scheduler, name="fedasync"):
     """Clients train independently; the server mixes in each model when it arrives.
 
         w <- (1 - a_t) * w + a_t * w_new,    a_t = alpha * s(t - tau)

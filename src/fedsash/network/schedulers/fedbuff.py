@@ -13,7 +13,7 @@ from .base import Scheduler, independent
 
 
 @dataclass(frozen=True)
-class FedBuff(Scheduler):
+class FedBuff(Scheduler, name="fedbuff"):
     """Clients train independently; the server makes a step when `size` (K) updates have arrived.
 
         w <- w + lr * (1/K) * sum of s(t - tau) * (w_i - w_tau),    s(x) = (1 + x)^(-a)

@@ -26,7 +26,7 @@ Order: TypeAlias = Literal["index", "shuffled"] | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class FedWindow(Scheduler):
+class FedWindow(Scheduler, name="fedwindow"):
     """A window of W clients moves around a ring; the global model is the mean of their newest uploads.
 
         w_{t+1} = (1/W) * (sum over the window without j of U_k + U_i)        i enters, j leaves (the paper's eq. 4)

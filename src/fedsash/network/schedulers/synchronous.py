@@ -13,7 +13,7 @@ from .base import Scheduler
 
 
 @dataclass(frozen=True)
-class Synchronous(Scheduler):
+class Synchronous(Scheduler, name="synchronous"):
     """Rounds as in FedAvg: all clients, or a sample, train from the newest model; the server waits for them.
 
     The experiment's `sampling` chooses the clients that are asked; those that are away are skipped. A round ends

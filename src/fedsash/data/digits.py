@@ -1,41 +1,21 @@
-"""The registry of data sets: scikit-learn's digits, own images, the papers' data sets, and plays."""
+"""scikit-learn's digits, which need no download."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from ..settings.errors import library
 from ..settings.limits import Fraction
-from ..settings.typed import typed
-from .images import Images
-from .npy import NpyFiles
-from .published import (
-    CIFAR10,
-    CIFAR100,
-    FEMNIST,
-    MNIST,
-    PACS,
-    DigitFive,
-    FashionMNIST,
-    Landmarks,
-    PublishedImages,
-    TinyImageNet,
-)
 from .samples import Samples
-from .source import Source, hold_out
-from .table import Table
-from .text import Shakespeare
-from .texts import Texts
+from .source import NamedDataset, Source, hold_out
 from .transform import Transform
 
 
 @dataclass(frozen=True)
-@typed
-class Digits:
+class Digits(NamedDataset, name="digits"):
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
 
     Features are float32 `[n, 64]` in [0, 1]; with `images` they are raw images, uint8 `[n, 8, 8, 1]`. The share `test`
@@ -58,25 +38,3 @@ class Digits:
         samples = Samples(x, torch.from_numpy(labels.astype(np.int64)))
         train, test = hold_out(samples, self.test, seed)
         return Source(train, test, 10, Transform(), tuple("0123456789"))
-
-
-_Own: TypeAlias = type[Images] | type[NpyFiles] | type[Table] | type[Texts]
-_Data: TypeAlias = _Own | type[Digits] | type[PublishedImages] | type[Shakespeare]
-
-DATASETS: dict[str, _Data] = {
-    "digits": Digits,
-    "images": Images,
-    "npy": NpyFiles,
-    "table": Table,
-    "texts": Texts,
-    "mnist": MNIST,
-    "fashion_mnist": FashionMNIST,
-    "cifar10": CIFAR10,
-    "cifar100": CIFAR100,
-    "femnist": FEMNIST,
-    "landmarks": Landmarks,
-    "digit_five": DigitFive,
-    "pacs": PACS,
-    "tiny_imagenet": TinyImageNet,
-    "shakespeare": Shakespeare,
-}

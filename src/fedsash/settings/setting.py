@@ -1,0 +1,138 @@
+"""The base of whatever has settings: a dataclass whose fields are checked by their types, in Python as in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import cache, wraps
+from typing import Any, ClassVar, get_args, get_type_hints
+
+from .checks import TypeRefusal, checked, is_settings
+from .errors import SettingError
+from .hooks import check_hooks
+from .limits import limited_hints
+from .words import python_words
+
+
+class Setting:
+    """The base of an axis, such as `Average`, and of a table of settings, such as `LocalTraining`.
+
+        @dataclass(frozen=True)
+        class Window(Average, name="window"):
+            size: Count
+            \"""The number of models that are averaged.\"""
+
+    A setting is described once: its type, its limits (see `limits`) and its meaning in the class, and the class's
+    `name` in experiment files. Whenever an object is made, its fields are checked before its own `__post_init__`, also
+    in subclasses that are plain dataclasses of a user. A few values are converted, as in an experiment file: a list to
+    a tuple, a NumPy or PyTorch scalar to a number, a short form to an object of the field's class (by its `of`).
+    Any other value of a wrong type, or outside its limits, raises `SettingError`.
+
+    A subclass whose functions are misspelt raises `TypeError` (see `check_hooks`), and so does a name that another
+    class of the axis has.
+    """
+
+    by_name: ClassVar[dict[str, type[Any]]]
+    """The classes of the axis, by their names in experiment files."""
+
+    def __init_subclass__(cls, *, name: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        axis = axis_of(cls)
+        if axis is cls:
+            cls.by_name = {}
+        else:
+            check_hooks(cls, axis)
+        if name:
+            _register(name, cls)
+        own_check = vars(cls).get("__post_init__")
+        if own_check is not None:
+            cls.__post_init__ = _after_types(own_check)  # type: ignore[assignment, method-assign]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def axis_of(cls: type[Setting]) -> type[Setting]:
+    """The axis of a class: the class among its bases that extends `Setting` itself."""
+    return next(base for base in reversed(cls.__mro__) if issubclass(base, Setting) and base is not Setting)
+
+
+def _register(name: str, cls: type[Setting]) -> None:
+    other = cls.by_name.get(name)
+    if other is not None and other.__qualname__ != cls.__qualname__:
+        raise TypeError(f"{cls.__name__}: the name {name!r} is that of {other.__name__}")
+    cls.by_name[name] = cls
+
+
+def _after_types(own_check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A class's own `__post_init__`, which sees only values of the right types."""
+
+    @wraps(own_check)
+    def post_init(self: Any) -> None:
+        check_fields(self)
+        own_check(self)
+
+    return post_init
+
+
+def check_fields(settings: Any) -> None:
+    """Check every field of a dataclass by its type, and convert what is taken in another form.
+
+    Raises `SettingError` for the first value that is refused. A default may be of a type that its field has not, such
+    as None, but it must lie in the limits.
+    """
+    cls: Any = type(settings)
+    for field, kind in _checked_fields(cls):
+        value = getattr(settings, field.name)
+        try:
+            taken = checked(kind, value)
+        except TypeRefusal as refusal:
+            if value is field.default and not refusal.of_limits:
+                continue
+            requirement = refusal.requirement or f"must be {_wanted(field, kind, value)}"
+            raise SettingError(cls.__name__, field.name, value, requirement, refusal.kind) from None
+        if taken is not value:
+            object.__setattr__(settings, field.name, taken)
+
+
+def checked_value(name: str, kind: Any, value: Any) -> Any:
+    """An argument of a function, checked and converted as a setting of that type. Raises `SettingError`."""
+    try:
+        return checked(kind, value)
+    except TypeRefusal as refusal:
+        requirement = refusal.requirement or f"must be {python_words(kind)}"
+        raise SettingError("", name, value, requirement, refusal.kind) from None
+
+
+@cache
+def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any]]:
+    """The fields of `__init__` with their types; none if a user's annotations can't be evaluated."""
+    hints = limited_hints(cls)
+    return [(field, hints[field.name]) for field in fields(cls) if field.init and field.name in hints]
+
+
+@cache
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The types of a class's fields by name, without limits. They are cached: reading takes longer than using them."""
+    return get_type_hints(cls)
+
+
+def default_of(field: Field[Any]) -> Any:
+    """The default of a dataclass's field, made anew if a factory makes it; `MISSING` if it has none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _wanted(field: Field[Any], kind: Any, value: Any) -> str:
+    """The right type of a field, in words, with an example."""
+    if isinstance(value, type) and is_settings(value) and issubclass(value, _classes(kind)):
+        return f"an object of this class, {value.__name__}(...)"
+    words = python_words(kind)
+    default = default_of(field)
+    example = f"{type(default).__name__}()" if is_settings(type(default)) else ""
+    example = field.metadata.get("example", example)
+    return f"{words}, such as {example}" if example else words
+
+
+def _classes(kind: Any) -> tuple[type, ...]:
+    """The classes of which a field takes objects."""
+    return tuple(one for one in (*get_args(kind), kind) if isinstance(one, type))

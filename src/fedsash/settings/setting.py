@@ -11,6 +11,7 @@ from .checks import TypeRefusal, checked, is_settings
 from .errors import SettingError
 from .hooks import check_hooks
 from .limits import limited_hints
+from .meanings import Documentation
 from .words import python_words
 
 
@@ -44,6 +45,9 @@ class Setting:
             check_hooks(cls, axis)
         if name:
             _register(name, cls)
+        docstring = vars(cls).get("__doc__")
+        if isinstance(docstring, str):
+            cls.__doc__ = Documentation(docstring)  # type: ignore[assignment]
         own_check = vars(cls).get("__post_init__")
         if own_check is not None:
             cls.__post_init__ = _after_types(own_check)  # type: ignore[assignment, method-assign]

@@ -11,6 +11,7 @@ from dataclasses import is_dataclass
 from typing import Any, get_origin
 
 from ...settings.errors import shortened
+from ...settings.meanings import meanings
 from ...settings.words import in_words
 
 ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
@@ -28,7 +29,8 @@ def meaning(make: object, name: str) -> str:
     This is the item of a list that begins with the key, or else the first sentence with the key between backticks.
     Empty if there is none. A file has no None: there the key is left out.
     """
-    return re.sub(r"\bNone(?=:| starts)", "left out", _said(make, name))
+    said = meanings(make).get(name) if isinstance(make, type) else None
+    return re.sub(r"\bNone(?=:| starts)", "left out", said or _said(make, name))
 
 
 def _said(make: object, name: str) -> str:

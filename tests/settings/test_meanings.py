@@ -44,10 +44,8 @@ def test_the_docstring_of_a_class_lists_the_meanings_of_its_fields() -> None:
 
 def test_a_class_without_source_has_no_meanings_and_its_plain_docstring() -> None:
     space: dict[str, Any] = {}
-    exec(
-        "from fedsash.averages import Average\nclass Typed(Average):\n    'Typed in.'\n    size: int = 1\n    'How many.'",
-        space,
-    )
+    lines = ["from fedsash.averages import Average", "class Typed(Average):", "    'Typed in.'", "    size: int = 1"]
+    exec("\n".join([*lines, "    'How many.'"]), space)
     typed = dataclass(frozen=True)(space["Typed"])
     assert meanings(typed).get("size") is None and str(typed.__doc__).startswith("Typed in.")
 

@@ -37,15 +37,16 @@ BEYOND = ("less_than", "less_than_equal")
 
 
 class TypeRefusal(ValueError):
-    """A value does not fit the type `kind`.
+    """A value does not fit a type.
 
     `requirement` says what would be right; it is empty where only the type's name says it. `of_limits` says whether it
     is of the right type, but outside its limits.
     """
 
-    def __init__(self, kind: Any, requirement: str = "", of_limits: bool = False) -> None:
+    def __init__(self, requirement: str = "", of_limits: bool = False) -> None:
         super().__init__(requirement)
-        self.kind, self.requirement, self.of_limits = kind, requirement, of_limits
+        self.requirement = requirement
+        self.of_limits = of_limits
 
 
 def checked(kind: Any, value: Any) -> Any:
@@ -77,7 +78,7 @@ def from_short_form(kind: Any, value: Any) -> Any:
     """The object that a class makes from a short form. Raises `TypeRefusal` if it takes no such value."""
     form = short_form(kind)
     if form is None:
-        raise TypeRefusal(kind)
+        raise TypeRefusal
     return kind.of(checked(form, value))
 
 
@@ -88,10 +89,10 @@ def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
         if isinstance(cause, FedsashError):  # a short form's class refuses the value
             raise cause
         if line["type"] == TOO_WIDE:
-            return TypeRefusal(kind, TOO_WIDE)
+            return TypeRefusal(TOO_WIDE)
         if limit is not None and line["type"] in (*BELOW, *BEYOND):
-            return TypeRefusal(kind, f"must be {limit.words_for(line['type'] in BELOW)}", of_limits=True)
-    return TypeRefusal(kind)
+            return TypeRefusal(f"must be {limit.words_for(line['type'] in BELOW)}", of_limits=True)
+    return TypeRefusal()
 
 
 @cache

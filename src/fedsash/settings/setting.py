@@ -93,8 +93,10 @@ def check_fields(settings: Any) -> None:
         except TypeRefusal as refusal:
             if value is field.default and not refusal.of_limits:
                 continue
-            requirement = refusal.requirement or f"must be {_wanted(field, kind, value)}"
-            raise SettingError(cls.__name__, field.name, value, requirement, refusal.kind) from None
+            if refusal.requirement:
+                raise SettingError(cls.__name__, field.name, value, refusal.requirement) from None
+            wanted = f"must be {_wanted(field, kind, value)}"
+            raise SettingError(cls.__name__, field.name, value, wanted, kind) from None
         if taken is not value:
             object.__setattr__(settings, field.name, taken)
 
@@ -105,7 +107,7 @@ def checked_value(name: str, kind: Any, value: Any) -> Any:
         return checked(kind, value)
     except TypeRefusal as refusal:
         requirement = refusal.requirement or f"must be {python_words(kind)}"
-        raise SettingError("", name, value, requirement, refusal.kind) from None
+        raise SettingError("", name, value, requirement) from None
 
 
 @cache

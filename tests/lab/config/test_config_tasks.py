@@ -56,7 +56,7 @@ WRONG_SETTINGS = {
     "a wrong option": ("[task]\nname = 'regression'\nerror = 'cubic'", 'task.error = "cubic": must be "squared" or'),
     "a value out of range": (
         "[task]\nname = 'classification'\nsmoothing = 2",
-        "task.smoothing = 2.0: must be at least 0",
+        "task.smoothing = 2: must be at least 0",
     ),
     "an unknown metric": ('metrics.x.name = "f2"', 'metrics.x.name = "f2": must be one of accuracy, f1, mean_iou'),
     "no name of a metric": ("[metrics.x]\ntop = 2", "metrics.x.name is missing"),

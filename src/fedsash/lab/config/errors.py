@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...settings.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
-from .words import suggestion
+from .words import describe, shown, suggestion
 
 TABLES = {"Evaluation": "evaluation", "LocalTraining": "local", "Personal": "personal"}
 """The tables of settings that are checked when all parts of an experiment come together."""
@@ -40,13 +40,23 @@ def located(place: str) -> Iterator[None]:
     except (ConfigError, LibraryError):
         raise
     except SettingError as error:
-        key = _key(error, place)
-        line = f"{key} = {brief(error.value)}: {error.right}" if key else f"{place}: {error}" if place else str(error)
-        raise ConfigError(" ".join(line.split()), key or place) from error
+        raise _of_setting(error, place) from error
     except (FedsashError, OSError) as error:
         line = shortened(one_line(error), 300)
         place = place or ("model" if isinstance(error, ModelError) else "")
         raise ConfigError(f"{place}: {line}" if place else line, place) from error
+
+
+def _of_setting(error: SettingError, place: str) -> ConfigError:
+    """The error of a setting, with its key and the words of a file in place of Python's."""
+    key = _key(error, place)
+    if key and error.kind is not None:
+        line = f"{key} = {shown(error.value)}: must be {describe(error.kind)}"
+    elif key:
+        line = f"{key} = {brief(error.value)}: {error.right}"
+    else:
+        line = f"{place}: {error}" if place else str(error)
+    return ConfigError(" ".join(line.split()), key or place)
 
 
 def _key(error: SettingError, place: str) -> str:

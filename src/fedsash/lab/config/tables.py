@@ -6,7 +6,7 @@ A table describes a dataclass: its keys are the fields. The type of a field deci
 - a dataclass: a table of its fields
 - a mapping of names to one of these: a table of tables
 - a tuple of one of these: a list of tables
-- any other type: a value of this type
+- any other type: a value, which the dataclass checks
 
 If the type is a union with a number or a word, the number or word may replace the table. If the class has a method
 `of(value)`, a value of its parameter's type may replace the table, too.
@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, short_form
 from ...settings.errors import shortened
 from ...settings.limits import one_of
-from ...settings.setting import hints_of
+from ...settings.setting import Setting, hints_of
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model
@@ -33,162 +33,192 @@ from .registry import REQUIRED, Make, Option, Registry, options
 from .words import describe, shown, suggestion
 
 
+@dataclass(frozen=True)
+class Slot:
+    """The tables that a key takes: the class that they describe, how many, and whether a value may replace them."""
+
+    cls: Any
+    form: Literal["one", "by name", "in order"]
+    or_value: bool
+
+
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
-    """Call `make` with its `arguments` in a table."""
-    given = arguments(make, table, place, default)
+    """The object that `make` makes of a table at `place`. What the table leaves out is taken from `default`.
+
+    Raises `ConfigError`.
+    """
     with located(place):
-        return make(**given)
+        return make(**arguments(make, table, place, default))
 
 
 def arguments(make: Make, table: Any, place: str, default: Any = None) -> dict[str, Any]:
-    """The values of a table, as what `make` takes. See `_arguments` for keys that the table leaves out."""
-    return _arguments(options(make), make, _mapping(table, place), place, default)
+    """The values of a table, as what `make` takes. Raises `ConfigError`."""
+    if not isinstance(table, Mapping):
+        raise _no_table(table, place)
+    return _arguments(make, options(make), table, place, default)
+
+
+def _arguments(
+    make: Make, known: Mapping[str, Option], table: Mapping[str, Any], place: str, default: Any, name_key: bool = False
+) -> dict[str, Any]:
+    """The arguments of `make` in a table with the `known` keys, and `name` if it chooses a thing.
+
+    A key that the table leaves out is taken from `default` if that is of the same class; one that is required, also
+    from a `default` of another class that has it. Otherwise it is left to `make`.
+    """
+    taken: dict[str, Any] = {}
+    same_class = type(default) is make
+    for key, value in table.items():
+        option = known.get(key)
+        if option is not None and key != "**":
+            before = getattr(default, key, None) if same_class or option.default is REQUIRED else option.default
+            taken[key] = _value(make, option.kind, value, join(place, key), before)
+        elif "**" in known:
+            taken[key] = value
+        else:
+            raise _unknown(key, place, known, name_key)
+    for name, option in known.items():
+        if name in table or name == "**":
+            continue
+        before = getattr(default, name, None)
+        if same_class and option.unless not in table:
+            taken[name] = before
+        elif option.default is REQUIRED and before is None:
+            key = join(place, name)
+            raise ConfigError(f"{key} is missing: must be {describe(option.kind)}", key)
+        elif option.default is REQUIRED:
+            taken[name] = before
+    return taken
+
+
+def _value(make: Make, kind: Any, value: Any, place: str, default: Any) -> Any:
+    """The value of one key: the objects of its tables, or else the value, which a class of settings checks itself."""
+    slot = slot_of(kind)
+    if slot is None or (slot.or_value and not isinstance(value, Mapping)):
+        return _leaf(make, kind, value, place)
+    if slot.form == "in order":
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}", place)
+        return tuple(_object(slot.cls, one, join(place, str(i)), None) for i, one in enumerate(value))
+    if slot.form == "by name":
+        return _by_name(slot.cls, value, place)
+    return _object(slot.cls, value, place, default if is_dataclass(default) else None)
+
+
+def _leaf(make: Make, kind: Any, value: Any, place: str) -> Any:
+    """A value that is no table. What does not check it itself, such as a function, gets it checked."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
+    in_file = writable(kind)
+    if isinstance(make, type) and issubclass(make, Setting) and in_file is kind:
+        return value
+    try:
+        return checked(in_file, value)
+    except TypeRefusal as refusal:
+        requirement = refusal.requirement or f"must be {describe(kind)}"
+        raise ConfigError(f"{place} = {shown(value)}: {requirement}", place) from refusal
+
+
+def _by_name(cls: Any, table: Any, place: str) -> dict[str, Any]:
+    """The objects of a table of tables, by the names that the user gives them."""
+    if not isinstance(table, Mapping):
+        raise _no_table(table, place)
+    name = table.get("name")
+    if isinstance(name, str):
+        right = f"each has a table with a name of yours, such as [{place}.mine] with name = {shown(name)}"
+        raise ConfigError(f"{place}.name = {shown(name)}: {right}", join(place, "name"))
+    return {name: _object(cls, inner, join(place, name), None) for name, inner in table.items()}
+
+
+def _object(cls: Any, value: Any, place: str, default: Any) -> Any:
+    """The object that a table, or a value in place of the table, describes."""
+    table = dict(value) if isinstance(value, Mapping) else {SHORT: value}
+    registry = registry_of(cls)
+    if SHORT in table:
+        default = _from_short_form(cls, table.pop(SHORT), place, registry)
+        if not table:
+            return default
+    if registry is not None:
+        return _chosen(registry, table, place, default)
+    return build(cls if default is None else type(default), table, place, default)
+
+
+def _from_short_form(cls: Any, value: Any, place: str, registry: Registry | None) -> Any:
+    try:
+        with located(place):
+            return from_short_form(cls, value)
+    except TypeRefusal as refusal:
+        keys = () if registry else options(cls)
+        raise _no_table(value, place, registry, short_form(cls), keys) from refusal
+
+
+def _chosen(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
+    """The object for a table that chooses a thing of the registry by its name."""
+    name = table.pop("name", None)
+    if name is None:
+        with located(place):
+            name = registry.chosen(table)
+    if name is None and default is not None:
+        name = registry.name_of(default)
+    if name is None:
+        names = registry.right.partition(", or")[0]
+        raise ConfigError(f"{place}.name is missing: {names}", join(place, "name"))
+    make = find(registry, name, place)
+    given = _arguments(make, registry.options(name), table, place, registry.settings(default), name_key=True)
+    with located(place):
+        return registry.made(name, given)
 
 
 def plain(value: Any, kind: Any = Any) -> Any:
     """An object as a table, with every field that is not None. `kind` is the type of the field that holds it."""
     if isinstance(value, Model):
         return plain(value.table())
+    slot = slot_of(kind)
     if is_dataclass(value):
         cls: Any = type(value)
         hints = hints_of(cls)
         table = plain({f.name: plain(getattr(value, f.name), hints[f.name]) for f in fields(value) if f.init})
-        registries = [registry for one in _members(kind) if (registry := registry_of(one))]
-        return {"name": registries[0].name_of(value)} | table if registries else table
+        registry = None if slot is None else registry_of(slot.cls)
+        return table if registry is None else {"name": registry.name_of(value), **table}
+    inner = Any if slot is None else slot.cls
     if isinstance(value, Mapping):
-        inner = _element(kind) or Any
         return {key: plain(one, inner) for key, one in value.items() if one is not None}
-    return [plain(one, _listed(kind) or Any) for one in value] if isinstance(value, tuple | list) else value
+    return [plain(one, inner) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
-    """The value of one key: an object if its type has a table, otherwise the value, checked against its type."""
-    if (inner := _listed(kind)) and isinstance(value, list | tuple):
-        return tuple(_value(one, inner, join(place, str(i)), None) for i, one in enumerate(value))
-    members = _members(kind)
-    tables = [one for one in members if _has_table(one)]
-    others = [one for one in members if one not in (*tables, NoneType)]
-    if not tables or (others and not isinstance(value, Mapping)):
-        return _convert(value, kind, place)
-    if inner := _element(tables[0]):
-        named = _mapping(value, place)
-        if isinstance(named.get("name"), str):
-            right = f"each has a table with a name of yours, such as [{place}.mine] with name = {shown(named['name'])}"
-            raise ConfigError(f"{place}.name = {shown(named['name'])}: {right}", join(place, "name"))
-        return {name: _value(one, inner, join(place, name), None) for name, one in named.items()}
-    return _object(tables[0], value, place, default if is_dataclass(default) else None)
+@cache
+def slot_of(kind: Any) -> Slot | None:
+    """The tables that a field of this type takes; None if it takes none."""
+    members = members_of(kind)
+    slots = [slot for slot in map(_slot, members) if slot is not None]
+    if not slots:
+        return None
+    others = [one for one in members if one is not NoneType and _slot(one) is None]
+    return Slot(slots[0].cls, slots[0].form, bool(others))
 
 
-def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
-    """The object that a table, or a value in place of the table, describes."""
-    registry = registry_of(kind)
-    table = dict(value) if isinstance(value, Mapping) else {SHORT: value}
-    if SHORT in table:
-        word = table.pop(SHORT)
-        try:
-            with located(place):
-                default = from_short_form(kind, word)
-        except TypeRefusal as refusal:
-            known = () if registry else options(kind)
-            raise _no_table(word, place, registry, short_form(kind), known) from refusal
-        if not table:
-            return default
-    if registry is not None:
-        return _named(registry, table, place, default)
-    return build(kind if default is None else type(default), table, place, default)
+def _slot(kind: Any) -> Slot | None:
+    if is_dataclass(kind) or registry_of(kind) is not None:
+        return Slot(kind, "one", False)
+    members = get_args(kind)
+    if get_origin(kind) in (dict, Mapping) and _slot(members[1]):
+        return Slot(members[1], "by name", False)
+    if get_origin(kind) is tuple and _slot(members[0]):
+        return Slot(members[0], "in order", False)
+    return None
 
 
-def _named(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
-    """The object for a table that chooses a thing of the registry by its name."""
-    with located(place):
-        chosen = None if "name" in table else registry.chosen(table)
-    if chosen:
-        table["name"] = chosen
-    if "name" not in table and default is None:
-        raise ConfigError(f"{place}.name is missing: {registry.right.partition(', or')[0]}", join(place, "name"))
-    name = table.pop("name", None if default is None else registry.name_of(default))
-    make = find(registry, name, place)
-    arguments = _arguments(registry.options(name), make, table, place, registry.settings(default), ["name"])
-    with located(place):
-        return registry.made(name, arguments)
-
-
-def _arguments(
-    known: Mapping[str, Option],
-    make: Make,
-    table: Mapping[str, Any],
-    place: str,
-    default: Any,
-    more: Iterable[str] = (),
-) -> dict[str, Any]:
-    """The arguments of `make` in a table. `more` are keys that the table may have in addition to the `known` ones.
-
-    For an option that the table leaves out, the value is taken from `default` if `default` is of the same class,
-    otherwise from the class's own defaults. An option that is required is taken from any `default` that has it.
-    """
-    fixed = {name: option for name, option in known.items() if name != "**"}
-    unknown = [key for key in table if key not in fixed]
-    if unknown and "**" not in known:
-        tables = [o.name for o in fixed.values() if is_dataclass(o.default) and unknown[0] in vars(o.default)]
-        raise _unknown(unknown[0], place, [*fixed, *more], *(join(table, unknown[0]) for table in tables))
-    arguments = {key: table[key] for key in unknown}
-    for name, option in fixed.items():
-        here, fallback = join(place, name), option.default
-        said = getattr(default, name, None)
-        if (type(default) is make and option.unless not in table) or (fallback is REQUIRED and said is not None):
-            fallback = said
-        if name in table:
-            arguments[name] = _value(table[name], option.kind, here, fallback)
-        elif fallback is REQUIRED:
-            raise ConfigError(f"{here} is missing: must be {describe(option.kind)}", here)
-        else:
-            arguments[name] = fallback
-    return arguments
-
-
-def _members(kind: Any) -> list[Any]:
+def members_of(kind: Any) -> list[Any]:
     """The types of a union. Any other type gives a list of itself."""
     return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
 
 
-def _element(kind: Any) -> Any:
-    """The type of the tables in a table of tables. None if the type is not a table of tables."""
-    arguments = get_args(kind)
-    return arguments[1] if get_origin(kind) in (dict, Mapping) and _has_table(arguments[1]) else None
-
-
-def _listed(kind: Any) -> Any:
-    """The type of the tables in a list of tables. None if the type is not a list of tables."""
-    arguments = get_args(kind)
-    return arguments[0] if get_origin(kind) is tuple and _has_table(arguments[0]) else None
-
-
-def _has_table(kind: Any) -> bool:
-    return registry_of(kind) is not None or is_dataclass(kind) or _element(kind) is not None
-
-
-def _convert(value: Any, kind: Any, place: str) -> Any:
-    """The value, checked against the type."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
-    try:
-        return checked(_writable(kind), value)
-    except TypeRefusal as refusal:
-        raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}", place) from refusal
-
-
 @cache
-def _writable(kind: Any) -> Any:
+def writable(kind: Any) -> Any:
     """The type without the members of a union that TOML can't write, such as arrays and functions."""
-    members = _members(kind)
-    writable = [member for member in members if is_known(member)]
-    return one_of(writable) if len(members) > len(writable) > 0 else kind
-
-
-def _mapping(value: Any, place: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _no_table(value, place)
-    return value
+    members = members_of(kind)
+    known = [member for member in members if is_known(member)]
+    return one_of(known) if len(members) > len(known) > 0 else kind
 
 
 def _no_table(
@@ -200,8 +230,10 @@ def _no_table(
     return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}{inside}{instead}", place)
 
 
-def _unknown(key: str, place: str, known: list[str], *inside: str) -> ConfigError:
-    """The error of an unknown key; `inside` are tables' keys below `place` with the same name."""
-    close = inside[0] if inside else suggestion(key, known)
-    hint = f"; did you mean {join(place, close)}?" if close else f"; known are {', '.join(known)}"
+def _unknown(key: str, place: str, known: Mapping[str, Option], name_key: bool) -> ConfigError:
+    """The error of an unknown key. It may be meant for a table inside."""
+    inside = [join(o.name, key) for o in known.values() if is_dataclass(o.default) and key in vars(o.default)]
+    names = [*known, "name"] if name_key else list(known)
+    close = inside[0] if inside else suggestion(key, names)
+    hint = f"; did you mean {join(place, close)}?" if close else f"; known are {', '.join(names)}"
     return ConfigError(f"unknown key {join(place, key)}{hint}", join(place, key))

@@ -8,8 +8,7 @@ from functools import cache
 
 from fedsash.lab.config.keys import Key, keys, tables_in
 from fedsash.lab.config.limits import limits
-from fedsash.lab.config.registries import REGISTRIES, registry_of
-from fedsash.lab.config.registry import Registry
+from fedsash.lab.config.registries import REGISTRIES, Registry, registry_of
 from fedsash.lab.config.words import describe, show, summary
 from fedsash.lab.sweeps import axes
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from fedsash.lab.config import NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES, registry_of
-from fedsash.lab.config.registry import REQUIRED, Option, options
+from fedsash.settings.options import REQUIRED, Option, options
 
 Place = tuple[str, ...]
 EXAMPLES: dict[Any, Any] = {int: 2, float: 0.5, str: "./nowhere", bool: True}

@@ -20,7 +20,7 @@ from fedsash.lab.config.files import put
 from fedsash.lab.config.keys import OF_OWN, Key, keys
 from fedsash.lab.config.limits import limits
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.lab.config.registry import options
+from fedsash.settings.options import options
 from support.each import check_each
 
 PAGE = experiment_file.page()

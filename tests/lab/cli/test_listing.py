@@ -12,7 +12,7 @@ from fedsash.lab.config import Experiment
 from fedsash.lab.config.catalogue import names
 from fedsash.lab.config.keys import keys
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.lab.config.registry import options
+from fedsash.settings.options import options
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:

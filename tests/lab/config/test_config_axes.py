@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fedsash.lab.config import ConfigError
-from fedsash.lab.config.registries import REGISTRIES
-from fedsash.lab.config.registry import Registry
+from fedsash.lab.config.registries import REGISTRIES, Registry
 from fedsash.lab.config.tables import build, plain
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...settings.errors import shortened
+from ...settings.options import options
 from .errors import ConfigError
 from .keys import Key, keys, keys_of
 from .limits import limits
-from .registries import REGISTRIES, find
-from .registry import Registry, options
+from .registries import REGISTRIES, Registry, find
 from .words import describe, suggestion, summary
 
 Entry = Mapping[str, Any]

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...data import PARTITIONS
 from ...settings.errors import RunError, one_line, shortened
+from ...settings.options import options
 from .. import files
 from .errors import ConfigError, join
-from .registry import options
 
 TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")

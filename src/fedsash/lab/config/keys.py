@@ -8,12 +8,12 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from ...settings.options import REQUIRED, Make, Option, options
 from .errors import join
 from .experiment import Experiment
 from .network import NetworkExperiment
 from .own import OwnExperiment
 from .registries import registry_of
-from .registry import REQUIRED, Make, Option, options
 from .tables import plain
 from .words import meaning, show
 

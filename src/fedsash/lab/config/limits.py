@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 
 from ...settings.errors import MOST, FedsashError, SettingError
 from ...settings.limits import Limit, limit_in, limited_hints
-from .registry import REQUIRED, Make, Option, options
+from ...settings.options import REQUIRED, Make, Option, options
 
 TRIED = {int: (-(10**12), 10**12, 0), float: (-1e300, 1e300, 0.0)}
 """Numbers that are beyond most limits."""

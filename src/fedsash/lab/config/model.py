@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from ... import models
 from ...data import FederatedData
-from ...settings.errors import check
+from ...settings.options import REQUIRED, Option, options
 from .errors import located
-from .registry import REQUIRED, Make, Option, Registry, options
 
 
 @dataclass(frozen=True)
@@ -45,35 +44,6 @@ class Model:
         """The shape of one input without the batch; empty if there are several."""
         x = data.transform.prepare(data.train.x[:2])
         return tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
-
-
-class ModelRegistry(Registry):
-    """The models: functions that are called when the data are loaded. A table becomes a `Model`."""
-
-    def find(self, name: Any) -> Make:
-        """The function that makes the model. Raises `SettingError` if there is none."""
-        check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.right)
-        return models.find_model(name)
-
-    def options(self, name: Any) -> dict[str, Option]:
-        """The options that a table may give to the model of that name."""
-        return options_of(name)
-
-    def made(self, name: str, arguments: Mapping[str, Any]) -> Model:
-        """The `Model` for a name and options."""
-        return Model(name, arguments)
-
-    def name_of(self, thing: Model) -> str:
-        """The name of the model's function."""
-        return thing.name
-
-    def settings(self, thing: Model | None) -> None:
-        """None: an option that a table leaves out has the function's own default, never that of an earlier model."""
-
-    @property
-    def right(self) -> str:
-        """What a name must be."""
-        return f'must be one of {", ".join(self.things)}, or "package.module:function"'
 
 
 def options_of(name: str) -> dict[str, Option]:

@@ -1,10 +1,13 @@
-"""All registries: the things that an experiment file can name."""
+"""Registries: the things that an experiment file can name, each kind under its table's key."""
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args
 
+from ... import models
 from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
 from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
@@ -19,14 +22,112 @@ from ...network.schedulers import SCHEDULERS, Scheduler
 from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
-from ...settings.errors import SettingError
+from ...settings.errors import SettingError, check
+from ...settings.options import Make, Option, options
+from ...settings.resolve import resolve
+from ...settings.setting import hints_of
 from ...tasks import METRICS, TASKS, Metric, Task
 from ..callbacks import CALLBACKS
 from ..runs import Callback
 from .errors import ConfigError
-from .model import Model, ModelRegistry
-from .registry import Make, Registry
+from .model import Model, options_of
 from .words import shown, suggestion
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Things by name: classes that extend `base`.
+
+    `key` is the table of the experiment file that chooses one of them by its `name`. A user's own dataclass that
+    extends `base` is written as `"package.module:Class"`.
+    """
+
+    key: str
+    things: Mapping[str, Make]
+    base: type
+
+    def find(self, name: Any) -> Make:
+        """The thing of that name. `SettingError` if it is missing, can't be imported, or doesn't extend `base`."""
+        if isinstance(name, str) and name in self.things:
+            return self.things[name]
+        check(isinstance(name, str) and ":" in name, "name", name, self.right)
+        make: Make = resolve(name)
+        right = f"must be a dataclass that extends {self.base.__module__}.{self.base.__qualname__}"
+        check(is_dataclass(make) and isinstance(make, type) and issubclass(make, self.base), "name", name, right)
+        right = "must have no field called name: in a file, name chooses the class"
+        check("name" not in options(make), "name", name, right)
+        return make
+
+    def chosen(self, table: Mapping[str, Any]) -> str | None:
+        """The name of the thing that a table without a name means: a field of it, marked `chooses`, takes the value.
+
+        None if the table has no such field. Raises `SettingError` if no thing takes the value.
+        """
+        choices = _choices(self.base)
+        for key in choices.keys() & table.keys():
+            value = table[key]
+            right = f"must be {' or '.join(map(repr, choices[key]))}"
+            check(isinstance(value, str) and value in choices[key], key, value, right)
+            return choices[key][value]
+        return None
+
+    def options(self, name: Any) -> Mapping[str, Option]:
+        """The options of the thing of that name."""
+        return options(self.find(name))
+
+    def made(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The object that a table describes."""
+        return self.find(name)(**arguments)
+
+    def name_of(self, thing: Any) -> str:
+        """The name under which `find` returns the class of `thing`."""
+        make = type(thing)
+        names = [name for name, known in self.things.items() if known is make]
+        return names[0] if names else f"{make.__module__}:{make.__qualname__}"
+
+    @property
+    def right(self) -> str:
+        """What a name must be."""
+        return f'must be one of {", ".join(self.things)}, or "package.module:Class"'
+
+
+@cache
+def _choices(axis: Any) -> dict[str, dict[str, str]]:
+    """The fields of an axis's classes that stand in place of the name: their values, and the name that each means."""
+    choices: dict[str, dict[str, str]] = {}
+    for name, cls in getattr(axis, "by_name", {}).items():
+        for field in fields(cls):
+            if field.metadata.get("chooses"):
+                values = get_args(hints_of(cls)[field.name])
+                choices.setdefault(field.name, {}).update(dict.fromkeys(values, name))
+    return choices
+
+
+class ModelRegistry(Registry):
+    """The models: functions that are called when the data are loaded. A table becomes a `Model`."""
+
+    def find(self, name: Any) -> Make:
+        """The function that makes the model. Raises `SettingError` if there is none."""
+        check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.right)
+        return models.find_model(name)
+
+    def options(self, name: Any) -> dict[str, Option]:
+        """The options that a table may give to the model of that name."""
+        return options_of(name)
+
+    def made(self, name: str, arguments: Mapping[str, Any]) -> Model:
+        """The `Model` for a name and options."""
+        return Model(name, arguments)
+
+    def name_of(self, thing: Model) -> str:
+        """The name of the model's function."""
+        return thing.name
+
+    @property
+    def right(self) -> str:
+        """What a name must be."""
+        return f'must be one of {", ".join(self.things)}, or "package.module:function"'
+
 
 REGISTRIES: dict[str, Registry] = {
     "methods": Registry("method", METHODS, Method),
@@ -51,6 +152,7 @@ REGISTRIES: dict[str, Registry] = {
 """Every registry. A new registry is one line here. A field whose type is its base then accepts its things."""
 
 
+@cache
 def registry_of(kind: Any) -> Registry | None:
     """The registry whose things fit a field of this type: that of the type itself, or of a class that it extends."""
     bases = {registry.base: registry for registry in REGISTRIES.values()}

@@ -24,12 +24,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, short_form
 from ...settings.errors import shortened
 from ...settings.limits import one_of
+from ...settings.options import REQUIRED, Make, Option, options
 from ...settings.setting import Setting, hints_of
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model
-from .registries import find, registry_of
-from .registry import REQUIRED, Make, Option, Registry, options
+from .registries import Registry, find, registry_of
 from .words import describe, shown, suggestion
 
 
@@ -164,7 +164,8 @@ def _chosen(registry: Registry, table: dict[str, Any], place: str, default: Any)
         names = registry.right.partition(", or")[0]
         raise ConfigError(f"{place}.name is missing: {names}", join(place, "name"))
     make = find(registry, name, place)
-    given = _arguments(make, registry.options(name), table, place, registry.settings(default), name_key=True)
+    before = None if isinstance(default, Model) else default
+    given = _arguments(make, registry.options(name), table, place, before, name_key=True)
     with located(place):
         return registry.made(name, given)
 

@@ -14,13 +14,13 @@ from ...data import frames
 from ...data.formats.memory import UNPACKED
 from ...data.images import kinds
 from ...settings.errors import check, some
+from ...settings.options import REQUIRED, Make, options
 from ...tasks import are_classes
 from .errors import check_known
 from .experiment import Experiment
 from .keys import tables_in
 from .parsing import parse
-from .registries import REGISTRIES, registry_of
-from .registry import REQUIRED, Make, Registry, options
+from .registries import REGISTRIES, Registry, registry_of
 from .tables import plain
 from .words import ENDS, meaning, show
 

@@ -15,13 +15,13 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from ...settings.checks import short_form
+from ...settings.options import REQUIRED, Make, Option, options
 from ..config.experiment import Experiment
 from ..config.keys import OF_OWN, keys_of
 from ..config.limits import bounds
 from ..config.network import NetworkExperiment
 from ..config.own import OwnExperiment
-from ..config.registries import REGISTRIES, registry_of
-from ..config.registry import REQUIRED, Make, Option, Registry, options
+from ..config.registries import REGISTRIES, Registry, registry_of
 from ..config.tables import plain
 from ..config.words import meaning, summary
 from .axes import KEYS as OF_SWEEPS

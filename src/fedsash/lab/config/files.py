@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from ...basics.paths import plain_file
 from ...data import PARTITIONS
 from ...settings.errors import RunError, one_line, shortened
 from ...settings.options import options
@@ -28,8 +29,17 @@ SHORT = ""
 
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
+    return _read(Path(path), lambda file: plain_file(file).read_bytes())
+
+
+def read_recorded(path: Path) -> dict[str, Any]:
+    """The content of a TOML file in a run's folder. Raises `ConfigError` also if it is not what was written."""
+    return _read(path, files.read)
+
+
+def _read(path: Path, content: Callable[[Path], bytes]) -> dict[str, Any]:
     try:
-        table = tomllib.loads(files.read(Path(path)).decode("utf-8-sig"))
+        table = tomllib.loads(content(path).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:

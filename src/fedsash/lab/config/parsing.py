@@ -14,7 +14,7 @@ from ..files import there
 from . import tables
 from .errors import ConfigError, located, prefixed
 from .experiment import Experiment
-from .files import check_content, overridden, read, without_others
+from .files import check_content, overridden, read, read_recorded, without_others
 from .network import NetworkExperiment
 from .own import KEYS as OWN_KEYS
 from .own import OwnExperiment
@@ -50,7 +50,7 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
             raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
         raise ConfigError("is missing, and only it says what was trained: put it back", file=str(file))
     with prefixed(file):
-        table = read(file)
+        table = read_recorded(file)
         if federation:
             if "built_by" not in table:
                 right = "this run was made from an experiment file, which says what its federation is; leave it out"

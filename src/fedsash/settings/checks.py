@@ -91,8 +91,16 @@ def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
         if line["type"] == TOO_WIDE:
             return TypeRefusal(TOO_WIDE)
         if limit is not None and line["type"] in (*BELOW, *BEYOND):
-            return TypeRefusal(f"must be {limit.words_for(line['type'] in BELOW)}", of_limits=True)
+            requirement = f"must be {limit.words_for(line['type'] in BELOW)}"
+            words = "".join(f', or "{word}"' for word in _words_in(kind))
+            return TypeRefusal(requirement + words, of_limits=True)
     return TypeRefusal()
+
+
+def _words_in(kind: Any) -> list[str]:
+    """The words that may stand in place of a number."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return [word for member in members if get_origin(member) is Literal for word in get_args(member)]
 
 
 @cache

@@ -57,12 +57,22 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """What errors and lists say behind a limit, with its first sign: `Remark(" (leave it out for all users)")`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Limit:
-    """An interval in a setting's type: `number` is the type of its numbers, int or float."""
+    """An interval in a setting's type: `number` is the type of its numbers, int or float.
+
+    `remark` is what is said behind it, such as its unit.
+    """
 
     number: type
     interval: Interval
-    unit: str = ""
+    remark: str = ""
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
@@ -92,16 +102,21 @@ class Limit:
     def words(self) -> str:
         """All of it: "positive, in GB", "between 0 and 1", "at least 0 and below 1"."""
         if self.interval.gt == 0 and not self.upper_end:
-            return f"positive, {self.unit}" if self.unit else "positive"
+            return f"positive{self.remark}"
         if self.interval.ge == 0 and self.interval.le == 1:
-            return "between 0 and 1"
-        return " and ".join(filter(None, (self.lower_end, self.upper_end)))
+            return f"between 0 and 1{self.remark}"
+        return " and ".join(filter(None, (self.lower_end, self.upper_end))) + self.remark
 
     def words_for(self, below: bool) -> str:
         """What would be right in place of a number below the interval, or beyond it: of a count only that end."""
-        if self.number is int and self.upper_end:
-            return self.lower_end if below else self.upper_end
+        if self.number is int and self.lower_end and self.upper_end:
+            return (self.lower_end if below else self.upper_end) + self.remark
         return self.words
+
+    @property
+    def listed(self) -> str:
+        """All of it for a list, without the end that no run would ever reach."""
+        return self.words.replace(f" and at most {MOST:,}", "").replace(f"at most {MOST:,}", "")
 
 
 def limit_in(hint: Any) -> Limit | None:
@@ -109,9 +124,10 @@ def limit_in(hint: Any) -> Limit | None:
     if get_origin(hint) is Annotated:
         number, *metadata = get_args(hint)
         intervals = [one for one in metadata if isinstance(one, Interval)]
-        units = [one.name for one in metadata if isinstance(one, Unit)]
+        remarks = [one.text for one in metadata if isinstance(one, Remark)]
+        remarks += [f", {one.name}" for one in metadata if isinstance(one, Unit)]
         if intervals:
-            return Limit(number, intervals[0], *units)
+            return Limit(number, intervals[0], "".join(remarks))
     if get_origin(hint) in (Annotated, Union, UnionType):
         for member in get_args(hint):
             if limit := limit_in(member):
@@ -148,7 +164,7 @@ def limited_hints(cls: type) -> dict[str, Any]:
 def _limited(hint: Any, limit: Limit) -> Any:
     """A type with that limit for its numbers."""
     if hint is limit.number:
-        return Annotated[hint, limit.interval, Unit(limit.unit)]
+        return Annotated[hint, limit.interval, Remark(limit.remark)]
     if get_origin(hint) in (Union, UnionType):
         return one_of(_limited(member, limit) for member in get_args(hint))
     return hint

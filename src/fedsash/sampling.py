@@ -30,14 +30,15 @@ DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
 class Sampling(Setting):
     """The base class of samplings; it decides which of the asked clients do not answer.
 
-    `dropout` is the probability that a client does not answer, independently in every round. `trace` is an array
-    [R, N], or the path of a .npy or .csv file that holds one. It has one row for each round: 1 if a client is
-    available, 0 if not. After R rounds it starts again with its first row. With both settings, a client answers if it
-    is available and does not drop out.
+    With both settings, a client answers if it is available and does not drop out.
     """
 
     dropout: Fraction = 0.0
+    """the probability that a client does not answer, independently in every round"""
     trace: str | NDArray[np.bool_] = field(default="", metadata={"file": True})
+    """which clients are available when: an array [R, N], or the path of a .npy or .csv file that holds one. It has one
+    row for each round: 1 if a client is available, 0 if not. After R rounds it starts again with its first row. Left
+    out, all clients are always available"""
 
     def __post_init__(self) -> None:
         _ = self._trace
@@ -83,14 +84,13 @@ class Sampling(Setting):
 
 @dataclass(frozen=True)
 class Uniform(Sampling, name="uniform"):
-    """A fixed number of clients, all equally likely, without replacement.
-
-    Give either `count`, or `fraction` of the N clients (`max(floor(fraction * N), 1)`, as in FedIMA), or neither: then
-    ten are asked, or all if there are fewer.
-    """
+    """A fixed number of clients, all equally likely, without replacement."""
 
     count: Count | None = field(default=None, metadata={"unless": "fraction"})
+    """how many clients each round asks. Without it and `fraction` it asks ten, or all if there are fewer"""
     fraction: Factor | None = field(default=None, metadata={"unless": "count"})
+    """the share of the N clients that each round asks, in place of `count`: `max(floor(fraction * N), 1)` clients, as
+    in FedIMA"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,6 +126,7 @@ class Poisson(Sampling, name="poisson"):
     """
 
     rate: Factor
+    """the probability that a round asks a client"""
 
     def expected(self, clients: int) -> float:
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
@@ -146,6 +147,7 @@ class Weighted(Sampling, name="weighted"):
     """
 
     count: Count
+    """how many clients each round asks"""
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         (ids,) = np.nonzero(sizes)
@@ -160,11 +162,10 @@ class FixedClients(Sampling, name="fixed"):
     """A list of client ids for each round; after the last list it starts again with the first.
 
     So a single list holds for every round.
-
-    - `rounds`: the lists, one a round
     """
 
     rounds: tuple[tuple[int, ...], ...]
+    """the lists of client ids, one a round"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,11 +190,10 @@ class Function(Sampling, name="function"):
 
     It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
     return any sequence of distinct client ids, in any order, also an empty one.
-
-    - `function`: the function, or its place as "package.module:function"
     """
 
     function: str | DrawFunction
+    """the function, or its place as `package.module:function`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

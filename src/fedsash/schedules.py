@@ -44,12 +44,10 @@ class Constant(Schedule, name="constant"):
 
 @dataclass(frozen=True)
 class Exponential(Schedule, name="exponential"):
-    """Exponential decay, `lr * decay^t`: 0.99 in IMA, 0.998 in FedSWA.
-
-    - `decay`: the factor of each round
-    """
+    """Exponential decay, `lr * decay^t`: 0.99 in IMA, 0.998 in FedSWA."""
 
     decay: Factor
+    """the factor of each round"""
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.decay**t
@@ -59,11 +57,13 @@ class Exponential(Schedule, name="exponential"):
 class Cosine(Schedule, name="cosine"):
     """Half a cosine from `lr` down to `floor`, which is reached after `rounds` rounds (FedSWA's later code).
 
-    `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2` for t <= `rounds`, then `floor`, which is a learning rate.
+    `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2` for t <= `rounds`, then `floor`.
     """
 
     rounds: Count
+    """how many rounds the fall takes; from then on the rate is `floor`"""
     floor: Strength = 0.0
+    """the learning rate at the end"""
 
     def lr(self, t: int, lr: float) -> float:
         share = (1 + cos(pi * min(t, self.rounds) / self.rounds)) / 2
@@ -72,13 +72,12 @@ class Cosine(Schedule, name="cosine"):
 
 @dataclass(frozen=True)
 class StepDecay(Schedule, name="step"):
-    """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds.
-
-    - `factor`: what the rate is multiplied by at a drop
-    """
+    """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds."""
 
     every: Count
+    """how many rounds pass before each drop"""
     factor: Factor
+    """what the rate is multiplied by at a drop"""
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.factor ** (t // self.every)
@@ -89,14 +88,16 @@ class Cyclic(Schedule, name="cyclic"):
     """Cycles of the clients' learning rate over rounds, for SWA on the server (Caldarola et al. 2022).
 
     `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: the rate falls to `low`, then jumps back.
-    `start = r` means: from the model after r finished rounds on, t >= r. Before, the rate is `lr`. `low` is a learning
-    rate, `lr / 100` in WiMA's comparison. The position in the cycle depends on t, as in the published code, so `start`
-    should be a multiple of `cycle`. With `cycle = 1` the rate stays `lr`.
+    Before, for t < `start`, the rate is `lr`.
     """
 
     start: CountFromZero
+    """after how many finished rounds the cycles begin. It should be a multiple of `cycle`, since the position in the
+    cycle depends on t, as in the published code"""
     cycle: Count
+    """how many rounds a cycle has; with 1 the rate stays `lr`"""
     low: Strength
+    """the learning rate at the end of a cycle, `lr / 100` in WiMA's comparison"""
 
     def lr(self, t: int, lr: float) -> float:
         if t < self.start or self.cycle == 1:
@@ -113,6 +114,7 @@ class Warmup(Schedule, name="warmup"):
     """
 
     rounds: Count
+    """how many rounds the rise takes"""
 
     def lr(self, t: int, lr: float) -> float:
         return lr * min((t + 1) / self.rounds, 1)
@@ -124,11 +126,10 @@ class Chained(Schedule, name="chained"):
 
     So schedules that multiply are a product, and `[exponential, cyclic]` has cycles on a base that decays. A warm-up
     comes last, so that it lowers what the others give.
-
-    - `schedules`: the schedules, in order
     """
 
     schedules: tuple[Schedule, ...]
+    """the schedules, in order"""
 
     def __post_init__(self) -> None:
         check(len(self.schedules) > 0, "Chained.schedules", self.schedules, "must hold at least one schedule")
@@ -152,8 +153,8 @@ class Chained(Schedule, name="chained"):
 class Mild(Schedule, name="mild"):
     """IMA's mild exploration: smaller client steps from `start` on (Zhou et al., Table 3), after a base decay.
 
-    `start = r` means: from the model after r finished rounds on, t >= r. Before, the rate is `lr * decay^t`. From then
-    on, with `s = t - start` and the position `p = s mod period` in a period:
+    Before, for t < `start`, the rate is `lr * decay^t`. From then on, with `s = t - start` and the position
+    `p = s mod period` in a period:
 
     | `scheme` | learning rate | epochs |
     |---|---|---|
@@ -163,7 +164,7 @@ class Mild(Schedule, name="mild"):
     | epochs | `lr * decay^t`, see below | one less every `period` rounds (first at `s = period`), at least 1 |
     | none | `lr * decay^t` | all |
 
-    `variant` chooses between the paper and FedIMA's code, where they differ:
+    The paper and FedIMA's code differ, see `variant`:
 
     - cyclic, "paper": each period falls linearly from `lr` to `floor`, which its last round has. "code": with
       `high = lr * decay^start` and `slope = (high - floor) / (period / 2)`, the first half of a period has
@@ -175,19 +176,24 @@ class Mild(Schedule, name="mild"):
     `start` is IMA's t_s. The paper counts rounds from 1, and in its round t_s it sends an average that is not computed
     yet. This class follows the code, where t_s is a 0-based index: round t_s has smaller steps and begins from the
     model, and the average is sent after it (`Broadcast` with `start = t_s + 1`).
-
-    - `decay`: the factor of each round before `start`
-    - `late_decay`: the factor of each round from `start` on, in the exponential scheme
-    - `variant`: how the cyclic and the epoch scheme are read: as in the paper, or as in FedIMA's code
     """
 
     start: CountFromZero
+    """after how many finished rounds the steps become smaller"""
     scheme: Literal["exponential", "constant", "cyclic", "epochs", "none"] = "exponential"
+    """what happens from `start` on: the rate decays by `late_decay` ("exponential"), stays at `floor`
+    ("constant") or goes through periods ("cyclic"), or there are fewer and fewer epochs ("epochs"). With "none" the
+    rate decays as before"""
     decay: Factor = 0.99
+    """the factor of each round before `start`"""
     late_decay: Factor = 0.97
+    """the factor of each round from `start` on, in the exponential scheme"""
     floor: Strength = 5e-5
+    """the learning rate of the constant scheme, and the one towards which the cyclic scheme falls"""
     period: Annotated[int, Interval(ge=2, le=MOST)] = 20
+    """how many rounds a period has, in the cyclic and the epoch scheme"""
     variant: Literal["paper", "code"] = "paper"
+    """how the cyclic and the epoch scheme are read: as in the paper, or as in FedIMA's code"""
 
     def lr(self, t: int, lr: float) -> float:
         s = t - self.start
@@ -246,11 +252,12 @@ class SawTooth(LocalSchedule, name="sawtooth"):
     """FedSWA's linear fall within every round, from the full rate towards `rho` times this rate (Liu et al. 2025).
 
     `1 - k/K + (k/K) * rho` in step k = 0..K-1 of K; the sum over a round is `(K * (1 + rho) + 1 - rho) / 2`.
-    `rho = 1` is a constant rate. FedSWA's README prints K + 1 steps; its code takes K, as here. Its later code has
-    `rho = 0` and twice the learning rate.
+    FedSWA's README prints K + 1 steps; its code takes K, as here. Its later code has `rho = 0` and twice the learning
+    rate.
     """
 
     rho: Strength = 0.1
+    """the factor on the rate towards which a round falls; 1 is a constant rate"""
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
         # In this order the factor is exactly 1 if rho = 1. A client without samples has steps = 0.

@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..settings.errors import LONGEST, ModelError, check, check_count, shortened
+from ..settings.errors import ModelError, check, shortened
+from ..settings.limits import EpochsFromZero
 from ..settings.setting import Setting
 from .arrays import Vectors
 from .layout import Layout, ModelSlice
@@ -27,21 +28,18 @@ COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
 
 @dataclass(frozen=True)
 class Personal(Setting):
-    """The part of the model that stays with each client: it is neither sent nor summed.
-
-    `part` is `"classifier"`, `"extractor"`, `"all"`, or names of parameters or modules, as in an average; none by
-    default. The whole model trains together (FedPer, LG-FedAvg). With `alone`, the part first trains alone in each
-    round, for so many passes over the client's samples. Local training then moves the rest alone (FedRep).
-    """
+    """The part of the model that stays with each client: it is neither sent nor summed."""
 
     part: ModelSlice = ()
-    alone: int = 0
+    """what stays: "classifier", "extractor", "all", or names of parameters or modules, as in an average. Left out,
+    nothing stays"""
+    alone: EpochsFromZero = 0
+    """for how many passes over the client's samples the part first trains alone in each round. Local training then
+    moves the rest alone (FedRep). With 0 the whole model trains together (FedPer, LG-FedAvg)"""
 
     def __post_init__(self) -> None:
-        check_count("Personal.alone", self.alone, least=0, most=LONGEST)
-        check(
-            self.part != "", "Personal.part", self.part, "must name a part of the model; leave it out if nothing stays"
-        )
+        right = "must name a part of the model; leave it out if nothing stays"
+        check(self.part != "", "Personal.part", self.part, right)
         check(bool(self.part) or not self.alone, "Personal.part", self.part, "must not be empty: it trains alone")
 
     @classmethod

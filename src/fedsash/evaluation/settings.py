@@ -31,14 +31,16 @@ def tuned(split: str) -> str:
 class FineTuning(Setting):
     """Each client trains a copy of the model on its own training samples before it scores it.
 
-    It takes `epochs` passes over them, or else `steps` steps, with the optimiser and the batches of `LocalTraining`,
-    along the plain gradient. The learning rate is `lr`, or by default that of the last round. Moments begin anew. The
-    trained copy is thrown away. 0 epochs leave the model as it is.
+    It trains with the optimiser and the batches of `LocalTraining`, along the plain gradient. Moments begin anew. The
+    trained copy is thrown away.
     """
 
     epochs: EpochsFromZero = 1
+    """how many passes a client trains over its samples; 0 leaves the model as it is"""
     steps: EpochsFromZero | None = None
+    """how many steps a client trains, in place of `epochs`"""
     lr: Strength | None = None
+    """the learning rate; left out: that of the last round"""
 
     def __post_init__(self) -> None:
         right = "can't be combined with epochs: set either steps or epochs"
@@ -52,36 +54,33 @@ class FineTuning(Setting):
 
 @dataclass(frozen=True)
 class Evaluation(Setting):
-    """When and on what the model and all averages are evaluated.
-
-    - `every`: after how many rounds models are evaluated, and an adaptive broadcast decides
-    - `last`: after each of so many last rounds they are evaluated, too; means and standard deviations are over these
-    - `metric`: the metric that decides; by default the first one that is given, or the task's first one
-    - `target`: the value of this metric whose first round is reported; an accuracy has the target 0.8 by default
-    - `clients`: whether clients score models on the samples on which they train
-    - `client_test`: whether clients score models on test samples of their own
-    - `fine_tuning`: gives results on held-out and on clients' test samples twice, also for each client's own
-      fine-tuned copy of the model
-    - `batch`: how many samples pass through the model at once
-    - `held_out`: the fraction of each client's samples on which no client trains; models are compared on these samples,
-      to choose between them
-    - `calibration`: how many training samples, evenly spaced, give an average with `buffers = "re-estimate"` its
-      statistics
-    - `best_on`: where the best model of each name so far is chosen, which is kept as `NAME-best`: by default only on
-      held-out samples. With "test" it is chosen on the test set, and its own value there is too good
-    """
+    """When and on what the model and all averages are evaluated."""
 
     every: Count = 10
+    """after how many rounds models are evaluated, and an adaptive broadcast decides"""
     last: Count = 10
+    """after each of so many last rounds they are evaluated, too; means and standard deviations are over these"""
     metric: str = ""
+    """the metric that decides; by default the first one that is given, or the task's first one"""
     target: float | None = None
+    """the value of this metric whose first round is reported; an accuracy has the target 0.8 by default"""
     clients: bool = False
+    """whether clients score models on the samples on which they train"""
     client_test: bool = False
+    """whether clients score models on test samples of their own"""
     fine_tuning: FineTuning | None = field(default=None, metadata={"example": "FineTuning(epochs=2)"})
+    """gives results on held-out and on clients' test samples twice, also for each client's own fine-tuned copy of the
+    model"""
     batch: Count = 500
+    """how many samples pass through the model at once"""
     held_out: float = 0.0
+    """the fraction of each client's samples on which no client trains; models are compared on these samples, to choose
+    between them"""
     calibration: Count = 1000
+    """how many training samples, evenly spaced, give an average with `buffers = "re-estimate"` its statistics"""
     best_on: Literal["held_out", "test"] = "held_out"
+    """where the best model of each name so far is chosen, which is kept as `NAME-best`: by default only on held-out
+    samples. With "test" it is chosen on the test set, and its own value there is too good"""
 
     def __post_init__(self) -> None:
         check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")

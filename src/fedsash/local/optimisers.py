@@ -23,14 +23,7 @@ from ..settings.setting import Setting
 
 @dataclass(frozen=True)
 class Optimiser(Setting):
-    """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients.
-
-    Settings that several of them have:
-
-    - `weight_decay`: times w, it is added to the direction: an L2 term
-    - `momentum`: the share of the last step that goes on; 0 for none
-    - `epsilon`: what keeps the divisor above 0
-    """
+    """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients."""
 
     @property
     def counted(self) -> bool:
@@ -55,16 +48,18 @@ class Optimiser(Setting):
 class SGD(Optimiser, name="sgd"):
     """Stochastic gradient descent, with momentum and weight decay (as `torch.optim.SGD`).
 
-        v <- momentum * v + (1 - dampening) * g        v <- g in the first step
-        w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
-
-    - `dampening`: the share of g that momentum leaves out
+    v <- momentum * v + (1 - dampening) * g        v <- g in the first step
+    w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
     """
 
     momentum: Fraction = 0.0
+    """the share of the last step that goes on; 0 for none"""
     dampening: Share = 0.0
+    """the share of g that momentum leaves out"""
     nesterov: bool = False
+    """whether the momentum is Nesterov's, for which `momentum` must be above 0 and `dampening` 0"""
     weight_decay: Strength = 0.0
+    """times w, it is added to the direction: an L2 term"""
 
     def __post_init__(self) -> None:
         right = "needs a momentum above 0, and a dampening of 0"
@@ -90,16 +85,18 @@ class SGD(Optimiser, name="sgd"):
 class Adam(Optimiser, name="adam"):
     """Adam (Kingma & Ba 2015), both moments corrected (as `torch.optim.Adam`).
 
-        m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
-        w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
-
-    - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step
+    m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
+    w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
     """
 
     beta1: Fraction = 0.9
+    """the share of the moment m that is kept in a step"""
     beta2: Fraction = 0.999
+    """the share of the moment v that is kept in a step"""
     epsilon: Positive = 1e-8
+    """what keeps the divisor above 0"""
     weight_decay: Strength = 0.0
+    """times w, it is added to the direction: an L2 term"""
 
     decoupled: ClassVar[bool] = False
 
@@ -126,12 +123,11 @@ class Adam(Optimiser, name="adam"):
 class AdamW(Adam, name="adamw"):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
 
-        w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
-
-    - `weight_decay`: times lr and w, it is taken from w beside the step
+    w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
     """
 
     weight_decay: Strength = 0.01
+    """times lr and w, it is taken from w beside the step"""
     decoupled: ClassVar[bool] = True
 
 
@@ -139,16 +135,18 @@ class AdamW(Adam, name="adamw"):
 class Adagrad(Optimiser, name="adagrad"):
     """Adagrad: steps divided by the root of all squared gradients (Duchi et al. 2011; as `torch.optim.Adagrad`).
 
-        v <- v + g^2                                                                          `initial` at first
-        w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
-
-    - `lr_decay`: how fast the rate falls with the number of steps
+    v <- v + g^2                                                                          `initial` at first
+    w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
     """
 
     lr_decay: Strength = 0.0
+    """how fast the rate falls with the number of steps"""
     initial: Strength = 0.0
+    """all entries of v before the first step"""
     epsilon: Positive = 1e-10
+    """what keeps the divisor above 0"""
     weight_decay: Strength = 0.0
+    """times w, it is added to the direction: an L2 term"""
 
     @property
     def counted(self) -> bool:
@@ -171,15 +169,18 @@ class RMSprop(Optimiser, name="rmsprop"):
         w <- w - lr * d                                    with momentum: b <- momentum * b + d,  w <- w - lr * b
 
     If `centered`, v - a^2 takes the place of v in d, with the mean gradient a <- alpha * a + (1 - alpha) * g.
-
-    - `alpha`: the share of v that is kept in a step
     """
 
     alpha: Fraction = 0.99
+    """the share of v that is kept in a step"""
     epsilon: Positive = 1e-8
+    """what keeps the divisor above 0"""
     momentum: Fraction = 0.0
+    """the share of the last step that goes on; 0 for none"""
     centered: bool = False
+    """whether steps are divided by the root of the gradient's variance in place of its mean square"""
     weight_decay: Strength = 0.0
+    """times w, it is added to the direction: an L2 term"""
 
     def moments(self, w: Tensor) -> Vectors:
         names = ["v", *(["a"] if self.centered else []), *(["b"] if self.momentum else [])]

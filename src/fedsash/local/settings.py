@@ -27,35 +27,33 @@ Amount: TypeAlias = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class LocalTraining(Setting):
-    """The local training of every client: steps of an optimiser on its own samples.
-
-    - `lr`: the learning rate
-    - `batch`: how many samples a step takes, or "full"
-    - `epochs`: how many passes a round has over the client's samples. A range such as [2, 5] is drawn from, uniformly,
-      for each client and round (FedNova's study)
-    - `steps`: how many steps a round has, in place of `epochs`; a number or a range
-    - `stragglers`: the probability that a client is a straggler of a round. Then it takes a number that is drawn from 1
-      to the one that it would take (FedProx's study, in which they are an exact share)
-    - `optimiser`: how a step moves the model along the direction that the method gives
-    - `keep_moments`: whether the optimiser's moments are client state, so a client continues from those of its last
-      round. Otherwise they begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA
-    - `clip`: the norm to which the direction is clipped
-    - `drop_last`: whether the last, smaller batch of a pass is left out; clients with less than one batch keep it
-    - `schedule`: how the rate changes by round
-    - `local_schedule`: how the rate changes within a round
-    """
+    """The local training of every client: steps of an optimiser on its own samples."""
 
     lr: Strength = 0.1
+    """the learning rate"""
     batch: int | Literal["full"] = 32
+    """how many samples a step takes, or "full" for all of a client's"""
     epochs: Amount = 1
+    """how many passes a round has over the client's samples. A range such as [2, 5] is drawn from, uniformly, for each
+    client and round (FedNova's study)"""
     steps: Amount | None = None
+    """how many steps a round has, in place of `epochs`; a number or a range"""
     stragglers: Share = 0.0
+    """the probability that a client is a straggler of a round. Then it takes a number that is drawn from 1 to the one
+    that it would take (FedProx's study, in which they are an exact share)"""
     optimiser: Optimiser = field(default_factory=SGD)
+    """how a step moves the model along the direction that the method gives"""
     keep_moments: bool = False
+    """whether the optimiser's moments are client state, so a client continues from those of its last round. Otherwise
+    they begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA"""
     clip: Positive | None = None
+    """the norm to which the direction is clipped"""
     drop_last: bool = False
+    """whether the last, smaller batch of a pass is left out; clients with less than one batch keep it"""
     schedule: Schedule = field(default_factory=Constant)
+    """how the rate changes by round"""
     local_schedule: LocalSchedule = field(default_factory=Flat)
+    """how the rate changes within a round"""
 
     def __post_init__(self) -> None:
         for name in ("optimiser", "schedule", "local_schedule"):

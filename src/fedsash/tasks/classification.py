@@ -21,14 +21,14 @@ class Classification(Task, name="classification"):
     """One of several classes: outputs `[B, classes]`, `y` `[B]`.
 
     The loss is the cross-entropy with label smoothing s, times the weight of the sample's class:
-    `weight[y] * ((1 - s) * -log p[y] + s * mean_c -log p[c])`. Without `weights` each weight is 1. A batch's loss
-    is the mean over its samples. (PyTorch divides by the sum of the weights, and weights the smoothed part by class.)
-
-    - `smoothing`: s, at least 0 and below 1
+    `weight[y] * ((1 - s) * -log p[y] + s * mean_c -log p[c])`. A batch's loss is the mean over its
+    samples. (PyTorch divides by the sum of the weights, and weights the smoothed part by class.)
     """
 
     weights: tuple[float, ...] = ()
+    """the weight of each class in the loss; left out, each is 1"""
     smoothing: Fraction = 0.0
+    """the label smoothing s"""
 
     def __post_init__(self) -> None:
         valid = all(weight >= 0 for weight in self.weights) and (not self.weights or sum(self.weights) > 0)
@@ -70,11 +70,11 @@ class Classification(Task, name="classification"):
 class Binary(Task, name="binary"):
     """Yes or no by one logit: outputs `[B]` or `[B, 1]`, `y` `[B]` of 0 and 1.
 
-    The loss is the logistic loss; that of a label 1 is multiplied by `positive`, as PyTorch's `pos_weight`. The
-    prediction is 1 if the logit is above 0.
+    The loss is the logistic loss. The prediction is 1 if the logit is above 0.
     """
 
     positive: Positive = 1.0
+    """what the loss of a label 1 is multiplied by, as PyTorch's `pos_weight`"""
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -110,11 +110,12 @@ class Binary(Task, name="binary"):
 class MultiLabel(Task, name="multi_label"):
     """Any number of labels at once: outputs `[B, labels]`, `y` `[B, labels]` of 0 and 1.
 
-    The loss is the mean logistic loss over the labels; that of a label 1 is multiplied by `positive`. A label is
-    predicted if its logit is above 0. The accuracy is the share of right labels.
+    The loss is the mean logistic loss over the labels. A label is predicted if its logit is above 0. The accuracy is
+    the share of right labels.
     """
 
     positive: Positive = 1.0
+    """what the loss of a label 1 is multiplied by, as PyTorch's `pos_weight`"""
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -148,11 +149,11 @@ class MultiLabel(Task, name="multi_label"):
 class Segmentation(Task, name="segmentation"):
     """One class for each pixel: outputs `[B, classes, H, W]`, `y` `[B, H, W]`.
 
-    The loss is the cross-entropy summed over the pixels that count, divided by H * W. Pixels with the label `ignored`
-    do not count.
+    The loss is the cross-entropy summed over the pixels that count, divided by H * W.
     """
 
     ignored: int | None = None
+    """the label of pixels that do not count; left out, all count"""
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

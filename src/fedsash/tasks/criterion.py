@@ -23,15 +23,19 @@ def _form(value: float) -> str:
 
 @dataclass(frozen=True)
 class Criterion(Setting):
-    """The number that decides between models: its name, whether higher or lower is better, and a target.
+    """The number that decides between models.
 
-    `share` says whether it is shown in per cent. A number that is None or NaN is never better than another one.
+    A number that is None or NaN is never better than another one.
     """
 
     name: str = "accuracy"
+    """the name of the number"""
     better: Better = "higher"
+    """whether a higher or a lower number is better"""
     share: bool = True
+    """whether it is a share, which is shown in per cent"""
     target: float | None = TARGET
+    """the number that models should reach, if there is one"""
 
     def text(self, value: float | None, digits: int = 1) -> str:
         """The value as people read it: a share in per cent with `digits` digits, others with four significant ones.

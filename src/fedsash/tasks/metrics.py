@@ -77,9 +77,10 @@ class Metric(Setting):
 
 @dataclass(frozen=True)
 class Accuracy(Metric, name="accuracy"):
-    """The share of right predictions among all that count. With `top`, the label is among the `top` highest outputs."""
+    """The share of right predictions among all that count."""
 
     top: AtLeastOne = 1
+    """a prediction is right if the label is among so many highest outputs"""
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:

@@ -18,13 +18,15 @@ from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 class Regression(Task, name="regression"):
     """Numbers: outputs `[B]`, `[B, 1]` or `[B, targets]`, `y` `[B]` or `[B, targets]` of floating-point type.
 
-    `error` chooses the loss of a sample: the mean over its targets of e^2 (`"squared"`), |e| (`"absolute"`), or Huber's
-    loss (`"huber"`: e^2 / 2 up to |e| = `delta`, then delta (|e| - delta / 2)), where e is the prediction minus the
-    label.
+    The loss of a sample is the mean of `error` over its targets. Huber's loss is e^2 / 2 up to |e| = `delta`,
+    then delta (|e| - delta / 2).
     """
 
     error: Literal["squared", "absolute", "huber"] = "squared"
+    """the loss of a target: e^2 ("squared"), |e| ("absolute") or Huber's loss ("huber"), where e is the prediction
+    minus the label"""
     delta: Positive = 1.0
+    """up to which |e| Huber's loss is quadratic; beyond, it is linear"""
     labels = "numbers"
 
     @property

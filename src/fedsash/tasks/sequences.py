@@ -20,11 +20,11 @@ PAD = 0
 class NextToken(Task, name="next_token"):
     """The next token at each position of a sequence: outputs `[B, T, tokens]`, `y` `[B, T]`.
 
-    The loss of a sequence is the sum of the cross-entropies of its real tokens, divided by T, as in FedJAX. `padding`
-    is the label of positions that are neither learned nor counted.
+    The loss of a sequence is the sum of the cross-entropies of its real tokens, divided by T, as in FedJAX.
     """
 
     padding: int = -100
+    """the label of positions that are neither learned nor counted"""
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

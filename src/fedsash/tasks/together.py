@@ -26,7 +26,9 @@ class Together(Metric):
     """
 
     function: Callable[[Tensor, Tensor], Any]
+    """the function of outputs and labels that gives the number"""
     direction: Better = "higher"
+    """whether a higher or a lower number is better"""
     together: ClassVar[bool] = True
 
     @property
@@ -39,16 +41,18 @@ class Together(Metric):
 
 @dataclass(frozen=True)
 class TorchMetric(Metric, name="torchmetrics"):
-    """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
+    """A metric of the library torchmetrics.
 
-    `options` are the arguments of this class. `direction` says whether a higher or a lower number is better, where
-    torchmetrics does not. It is a metric of all samples together, as `Together` says, and takes probabilities where the
-    task's outputs are those of classes. Raises `LibraryError` without torchmetrics.
+    It is a metric of all samples together, as `Together` says, and takes probabilities where the task's outputs are
+    those of classes. Raises `LibraryError` without torchmetrics.
     """
 
     metric: str
+    """the name of the metric's class in torchmetrics, such as `classification.BinaryAUROC`"""
     options: dict[str, Any] = field(default_factory=dict)
+    """the arguments of the metric's class"""
     direction: Better | None = None
+    """whether a higher or a lower number is better, only where torchmetrics does not say it"""
     together: ClassVar[bool] = True
     _made: Any = field(init=False, default=None, repr=False, compare=False)
     _chances: Any = field(init=False, default=None, repr=False, compare=False)

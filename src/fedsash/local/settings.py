@@ -16,12 +16,12 @@ from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from ..settings.errors import LONGEST, MOST, check, check_count
-from ..settings.limits import Positive, Share, Strength
+from ..settings.limits import Epochs, Positive, Share, Strength
 from ..settings.setting import Setting
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
 
-Amount: TypeAlias = int | tuple[int, int]
+Amount: TypeAlias = Epochs | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
 
 
@@ -62,8 +62,8 @@ class LocalTraining(Setting):
             check(type(own).__hash__ is not None, f"LocalTraining.{name}", own, right)
         valid = self.batch == "full" or 1 <= self.batch <= MOST
         check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
-        _check_amount("LocalTraining.epochs", self.epochs)
-        _check_amount("LocalTraining.steps", self.steps)
+        _check_range("LocalTraining.epochs", self.epochs)
+        _check_range("LocalTraining.steps", self.steps)
         fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
         check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
@@ -253,8 +253,10 @@ def _factors(schedule: LocalSchedule, k: Ints, steps: Ints) -> Floats:
     return whole
 
 
-def _check_amount(field: str, amount: Amount | None) -> None:
-    least, most = amount if isinstance(amount, tuple) else (amount, amount)
-    check_count(field, least, most=LONGEST)
-    check_count(field, most, most=LONGEST)
-    check(not isinstance(amount, tuple) or amount[0] <= amount[1], field, amount, "must be a range [least, most]")
+def _check_range(field: str, amount: Amount | None) -> None:
+    """Raise `SettingError` for a range that is out of order, or outside the limits of one number."""
+    if isinstance(amount, tuple):
+        least, most = amount
+        check_count(field, least, most=LONGEST)
+        check_count(field, most, most=LONGEST)
+        check(least <= most, field, amount, "must be a range [least, most]")

@@ -43,8 +43,10 @@ Guard: TypeAlias = Annotated[float, Interval(gt=0, le=math.inf)]
 """A limit above 0. An infinite one limits nothing."""
 Positive: TypeAlias = Annotated[float, Interval(gt=0, lt=math.inf)]
 """An amount, of bytes or seconds for example, above 0 and finite."""
+Epochs: TypeAlias = Annotated[int, Interval(ge=1, le=LONGEST)]
+"""A number of epochs or steps of a client in one round, at least 1."""
 EpochsFromZero: TypeAlias = Annotated[int, Interval(ge=0, le=LONGEST)]
-"""A number of epochs or steps of a client in one round, or 0."""
+"""The same, or 0."""
 AtLeastOne: TypeAlias = Annotated[int, Interval(ge=1)]
 """A number, at least 1, whose upper end depends on other things."""
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from fedsash.lab.config.keys import Key, keys, tables_in
-from fedsash.lab.config.limits import limits
 from fedsash.lab.config.registries import REGISTRIES, Registry, registry_of
-from fedsash.lab.config.words import describe, show, summary
+from fedsash.lab.config.words import show, summary
 from fedsash.lab.sweeps import axes
 
 from .markdown import code, table
@@ -81,7 +80,7 @@ def takes(key: Key) -> str:
     if there:
         known = by_table()
         return ", or ".join(f"[`[{place}]`](#{anchor(place)})" if place in known else "a table" for place in there)
-    return "; ".join([describe(key.option.kind), *limits(key.make, key.option)])
+    return key.takes
 
 
 def default(key: Key) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
+
+from annotated_types import Interval
 
 from ..data.samples import Samples
 from ..exchange import Job
 from ..settings.errors import check
-from ..settings.limits import Count, EpochsFromZero, Strength
+from ..settings.limits import Count, EpochsFromZero, Remark, Strength
 from ..settings.setting import Setting
 from ..tasks import Task
 from .goal import Goal
+
+HeldOut: TypeAlias = Annotated[float, Interval(ge=0, le=0.9), Remark(": clients need samples to train on")]
 
 Split = Literal["held_out", "client_test", "clients"]
 """The client samples on which a model is scored: held-out ones, its own test samples, or those on which it trains."""
@@ -73,7 +77,7 @@ class Evaluation(Setting):
     model"""
     batch: Count = 500
     """how many samples pass through the model at once"""
-    held_out: float = 0.0
+    held_out: HeldOut = 0.0
     """the fraction of each client's samples on which no client trains; models are compared on these samples, to choose
     between them"""
     calibration: Count = 1000
@@ -84,8 +88,6 @@ class Evaluation(Setting):
 
     def __post_init__(self) -> None:
         check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")
-        right = "must be at least 0 and at most 0.9: clients need samples to train on"
-        check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
 
     def goal(self, task: Task, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> Goal:
         """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""

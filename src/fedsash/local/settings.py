@@ -15,8 +15,8 @@ from ..basics.randomness import Purpose, fold, fractions, keys
 from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
-from ..settings.errors import LONGEST, MOST, check, check_count
-from ..settings.limits import Epochs, Positive, Share, Strength
+from ..settings.errors import LONGEST, check, check_count
+from ..settings.limits import Count, Epochs, Positive, Share, Strength
 from ..settings.setting import Setting
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
@@ -31,7 +31,7 @@ class LocalTraining(Setting):
 
     lr: Strength = 0.1
     """the learning rate"""
-    batch: int | Literal["full"] = 32
+    batch: Count | Literal["full"] = 32
     """how many samples a step takes, or "full" for all of a client's"""
     epochs: Amount = 1
     """how many passes a round has over the client's samples. A range such as [2, 5] is drawn from, uniformly, for each
@@ -60,8 +60,6 @@ class LocalTraining(Setting):
             own = getattr(self, name)
             right = "must be a frozen dataclass, @dataclass(frozen=True): settings are compared"
             check(type(own).__hash__ is not None, f"LocalTraining.{name}", own, right)
-        valid = self.batch == "full" or 1 <= self.batch <= MOST
-        check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
         _check_range("LocalTraining.epochs", self.epochs)
         _check_range("LocalTraining.steps", self.steps)
         fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs

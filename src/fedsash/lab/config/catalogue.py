@@ -10,9 +10,8 @@ from ...settings.errors import shortened
 from ...settings.options import options
 from .errors import ConfigError
 from .keys import Key, keys, keys_of
-from .limits import limits
 from .registries import REGISTRIES, Registry, find
-from .words import describe, suggestion, summary
+from .words import suggestion, summary
 
 Entry = Mapping[str, Any]
 """Plain data: names and their meanings as `things`, a table or a thing with its `keys`, or one key with `takes`."""
@@ -116,8 +115,7 @@ def _table(path: str, make: Any, inside: Iterable[Key]) -> dict[str, Any]:
 
 
 def _key(key: Key) -> dict[str, Any]:
-    takes = "; ".join([describe(key.option.kind), *limits(key.make, key.option)])
-    return {"key": key.path, "takes": takes, "default": key.default, "meaning": key.meaning}
+    return {"key": key.path, "takes": key.takes, "default": key.default, "meaning": key.meaning}
 
 
 def _words() -> list[str]:

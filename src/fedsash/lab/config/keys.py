@@ -15,7 +15,7 @@ from .network import NetworkExperiment
 from .own import OwnExperiment
 from .registries import registry_of
 from .tables import plain
-from .words import meaning, show
+from .words import describe, show
 
 OF_OWN = ("built_by", "options")
 """The keys that only an experiment has whose federation is made in Python."""
@@ -48,8 +48,14 @@ class Key:
 
     @property
     def meaning(self) -> str:
-        """What the docstring of its class says of it; empty if it says nothing."""
-        return meaning(self.make, self.option.name)
+        """What it means; empty if its class does not say it."""
+        return self.option.meaning
+
+    @property
+    def takes(self) -> str:
+        """What its value may be, in words: a type, and the limits of its numbers."""
+        limit = "" if self.option.limit is None else self.option.limit.listed
+        return "; ".join(filter(None, (describe(self.option.kind), limit)))
 
     @property
     def table(self) -> Any:

@@ -22,7 +22,7 @@ from .keys import tables_in
 from .parsing import parse
 from .registries import REGISTRIES, Registry, registry_of
 from .tables import plain
-from .words import ENDS, meaning, show
+from .words import ENDS, show
 
 WIDTH, COLUMN, NAMES = 120, 32, 60
 """The longest line, the column at which remarks begin where there is room, and the longest list of names in one."""
@@ -159,7 +159,8 @@ def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator
     """The lines of the file: first the keys that are no tables, which TOML wants there, then the tables."""
     tables: list[str] = []
     for option in options(Experiment).values():
-        value, remark = getattr(experiment, option.name), meaning(Experiment, option.name)
+        value = getattr(experiment, option.name)
+        remark = option.meaning
         kind, place = next(tables_in(option.kind, option.name), (None, option.name))
         if kind is None or not value:
             yield _setting(place, value if kind is None else None, remark, registry_of(kind) is not None)
@@ -179,8 +180,8 @@ def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str
     known = options(make) if registry is None else registry.options(table["name"])
     if registry is not None:
         yield _setting("name", table["name"], _names(registry), given="name" in given)
-    for name in known:
-        yield _setting(name, table.get(name), meaning(make, name), given=name in given)
+    for name, option in known.items():
+        yield _setting(name, table.get(name), option.meaning, given=name in given)
 
 
 def _setting(name: str, value: Any, remark: str, thing: bool = False, given: bool = False) -> str:

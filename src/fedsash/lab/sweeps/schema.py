@@ -15,15 +15,15 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from ...settings.checks import short_form
+from ...settings.limits import Limit
 from ...settings.options import REQUIRED, Make, Option, options
 from ..config.experiment import Experiment
 from ..config.keys import OF_OWN, keys_of
-from ..config.limits import bounds
 from ..config.network import NetworkExperiment
 from ..config.own import OwnExperiment
 from ..config.registries import REGISTRIES, Registry, registry_of
 from ..config.tables import plain
-from ..config.words import meaning, summary
+from ..config.words import summary
 from .axes import KEYS as OF_SWEEPS
 
 Schema: TypeAlias = dict[str, Any]
@@ -111,27 +111,29 @@ def _properties(make: Make, known: Mapping[str, Option], default: Any) -> dict[s
     for key in keys_of("", make, known, default):
         option = key.option
         of_key = _of_type(option.kind)
-        limited = _limited(of_key, make, option)
-        limited["description"] = meaning(make, option.name) or option.name
+        limited = {**of_key, **_limits(option.limit)}
+        limited["description"] = option.meaning or option.name
         if option.default is not REQUIRED and option.default is not None:
             limited["default"] = plain(option.default, option.kind)
         found[option.name] = limited
     return found
 
 
-def _limited(of_type: Schema, make: Make, option: Option) -> Schema:
-    """The schema of a key's type with the limits of its numbers."""
-    limits = bounds(make, option)
-    more: Schema = {}
-    if limits.least is not None:
-        more["minimum"] = limits.least
-        if limits.above:
-            more["exclusiveMinimum"] = True
-    if limits.most is not None:
-        more["maximum"] = limits.most
-        if limits.below:
-            more["exclusiveMaximum"] = True
-    return {**of_type, **more}  # these words say nothing of what is no number
+def _limits(limit: Limit | None) -> Schema:
+    """The limits of a key's numbers. In a schema they say nothing of what is no number."""
+    if limit is None:
+        return {}
+    least, most = limit.ends
+    words: Schema = {}
+    if least is not None:
+        words["minimum"] = least
+    if least is not None and limit.interval.ge is None:
+        words["exclusiveMinimum"] = True
+    if most is not None:
+        words["maximum"] = most
+    if most is not None and limit.interval.le is None:
+        words["exclusiveMaximum"] = True
+    return words
 
 
 def _of_type(kind: Any) -> Schema:

@@ -147,15 +147,15 @@ class RoundMean:
 
 @dataclass(frozen=True)
 class Method(Setting):
-    """The base class of federated methods; it is FedAvg. A method overrides only what it changes.
-
-    `weighting` says how the uploads of a round are averaged: `"samples"` (p_i = n_i / sum of n_j over the clients that
-    answered) or `"uniform"` (1/s). Uploads named in `uniform` are always averaged uniformly.
-    """
+    """The base class of federated methods; it is FedAvg. A method overrides only what it changes."""
 
     _: KW_ONLY
     weighting: Weighting = "samples"
+    """how the s uploads of a round are averaged: "samples", with p_i = n_i / sum of n_j over the clients that answered;
+    "uniform", with 1/s"""
+
     uniform: ClassVar[tuple[str, ...]] = ()
+    """Uploads that are averaged uniformly, whatever the `weighting`."""
     needs_classes: ClassVar[bool] = False
     """Whether its `objective` needs one class for each sample, and the last linear layer that gives them."""
     overridden: ClassVar[frozenset[Hook]] = frozenset()

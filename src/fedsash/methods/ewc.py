@@ -24,11 +24,12 @@ class EWC(Method, name="ewc"):
         server    F <- mean F_i
 
     F_i estimates the diagonal of the Fisher information by squared gradients, as usual. Here they are gradients of
-    batches, which are computed anyway. With batches of B samples F_i is about B times smaller, so `mu` must be larger.
-    IMA names such a regulariser as future work; this form of it is ours. `mu = 0` is FedAvg.
+    batches, which are computed anyway. IMA names such a regulariser as future work; this form of it is ours.
     """
 
     mu: Strength = 1.0
+    """the factor of the proximal term; 0 is FedAvg. With batches of B samples F_i is about B times smaller, so mu must
+    be larger"""
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"fisher": torch.zeros_like(w)}

@@ -24,11 +24,15 @@ class FedACG(Method, name="fedacg"):
         server    m_{t+1} = lam * m_t + mean (w_i - a),    w_{t+1} = w_t + m_{t+1} = mean w_i
 
     The proximal term is the gradient of (beta/2) * ||w - a||^2. The published code leaves out the 1/2, so its 1e-3 is
-    `beta = 0.002` here. `lam` is the paper's lambda. The paper's `weighting` is uniform.
+    `beta = 0.002` here. The paper's `weighting` is uniform.
     """
 
     lam: Fraction = 0.85
+    """the share of the server's momentum that a round keeps, by which clients also start ahead; the paper's lambda"""
+
     beta: Strength = 0.001
+    """the factor of the proximal term"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
 

@@ -12,5 +12,5 @@ class FedAvg(Method, name="fedavg"):
     """Federated averaging: clients train on their own samples, the server averages (McMahan et al. 2017).
 
     Client: `w <- w - lr * g(w)`. Server, with its default step: `w_{t+1} = sum_i p_i w_i`.
-    `weighting = "samples"` is the paper's p_i = n_i / sum n_j over the clients of the round; `"uniform"` is 1/s.
+    The paper's `weighting` is by samples.
     """

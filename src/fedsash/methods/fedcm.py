@@ -25,11 +25,12 @@ class FedCM(Method, name="fedcm"):
     K_i * eta is the sum of the rates that the client used in this round; with local momentum it is the sum of the
     weights with which its steps enter the update (`LocalRun.reach`). (Published codes use the same K for all clients,
     and one of them the rate of the next round.) In the first round Delta is 0, so steps are alpha times as long. Weight
-    decay is added after the mixture, and Delta contains it. `alpha = 1` is uniform FedAvg; the paper's `weighting` is
-    uniform.
+    decay is added after the mixture, and Delta contains it. The paper's `weighting` is uniform.
     """
 
     alpha: Factor = 0.1
+    """the share of the client's own gradient in a step; 1 is uniform FedAvg"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
 

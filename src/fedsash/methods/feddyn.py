@@ -28,14 +28,17 @@ class FedDyn(Method, name="feddyn"):
 
     So `h` is the mean of all N `g_i` after every round. The model w_{t+1} is evaluated; the published code plots the
     mean of all clients' last models instead. That code also scales alpha by each client's size, which is neither in
-    the paper nor here. The paper's `weighting` is uniform; `"samples"` weights the model only.
-
-    - `alpha`: the strength of the regulariser
+    the paper nor here.
     """
 
     alpha: Rate = 0.01
+    """the strength of the regulariser"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
+    """how the clients' models are averaged: "uniform", as in the paper; "samples", by numbers of samples, which affects
+    the model only, not h"""
+
     uniform: ClassVar[tuple[str, ...]] = ("g",)
 
     @property
@@ -78,18 +81,21 @@ class AdaBest(Method, name="adabest"):
         client    h_i <- h_i / (t - t_i) + mu * (w_t - w_i),    t_i <- t
         server    avg_t = mean w_i,    w_{t+1} = avg_t + beta * (avg_t - avg_{t-1})          avg_{-1} = w_0
 
-    `variant = "code"` follows the published code. It keeps h_i without mu, and multiplies it in each step by
-    mu * E * m / n_i. E is the number of local epochs, n_i that of samples, and m the mean number of samples in a step,
-    over all uploads so far (0 in the first round). For K_i steps in E epochs the factor is mu * E^2 / K_i, so the
-    paper's form needs a mu that is K_i / E^2 times smaller. The paper's `weighting` is uniform.
-
-    - `mu`: the strength of the estimates of the clients' bias
-    - `beta`: how far the server extrapolates
+    The published code (`variant = "code"`) keeps h_i without mu, and multiplies it in each step by mu * E * m / n_i.
+    E is the number of local epochs, n_i that of samples, and m the mean number of samples in a step, over all uploads
+    so far (0 in the first round). For K_i steps in E epochs the factor is mu * E^2 / K_i, so the paper's form needs a
+    mu that is K_i / E^2 times smaller. The paper's `weighting` is uniform.
     """
 
     mu: Strength = 0.02
+    """the strength of the estimates of the clients' bias"""
+
     beta: Strength = 0.8
+    """how far the server extrapolates"""
+
     variant: Literal["paper", "code"] = "paper"
+    """the rule that h_i follows: "paper", the paper's; "code", that of the published code"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("m",)

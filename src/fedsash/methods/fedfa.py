@@ -38,17 +38,25 @@ class FedFA(Method, name="fedfa"):
     directions if there are more classes than features. Of `local.steps`, fewer than a pass count as an epoch, and those
     after the last whole pass move no anchor; the paper has whole epochs.
 
-    `momentum = 0.9` is the paper's value, 0.5 the code's default. `anchors_from = r` means: the anchor loss acts from
-    the model after r finished rounds on. `calibrate_from` means the same for the calibration. IMA's code has
-    `anchors_from = 1` and calibrates after the first quarter of all rounds. `calibration = 0` turns the calibration
-    off; with `lam = 0` as well the method is FedAvg.
+    IMA's code has `anchors_from = 1` and calibrates after the first quarter of all rounds. With `lam = 0` and
+    `calibration = 0` the method is FedAvg.
     """
 
     lam: Strength = 0.1
+    """the factor of the anchor loss; 0 turns it off"""
+
     momentum: Share = 0.9
+    """the share of its anchors that a client keeps after a local epoch; 0.9 is the paper's value, 0.5 the code's
+    default"""
+
     calibration: Strength = 1e-3
+    """the learning rate of Adam that calibrates the classifier; 0 turns the calibration off"""
+
     anchors_from: CountFromZero = 0
+    """a number r: the anchor loss acts from the model after r finished rounds on"""
+
     calibrate_from: CountFromZero = 0
+    """a number r: the calibration acts from the model after r finished rounds on"""
 
     needs_classes: ClassVar[bool] = True
 

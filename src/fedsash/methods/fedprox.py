@@ -15,10 +15,11 @@ class FedProx(Method, name="fedprox"):
     """FedAvg with a proximal term to the received model (Li et al. 2020).
 
     Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`. The local
-    momentum includes the proximal term. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
+    momentum includes the proximal term. The factor 1/2 is the paper's.
     """
 
     mu: Strength = 0.01
+    """the factor of the proximal term; 0 is FedAvg"""
 
     @property
     def proximal(self) -> float:

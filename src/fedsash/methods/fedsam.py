@@ -24,10 +24,11 @@ class FedSAM(Method, name="fedsam"):
         e = rho * g(w) / ||g(w)||,    w <- w - eta * g(w + e)
 
     Both gradients are of the same batch with the same dropout. The norm is over all that clients share. Weight decay
-    is not part of e and acts at w. `rho = 0` is FedAvg.
+    is not part of e and acts at w.
     """
 
     rho: Strength = 0.1
+    """the length of the perturbation e; 0 is FedAvg"""
 
     def direction(self, step: Step) -> Tensor:
         return _sharp_gradient(step, self.rho)
@@ -42,13 +43,13 @@ class FedASAM(Method, name="fedasam"):
     All operations but the norm are element-wise. Weights are parameters whose name contains "weight", including those
     of norm layers. The defaults are IMA's for its CNNs: its table prints rho = 0, its code has 0.7. For its other
     models they are rho = 0.2 and eta = 0.05.
-
-    - `rho`: the length of the perturbation
-    - `eta`: the least scale of a weight
     """
 
     rho: Strength = 0.7
+    """the length of the perturbation"""
+
     eta: Strength = 0.2
+    """the least scale of a weight"""
 
     def direction(self, step: Step) -> Tensor:
         scale = torch.where(step.layout.mask("weight", step.w.device), step.w.abs() + self.eta, 1.0)
@@ -62,11 +63,15 @@ class MoFedSAM(Method, name="mofedsam"):
         e = rho * g(y) / ||g(y)||,    y <- y - eta * (alpha * g(y + e) + (1 - alpha) * Delta_t)
 
     `Delta` is FedCM's (see `fedcm`). The factor alpha before the gradient is the paper's; the copy in FedLESAM's code
-    leaves it out. `alpha = 1` is uniform FedSAM, `rho = 0` FedCM. The paper's `weighting` is uniform.
+    leaves it out. The paper's `weighting` is uniform.
     """
 
     alpha: Factor = 0.1
+    """the share of the client's own gradient in a step; 1 is uniform FedSAM"""
+
     rho: Strength = 0.1
+    """the length of the perturbation e; 0 is FedCM"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
 
@@ -97,10 +102,12 @@ class FedLESAM(Method, name="fedlesam"):
 
     e_i is the same in all steps of a round. It is 0 in the client's first round, and if the model has not moved. This
     is the paper's rule. Its published code uses the last global update for all clients, and does not align its entries
-    with the parameters. `rho = 0` is uniform FedAvg. `weighting` is uniform as in its code.
+    with the parameters. `weighting` is uniform as in its code.
     """
 
     rho: Strength = 0.1
+    """the length of the perturbation e_i; 0 is uniform FedAvg"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
 

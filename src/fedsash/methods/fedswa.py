@@ -23,17 +23,18 @@ class FedSWA(Method, name="fedswa"):
         step      w <- w - eta_k * g(w),    eta_k = eta * (1 - k/K + (k/K) * rho),    k = 0..K-1 in every round
         server    w_{t+1} = w_t + alpha * mean (w_i - w_t)
 
-    alpha > 1 extrapolates. FedAvg does the same with `local_schedule = {name = "sawtooth", rho = ...}` and the server
-    optimiser ServerSGD with `lr = alpha`. Here a `local_schedule` of the clients comes on top. The later version of the
-    published code has rho = 0 and twice the learning rate. The values of the published table are unknown; the defaults
-    are those that the paper is said to use. `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
-
-    - `rho`: the share of the rate that is left at the end of a client's steps
-    - `alpha`: the length of the server's step; above 1 it extrapolates
+    FedAvg does the same with `local_schedule = {name = "sawtooth", rho = ...}` and the server optimiser ServerSGD with
+    `lr = alpha`. Here a `local_schedule` of the clients comes on top. The later version of the published code has
+    rho = 0 and twice the learning rate. The values of the published table are unknown; the defaults are those that the
+    paper is said to use. `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
     """
 
     rho: Strength = 0.1
+    """the share of the rate that is left at the end of a client's steps"""
+
     alpha: Strength = 1.5
+    """the length of the server's step; above 1 it extrapolates"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
 
@@ -61,19 +62,26 @@ class FedMoSWA(Method, name="fedmoswa"):
     the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1,
     whose option I has the gradient of one mini-batch in place of all samples; both published versions of its code
     differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD (which compares the options).
-    `weighting` affects the model only; the paper's is uniform.
-
-    - `rho`, `alpha`: those of FedSWA
-    - `gamma`: the share of the running mean m that a round renews
-    - `option`: how a client's variate is made: "I", "II" or "raw"
     """
 
     rho: Strength = 0.1
+    """the share of the rate that is left at the end of a client's steps, as in FedSWA"""
+
     alpha: Strength = 1.5
+    """the length of the server's step, as in FedSWA; above 1 it extrapolates"""
+
     gamma: Share = 0.2
+    """the share of the running mean m that a round renews"""
+
     option: Literal["I", "II", "raw"] = "II"
+    """how a client's variate is made: "I", from the gradient over all its samples at the received model; "II", from its
+    update; "raw", from the gradients of its steps"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
+    """how the clients' updates are averaged: "uniform", as in the paper; "samples", by numbers of samples, which
+    affects the model only, not m"""
+
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
     @property

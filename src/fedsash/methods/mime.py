@@ -27,15 +27,20 @@ class Mime(Method, name="mime"):
                   y <- y - eta * ((1 - beta) * g + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * c
 
-    `beta = 0` is Mime-SGD, without m. Without `damped` it leaves out the factors (1 - beta), as FedJAX does; steps are
-    then 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m. The
-    paper's `weighting` is uniform, FedJAX's is by samples; it affects c as well.
+    Weight decay is added to the step and is in neither c nor m.
     """
 
     beta: Fraction = 0.9
+    """the factor of the momentum m in a step, and of the old m in the new one; 0 is Mime-SGD, without m"""
+
     damped: bool = True
+    """whether steps and momentum have the factors (1 - beta). Without them, as in FedJAX, steps are 1/(1 - beta) times
+    as long in the long run"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
+    """how the clients' models and their gradients, of which c is made, are averaged: "uniform", as in the paper;
+    "samples", by numbers of samples, as in FedJAX"""
 
     @property
     def why_sgd(self) -> str:
@@ -68,14 +73,22 @@ class MimeLite(Method, name="mimelite"):
         step      y <- y - eta * ((1 - beta) * g_i(y) + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * mean grad f_i(x)
 
-    grad f_i(x) is over all of the client's samples at the received model. `beta = 0` is MimeLite-SGD, which is
-    FedAvg. `damped`, `weighting` and weight decay as in `mime`.
+    grad f_i(x) is over all of the client's samples at the received model. Weight decay is added to
+    the step and is not in m, as in `mime`.
     """
 
     beta: Fraction = 0.9
+    """the factor of the momentum m in a step, and of the old m in the new one; 0 is MimeLite-SGD, which is
+    FedAvg"""
+
     damped: bool = True
+    """whether steps and momentum have the factors (1 - beta). Without them, as in FedJAX, steps are 1/(1 - beta) times
+    as long in the long run"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
+    """how the clients' models and their gradients, of which m is made, are averaged: "uniform", as in the paper;
+    "samples", by numbers of samples, as in FedJAX"""
 
     @property
     def why_sgd(self) -> str:

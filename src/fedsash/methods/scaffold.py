@@ -33,14 +33,18 @@ class Scaffold(Method, name="scaffold"):
     rates, and the mean is weighted by the rates. Option II is the default and the paper's choice for its experiments.
     With local momentum its K_i * eta is the sum of the weights with which steps enter the update (`LocalRun.reach`);
     with weight decay it contains the decay, and it needs SGD. Option I and the raw gradients have none of these
-    effects. For plain SGD "raw" equals option II. `weighting` affects the model only; the paper's is uniform.
-
-    - `option`: how a client's variate is made: "I", "II" or "raw"
+    effects. For plain SGD "raw" equals option II.
     """
 
     option: Literal["I", "II", "raw"] = "II"
+    """how a client's variate is made: "I", from the gradient over all its samples at the received model; "II", from its
+    update; "raw", from the gradients of its steps"""
+
     _: KW_ONLY
     weighting: Weighting = "uniform"
+    """how the clients' models are averaged: "uniform", as in the paper; "samples", by numbers of samples, which affects
+    the model only, not c"""
+
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
     @property

@@ -42,14 +42,8 @@ class Average(Setting, ABC):
     """A mean of the models `w_1, w_2, ...` of a training; `w_t` is the model after round t.
 
     An average object holds settings only; its state holds what it has seen. `w` is always one flat vector `[d]`.
-    `part` names the slice of the model that is averaged (WiMA, Table 5): `"all"`, `"classifier"`, `"extractor"`, or a
-    tuple of parameter names. An `Observer` cuts out this slice. The initial model `w_0` is never observed. An average
+    An `Observer` cuts out the slice that is averaged, `part`. The initial model `w_0` is never observed. An average
     keeps and returns copies only, never a reference to a vector.
-
-    - `part`: the slice of the model that is averaged
-    - `buffers`: which running statistics of BatchNorm it has: `"average"`, the same mean of the models' statistics;
-      `"latest"`, those of the current model; `"re-estimate"`, new ones of some data, where it is evaluated or applied
-      (as `torch.optim.swa_utils.update_bn`). A broadcast sends it with the statistics of the current model
 
     Some averages must see past models again. `retention` says how many at most, and `needs` says which ones now.
     `Observers` keep these models, once for all averages of the same slice. The average receives them as `past`, a
@@ -58,7 +52,13 @@ class Average(Setting, ABC):
 
     _: KW_ONLY
     part: ModelSlice = "all"
+    """the slice of the model that is averaged (WiMA, Table 5): "all", "classifier", "extractor", or names of parameters
+    and modules"""
+
     buffers: Literal["average", "latest", "re-estimate"] = "average"
+    """which running statistics of BatchNorm it has: `"average"`, the same mean of the models' statistics; `"latest"`,
+    those of the current model; `"re-estimate"`, new ones of some data, where it is evaluated or applied (as
+    `torch.optim.swa_utils.update_bn`). A broadcast sends it with the statistics of the current model"""
 
     @abstractmethod
     def init(self, w: Tensor) -> Vectors:

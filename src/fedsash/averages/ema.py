@@ -23,31 +23,37 @@ class EMA(Average, name="ema"):
 
         ema_t = decay * ema_{t-1} + (1 - decay) * w_t
 
-    `start` says where it begins; n is the number of models observed so far:
+    With n the number of models observed so far, it begins
 
-    - `"first"` (the default): with the first model observed, ema_1 = w_1;
-    - `"initial"`: with the initial model, ema_0 = w_0. Its weight after n models is decay^n;
-    - `"zero"`: with ema_0 = 0. The value is ema / (1 - decay^n) (the correction of Kingma & Ba 2015).
+    - with `start = "first"` at ema_1 = w_1;
+    - with `start = "initial"` at ema_0 = w_0, whose weight after n models is decay^n;
+    - with `start = "zero"` at ema_0 = 0. The value is ema / (1 - decay^n) (the correction of Kingma & Ba 2015).
 
-    With `warmup` the decay grows: the model that comes after n others has `min(decay, (1 + n) / (10 + n))`, as in
-    TensorFlow's ExponentialMovingAverage. Early models are then forgotten sooner.
+    With `warmup` the model that comes after n others has the decay `min(decay, (1 + n) / (10 + n))`, as in TensorFlow's
+    ExponentialMovingAverage.
 
-    `precision` is the type of `ema`: `"double"` is float64. `"single"` is float32 (float64 for models in float64), the
-    type in which PyTorch's own EMA keeps such models. Each update then rounds, by at most 2^-23 of the largest value,
-    and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999. `"auto"` is single
-    in a `Tracker`, else double.
+    In float32, the type in which PyTorch's own EMA keeps such models, each update rounds, by at most 2^-23 of the
+    largest value, and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999.
 
-    With `decay = 0` it is the model itself, bitwise. The average of a constant model is that model. Before the first
-    round it is the current model.
+    The average of a constant model is that model. Before the first round it is the current model.
 
     State: `ema` `[d]`; `seen` int64 `[]`, the number n.
     """
 
     decay: Fraction
+    """the share of the average that is kept when a model comes; 0 is the model itself, bitwise"""
+
     start: Literal["first", "initial", "zero"] = "first"
+    """with what it begins: "first", with the first model observed; "initial", with the initial model; "zero", with 0,
+    for which the value is corrected"""
+
     _: KW_ONLY
     warmup: bool = False
+    """whether the decay grows at first, so that early models are forgotten sooner"""
+
     precision: Literal["auto", "single", "double"] = "auto"
+    """the type in which it is kept: "single", float32 (float64 for models in float64); "double", float64; "auto",
+    single in a `Tracker`, else double"""
 
     def __post_init__(self) -> None:
         right = 'must not be "zero" with warmup: its correction needs a constant decay'

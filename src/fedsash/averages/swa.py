@@ -24,12 +24,12 @@ class SWA(Average, name="swa"):
 
         swa <- (n * swa + w) / (n + 1)
 
-    `start = r` means: from the model after r finished rounds on. From there on, every `cycle` models are one cycle:
+    It takes the models
 
-    - `collect = "bottom"` (Izmailov's rule, the default) takes the last model of each cycle, where a cyclic schedule
-      has its lowest learning rate: the models after `start + cycle - 1`, `start + 2 cycle - 1`, ... rounds;
-    - `collect = "top"` (the published code of Caldarola et al.) takes the first model of each cycle except the first
-      cycle: the models after `start + cycle`, `start + 2 cycle`, ... rounds.
+    - with `collect = "bottom"` (Izmailov's rule) after `start + cycle - 1`, `start + 2 cycle - 1`, ... rounds, where a
+      cyclic schedule has its lowest learning rate;
+    - with `collect = "top"` (the published code of Caldarola et al.) after `start + cycle`, `start + 2 cycle`, ...
+      rounds.
 
     The papers' t_0, a 0-based index, is `start - 1`: round t_0 makes the first model. A schedule `Cyclic` with
     `start = t_0`, a multiple of `cycle`, has the same cycles. Before the first collection SWA is the current model.
@@ -38,8 +38,13 @@ class SWA(Average, name="swa"):
     """
 
     start: Count
+    """a number r: the first cycle begins with the model after r finished rounds"""
+
     cycle: Count = 1
+    """how many models are one cycle"""
+
     collect: Literal["bottom", "top"] = "bottom"
+    """which model of a cycle it takes: "bottom", the last one; "top", the first one, except in the first cycle"""
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

@@ -26,9 +26,9 @@ class Window(Average, name="window"):
         wima_t = (1/W) * sum_{tau = t-W+1}^{t} w_tau
 
     While fewer than W models have been observed, it is the mean of these (the paper leaves this open). Before the
-    first one it is the current model. `start = r` means: from the model after r finished rounds on. Of these models,
-    those after a multiple of `every` rounds are observed. `every = 1` is WiMA; `every = k` averages models that are k
-    rounds or steps apart, which is LAWA. IMA sends a window of P = `size` models to the clients: see `Broadcast`.
+    first one it is the current model. From `start` on, the models after a multiple of `every` rounds are observed.
+    `every = 1` is WiMA; `every = k` averages models that are k rounds or steps apart, which is LAWA. IMA sends a window
+    of P = `size` models to the clients: see `Broadcast`.
 
     In a round it only keeps a copy of the new model. Their sum is moved on when the mean is asked for (`MovingSum`), so
     the time of a round hardly depends on the size. It has twice the precision of float64 (see `exact_sums`). So the
@@ -36,31 +36,37 @@ class Window(Average, name="window"):
     with values a billion times larger.
     The mean of one model is that model, bitwise.
 
-    `storage` says where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"`, which takes the disk if memory is
-    short (see `storage.rows`). It changes no number. On disk each model is a file, written in the background; the sum
-    lies on the disk, too. Windows of the same slice, storage and type share their models, so windows of 5, 10 and 200
-    models together keep 200.
+    On disk each model is a file, written in the background; the sum lies on the disk, too. Windows of the same slice,
+    storage and type share their models, so windows of 5, 10 and 200 models together keep 200.
 
-    `kept_as = "bfloat16"` keeps each model rounded to the nearest bfloat16, which takes half the room of float32. With
-    w' the mean of the rounded models, before it is rounded to the model's type, each entry is off by at most
+    With `kept_as = "bfloat16"`, and w' the mean of the rounded models before it is rounded to the model's type, each
+    entry is off by at most
 
         |w' - wima| <= 2^-8 * (1/W) * sum_tau |w_tau| + 2^-134
 
     for models of float32, float16 or bfloat16. The last term counts only where entries are below 2^-126. The mean of
     one model is then that model, rounded.
 
-    - `size`: how many models the mean has at most
-    - `every`: a model is taken after every so many rounds (LAWA); 1 takes all
-
     State: `rounds` int64 `[size]`, the round of the model in each slot of a ring, -1 if it is empty; `seen` int64 `[]`,
     how many models were taken so far. The models themselves are in its `past`.
     """
 
     size: Count
+    """how many models the mean has at most"""
+
     every: Count = 1
+    """a model is taken after every so many rounds (LAWA); 1 takes all"""
+
     start: Count = 1
+    """a number r: models are taken from that after r finished rounds on"""
+
     storage: storages.Storage = field(default="auto", metadata={"numbers": False})
+    """where the models lie; it changes no number. There are "device", "host", "disk", and "auto", which takes the disk
+    if memory is short (see `storage.rows`)"""
+
     kept_as: KeptAs = "model"
+    """the type in which models are kept: "model", their own one; "bfloat16", each rounded to the nearest bfloat16,
+    which takes half the room of float32"""
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

@@ -17,7 +17,7 @@ from ..exchange import Effort, Request
 from ..methods import Method, Upload
 from ..sampling import Sampling
 from ..settings.errors import RunError, check
-from ..settings.limits import Positive, Share, Strength
+from ..settings.limits import Guard, Positive, Share, Strength
 from ..settings.setting import Setting
 from .accountant import Privacy, accounting, known, spent
 from .rules import Aggregation
@@ -28,17 +28,19 @@ class Adaptive(Setting):
     """Adaptive clipping: the clip norm S follows a quantile of the updates' norms (Andrew et al. 2021).
 
         b_i = 1 if |Delta_i| <= S, else 0
-        b = 1/2 + (sum_i (b_i - 1/2) + N(0, noise^2)) / m,    S <- S * exp(-rate * (b - quantile))
+        b = 1/2 + (sum_i (b_i - 1/2) + N(0, sigma_b^2)) / m,    S <- S * exp(-rate * (b - quantile))
 
-    with m the expected number of clients of a round. `noise` is sigma_b; None: the paper's m/20.
-
-    - `quantile`: the share of updates that shall be shorter than S
-    - `rate`: how fast S moves
+    with m the expected number of clients of a round.
     """
 
     quantile: Share = 0.5
+    """the share of updates that shall be shorter than S"""
+
     rate: Strength = 0.2
+    """how fast S moves"""
+
     noise: Positive | None = None
+    """sigma_b, the standard deviation of the noise on the sum of the b_i; left out: the paper's m/20"""
 
     def sigma(self, expected: float) -> float:
         """The standard deviation of the noise on the sum of the b_i, for `expected` clients in a round."""
@@ -56,22 +58,30 @@ class Private(Aggregation, name="private"):
     a round without clients adds noise, too. What is made of the update (the server optimiser, averages, a broadcast)
     needs no more noise.
 
-    With `adaptive`, `clip` is only the first S. A part of the noise then hides the b_i: the sum's multiplier is
-    (z^-2 - (2 sigma_b)^-2)^(-1/2) instead of z, so that both together are as private as z says.
+    With `adaptive`, a part of the noise hides the b_i: the sum's multiplier is (z^-2 - (2 sigma_b)^-2)^(-1/2) instead
+    of z, so that both together are as private as z says.
 
-    After each evaluation the records name epsilon at this `delta` (None: N^-1.1, for N clients). It needs the sampling
-    `Poisson` or `Uniform`, and a method that sends up its update alone, with `weighting = "uniform"`.
+    After each evaluation the records name epsilon. It needs the sampling `Poisson` or `Uniform`, and a method that
+    sends up its update alone, with `weighting = "uniform"`.
     """
 
-    clip: float
+    clip: Guard
+    """the clip norm S, to which longer updates are shortened; with `adaptive` only the first S. An infinite one clips
+    nothing; it goes neither with noise nor with `adaptive`"""
+
     noise: float
+    """the noise multiplier z: the standard deviation of the noise on the sum, in multiples of S; 0 adds none"""
+
     adaptive: Adaptive | None = None
+    """how S follows the updates' norms; left out: S stays"""
+
     delta: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    """the delta at which the records name epsilon; left out: N^-1.1, for N clients"""
+
     private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.clip > 0, "Private.clip", self.clip, "must be positive")
         right = "must be 0, or at least 1e-06 and at most 1,000,000: the accountant knows no other noise"
         check(self.noise == 0 or 1e-6 <= self.noise <= 1e6, "Private.noise", self.noise, right)
         finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)

@@ -26,12 +26,14 @@ class Aggregation(Setting):
     """The base class of aggregations: the weighted mean of the uploads.
 
     Uploads are summed as they come, so memory is O(model) for any number of clients. The guard leaves out a client
-    whose upload or new state has a value that is not finite, or whose upload has a vector with a Euclidean norm above
-    `limit`. Such clients are reported, and the weights of the others are scaled up to sum to 1.
+    whose upload or new state has a value that is not finite, or whose upload is beyond the `limit`. Such clients are
+    reported, and the weights of the others are scaled up to sum to 1.
     """
 
     _: KW_ONLY
     limit: Guard = 1e6
+    """the largest Euclidean norm that a vector of an upload may have; a client beyond it is left out of the round"""
+
     uniform: ClassVar[tuple[str, ...]] = ()
     """Vectors of `derive` that are averaged uniformly, whatever the method's weighting."""
     normalises: ClassVar[bool] = False
@@ -94,12 +96,14 @@ class FedNova(Aggregation, name="fednova"):
     For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of SGD's momentum, of the
     method's proximal term (FedProx, FedACG, FedDyn), and of a rate that moves within the round. (Published code adds
     up the recursions of momentum and of the proximal term, which is not exact.) Weight decay is left out, as
-    published. If all clients take equal steps, FedNova is the weighted mean. `tau = "steps"` means
-    tau = sum_i p_i * K_i, as in the official code with FedProx. The weights p_i are the method's. For a global momentum
-    use the server optimiser.
+    published. If all clients take equal steps, FedNova is the weighted mean. The weights p_i are the method's. For a
+    global momentum use the server optimiser.
     """
 
     tau: Literal["coefficients", "steps"] = "coefficients"
+    """what tau is the mean of: "coefficients", the a_i; "steps", the numbers of steps K_i, as in the official code with
+    FedProx"""
+
     normalises: ClassVar[bool] = True
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:
@@ -119,8 +123,8 @@ class FedGMA(Aggregation, name="fedgma"):
 
         A = |(1/s) * sum_i sign(w_i - w_t)|,    w_{t+1} = w_t + M * sum_i p_i * (w_i - w_t)    element-wise
 
-    Every client has one vote in A. With `mask = "soft"`, M is 1 where A >= `threshold`, and A elsewhere. With `"hard"`
-    (the form of the earlier workshop paper), M is 0 elsewhere. `threshold = 0` is the mean.
+    Every client has one vote in A. M is 1 where A >= `threshold`. Elsewhere it is A with `mask = "soft"`, and 0 with
+    "hard" (the form of the earlier workshop paper).
 
     `mask = "code"` reproduces FedIMA's code, which made IMA's published row. The update u starts as the plain mean.
     Then for each client in turn, with its update Delta_i = w_i - w_t:
@@ -132,7 +136,12 @@ class FedGMA(Aggregation, name="fedgma"):
     """
 
     threshold: Share = 0.8
+    """the agreement A from which on a coordinate counts fully; 0 is the mean, but for `mask = "code"`"""
+
     mask: Literal["soft", "hard", "code"] = "soft"
+    """what becomes of the other coordinates: "soft", they are multiplied by A; "hard", they do not move; "code",
+    the rule of FedIMA's code for all"""
+
     uniform: ClassVar[tuple[str, ...]] = ("sign",)
 
     @property

@@ -25,9 +25,9 @@ from .tasks import Criterion
 class Broadcast(Setting):
     """Sends an average to the clients instead of the model (IMA).
 
-    `start = r` means: from the model after r finished rounds on, `average` takes the model's place. The clients of the
-    next round are the first to receive it. IMA's t_s, a 0-based index in its code, is `start - 1`. The clients of round
-    t_s still receive the model, and IMA's smaller steps begin in that round (`Mild` with `start = t_s`).
+    From `start` on, `average` takes the model's place. The clients of the next round are the first to receive it.
+    IMA's t_s, a 0-based index in its code, is `start - 1`. The clients of round t_s still receive the model, and IMA's
+    smaller steps begin in that round (`Mild` with `start = t_s`).
 
     `order` says where the average acts:
 
@@ -45,19 +45,21 @@ class Broadcast(Setting):
     With `start = "auto"`, and with several names in `average`, an evaluation on held-out samples decides
     (`evaluation.held_out`), every `evaluation.every` rounds. Both need the order `"after"`. They are ours; IMA names
     them as future work.
-
-    - `average`: the average that is sent; of several names, the one that was best in the last evaluation (the first of
-      equal ones)
-    - `start`: a number r: from the model after r finished rounds on; "auto": once the average was better than the model
-      in `patience` evaluations in a row
-    - `order`: where the average acts, after or before the server optimiser, or as in IMA's code
-    - `patience`: how many evaluations in a row must favour the average before "auto" begins
     """
 
     average: str | tuple[str, ...]
+    """the average that is sent; of several names, the one that was best in the last evaluation (the first of equal
+    ones)"""
+
     start: int | Literal["auto"] = 1
+    """a number r: from the model after r finished rounds on; "auto": once the average was better than the model in
+    `patience` evaluations in a row"""
+
     order: Literal["after", "before", "code"] = "after"
+    """where the average acts, after or before the server optimiser, or as in IMA's code"""
+
     patience: Count = 3
+    """how many evaluations in a row must favour the average before "auto" begins"""
 
     def __post_init__(self) -> None:
         valid = self.start == "auto" or 1 <= self.start <= MOST

@@ -18,17 +18,12 @@ from torch import Tensor
 from .basics.arrays import Vectors, check_like
 from .basics.sharing import Sharing
 from .settings.errors import check
-from .settings.limits import Fraction, Rate, Strength
+from .settings.limits import Fraction, Rate, Share, Strength
 from .settings.setting import Setting
 
 
 class Server(Setting):
-    """The base class of server optimisers. Settings that several of them have:
-
-    - `lr`: the server's learning rate
-    - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step
-    - `tau`: what keeps the divisor above 0
-    """
+    """The base class of server optimisers."""
 
     def init(self, w: Tensor) -> Vectors:
         """The state before the first step, for models like `w` [D]."""
@@ -48,13 +43,13 @@ class ServerSGD(Server, name="sgd"):
 
     The momentum is undamped, as in Flower and FedJAX: with a constant `delta` the step grows to
     `lr / (1 - momentum) * delta`. The defaults are FedAvg: `sent + delta`, without a state.
-
-    - `lr`: the length of the step; above 1 it extrapolates
-    - `momentum`: the share of the last step that goes on; 0 is FedAvg
     """
 
     lr: Rate = 1.0
+    """the length of the step; above 1 it extrapolates"""
+
     momentum: Fraction = 0.0
+    """the share of the last step that goes on; 0 is FedAvg"""
 
     def init(self, w: Tensor) -> Vectors:
         return {"v": torch.zeros_like(w)} if self.momentum else {}
@@ -74,13 +69,20 @@ class FedAdagrad(Server, name="adagrad"):
         v <- v + delta^2                           v_0 = initial_v
         w <- sent + lr * m / (sqrt(v) + tau)       element-wise
 
-    `initial_v = 0` as in the published experiments; the paper's text asks for `tau**2` or more.
+    With `beta1 = 0`, the default, m is delta.
     """
 
     lr: Rate = 0.1
+    """the server's learning rate"""
+
     beta1: Fraction = 0.0
+    """the share of the moment m that is kept in a step"""
+
     tau: Strength = 1e-3
+    """what keeps the divisor above 0"""
+
     initial_v: Strength = 0.0
+    """v before the first step; 0 in the published experiments, while the paper's text asks for `tau**2` or more"""
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
@@ -102,25 +104,38 @@ class FedAdam(Server, name="adam"):
         v <- beta2 * v + (1 - beta2) * delta^2     v_0 = initial_v
         w <- sent + lr * b * m / (sqrt(v) + tau)   element-wise
 
-    The defaults are IMA's (Table 5). Sources differ in two settings:
+    The defaults are IMA's (Table 5). Sources differ in `initial_v`, and in `bias_correction`, which gives the factor b
+    in step n = 1, 2, ...:
 
-    - `initial_v`: 0 in the published experiments, in FedIMA and in Flower; the paper's text asks for `tau**2` or more;
-    - `bias_correction`, the factor b in step n = 1, 2, ...: with "none" (the paper's text, FedIMA) b = 1; with "keras"
-      (the original experiments) b = sqrt(1 - beta2^n) / (1 - beta1^n); with "flower" (its recent releases) the same
-      with n + 1 in place of n. tau is not corrected. "both" corrects both moments, m / (1 - beta1^n) and
-      v / (1 - beta2^n), as Adam's own paper and PyTorch do; this is "keras" with tau * sqrt(1 - beta2^n) for tau.
+    - "none" (the paper's text, FedIMA): b = 1;
+    - "keras" (the original experiments): b = sqrt(1 - beta2^n) / (1 - beta1^n);
+    - "flower" (its recent releases): the same with n + 1 in place of n;
+    - "both" corrects both moments, m / (1 - beta1^n) and v / (1 - beta2^n), as Adam's own paper and PyTorch do; this is
+      "keras" with tau * sqrt(1 - beta2^n) for tau. The others do not correct tau.
     """
 
     lr: Rate = 0.01
+    """the server's learning rate"""
+
     beta1: Fraction = 0.9
-    beta2: float = 0.99
+    """the share of the moment m that is kept in a step"""
+
+    beta2: Share = 0.99
+    """the share of the moment v that is kept in a step; at 1, v stays at `initial_v`"""
+
     tau: Strength = 1e-3
+    """what keeps the divisor above 0"""
+
     initial_v: Strength = 0.0
+    """v before the first step; 0 in the published experiments, in FedIMA and in Flower, while the paper's text asks for
+    `tau**2` or more"""
+
     bias_correction: Literal["none", "keras", "flower", "both"] = "none"
+    """how the moments are corrected for their start: "none", not at all, as in the paper's text; "keras", as in the
+    original experiments; "flower", as in its recent releases; "both", each by itself, as in Adam's own paper"""
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
-        _check_beta2("FedAdam", self.beta2)
         right = "must be below 1 to correct the moments"
         check(self.bias_correction == "none" or self.beta2 < 1, "FedAdam.beta2", self.beta2, right)
 
@@ -150,19 +165,27 @@ class FedYogi(Server, name="yogi"):
         v <- v - (1 - beta2) * delta^2 * sign(v - delta^2)          v_0 = initial_v
         w <- sent + lr * m / (sqrt(v) + tau)                        element-wise
 
-    The defaults are IMA's (Table 5). `initial_v = 0` as in the published experiments; the first step is then that of
-    FedAdam. The paper's text asks for `tau**2` or more.
+    The defaults are IMA's (Table 5).
     """
 
     lr: Rate = 0.01
+    """the server's learning rate"""
+
     beta1: Fraction = 0.9
-    beta2: float = 0.99
+    """the share of the moment m that is kept in a step"""
+
+    beta2: Share = 0.99
+    """1 minus the share of an update's square by which v changes in a step; at 1, v stays at `initial_v`"""
+
     tau: Strength = 1e-3
+    """what keeps the divisor above 0"""
+
     initial_v: Strength = 0.0
+    """v before the first step; 0 in the published experiments, while the paper's text asks for `tau**2` or more. From 0
+    the first step is that of FedAdam"""
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
-        _check_beta2("FedYogi", self.beta2)
 
     def init(self, w: Tensor) -> Vectors:
         return _moments(w, self.initial_v)
@@ -176,10 +199,13 @@ class FedYogi(Server, name="yogi"):
 
 @dataclass(frozen=True)
 class WholeServer(Server):
-    """Moves the common parameters of whole models by `server`, and adds the update to the other entries."""
+    """A server optimiser of whole models. It adds the update to the entries that are not common."""
 
     server: Server
+    """what moves the common parameters"""
+
     sharing: Sharing
+    """which parameters are common"""
 
     def init(self, w: Tensor) -> Vectors:
         return self.server.init(self.sharing.common_of(w))
@@ -204,10 +230,6 @@ SERVERS = Server.by_name
 
 def _moments(w: Tensor, initial_v: float) -> Vectors:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, initial_v)}
-
-
-def _check_beta2(server: str, beta2: float) -> None:
-    check(0 <= beta2 <= 1, f"{server}.beta2", beta2, "must be between 0 and 1 (at 1, v stays at initial_v)")
 
 
 def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:

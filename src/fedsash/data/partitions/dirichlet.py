@@ -39,14 +39,13 @@ class Dirichlet(NamedPartition, name="dirichlet"):
     `alpha = 0` is the limit: `q_i` is a single class, drawn by the prior. Then each client holds one class if class
     sizes are multiples of a client's size. Otherwise a client that uses up a class continues with another one.
 
-    - `clients`: how many there are
-    - `alpha`: the concentration; the smaller, the fewer classes a client holds
-
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
     clients: Count
+    """how many there are"""
     alpha: Annotated[float, Interval(ge=0, le=1e9)]
+    """the concentration; the smaller, the fewer classes a client holds"""
 
     def __post_init__(self) -> None:
         right = "must be 0, or at least 1e-9"
@@ -78,20 +77,20 @@ class DirichletClasses(NamedPartition, name="dirichlet_classes"):
 
     Each class is divided among the clients in proportions `p ~ Dir(alpha * ones(N))`. Clients that already hold 1/N of
     all samples are left out. (A Dirichlet without some components, renormalised, is a Dirichlet over the others, and is
-    drawn as one.) All classes are drawn again until every client has `min_size` samples, by default the number of
-    classes. Every sample is used once.
-
-    - `clients`: N, how many there are
-    - `alpha`: the concentration; the smaller, the fewer clients hold a class
+    drawn as one.) All classes are drawn again until every client has `min_size` samples. Every sample is used once.
 
     Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples, and
-    `DataError` if none of `tries` draws gives every client enough; a small `alpha` can need tens of thousands.
+    `DataError` if none of `tries` draws gives every client enough.
     """
 
     clients: Count
+    """N, how many there are"""
     alpha: Concentration
+    """the concentration; the smaller, the fewer clients hold a class"""
     min_size: int | None = None
+    """how many samples every client has at least; left out: as many as there are classes"""
     tries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000
+    """how often all classes are drawn at most; a small `alpha` can need tens of thousands"""
 
     def __post_init__(self) -> None:
         right = "must be at least 1 (leave it out for the number of classes)"
@@ -141,14 +140,13 @@ class DirichletReuse(NamedPartition, name="dirichlet_reuse"):
     the start. So several clients may hold the same sample, and some samples are never used (CIFAR-100, 100 clients,
     alpha = 0.1: 11 %).
 
-    - `clients`: N, how many there are
-    - `alpha`: the concentration; the smaller, the fewer classes a client holds
-
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
     clients: Count
+    """N, how many there are"""
     alpha: Concentration
+    """the concentration; the smaller, the fewer classes a client holds"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted. An index may occur more than once."""

@@ -19,18 +19,20 @@ from .even import IID
 class Domains(NamedPartition, name="domains"):
     """Feature skew: each domain is distributed over clients of its own (IMA on Digit-Five and PACS).
 
-    `inner` distributes a domain's samples by their labels: `IID` for feature skew only; `ClassPairs`, `Shards` or a
-    Dirichlet for a label skew inside each domain. Its `clients` must be `clients_per_domain`, or 1, which is replaced
-    by that (an experiment file may leave it out). Domains are drawn independently. The clients' order is a random
-    permutation. All samples that `inner` uses are used. (IMA's code drops one image of a client with n_i mod B = 1,
-    because of a BatchNorm that it no longer has. Here it is used.)
+    Domains are drawn independently. The clients' order is a random permutation. All samples that `inner` uses are used.
+    (IMA's code drops one image of a client with n_i mod B = 1, because of a BatchNorm that it no longer has. Here it is
+    used.)
 
     It needs each sample's domain. Raises `SettingError` if `inner` does not partition by labels, or if it can't
     partition a domain, which is named.
     """
 
     clients_per_domain: AtLeastOne
+    """how many clients each domain is distributed over"""
     inner: LabelRule = field(default_factory=lambda: IID(1))
+    """the rule that distributes a domain's samples by their labels: `IID` for feature skew only; `ClassPairs`, `Shards`
+    or a Dirichlet for a label skew inside each domain. Its `clients` must be `clients_per_domain`, or 1, which is
+    replaced by that (an experiment file may leave it out)"""
     by: ClassVar[tuple[str, ...]] = ("domain", "y")
 
     def __post_init__(self) -> None:

@@ -18,11 +18,10 @@ class IID(NamedPartition, name="iid"):
     """IID: equal parts of a random order of all samples.
 
     Sizes differ by at most one. Raises `SettingError` if there are more clients than samples.
-
-    - `clients`: how many there are
     """
 
     clients: Count
+    """how many there are"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -35,17 +34,17 @@ class IID(NamedPartition, name="iid"):
 class Shards(NamedPartition, name="shards"):
     """#C shards for each client, at random, of samples sorted by label and cut equally (McMahan et al. 2017).
 
-    `N` clients get `classes` shards each, at random. The sizes of the `N * classes` shards differ by at most one. If
-    the borders of shards and classes coincide (CIFAR-10, 100 clients, 2 shards), a client holds at most `classes`
-    classes, otherwise a few more. The sort is stable: samples of one class keep their order.
-
-    - `clients`: N, how many there are
+    The sizes of the `N * classes` shards differ by at most one. If the borders of shards and classes coincide
+    (CIFAR-10, 100 clients, 2 shards), a client holds at most `classes` classes, otherwise a few more. The sort is
+    stable: samples of one class keep their order.
 
     Raises `SettingError` if there are more shards than samples.
     """
 
     clients: Count
+    """N, how many there are"""
     classes: Count = 2
+    """how many shards each client gets"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

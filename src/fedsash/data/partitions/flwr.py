@@ -21,21 +21,19 @@ from .common import NamedPartition, check_samples
 class Flwr(NamedPartition, name="flwr"):
     """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
 
-    `options` are its arguments. If it has the arguments `num_partitions`, `partition_by` and `seed`, they are set; the
-    samples are partitioned by the label. It gets the samples in a random order, because some partitioners do not
-    shuffle and have no seed.
-
-    - `clients`: how many parts there must be
-    - `partitioner`: the name of its class
-    - `options`: its other arguments
+    If it has the arguments `num_partitions`, `partition_by` and `seed`, they are set; the samples are partitioned by
+    the label. It gets the samples in a random order, because some partitioners do not shuffle and have no seed.
 
     Raises `SettingError` if there is no such partitioner or it does not make `clients` parts, `DataError` if it refuses
     its options or the data, and `LibraryError` without flwr-datasets.
     """
 
     clients: Count
+    """how many parts there must be"""
     partitioner: str
+    """the name of its class"""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """its other arguments"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

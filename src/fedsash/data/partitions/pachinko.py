@@ -28,17 +28,16 @@ class Pachinko(NamedPartition, name="pachinko"):
 
     It needs each sample's coarse label. Raises `SettingError` if alpha or beta is out of range or there are fewer than
     `clients * samples` samples, and `DataError` if samples of one label have several coarse labels.
-
-    - `clients`: how many there are
-    - `samples`: how many each of them has
-    - `alpha`: the concentration over coarse labels
-    - `beta`: the concentration over the labels of each coarse label
     """
 
     clients: Count = 500
+    """how many there are"""
     samples: Count = 100
+    """how many each of them has"""
     alpha: Concentration = 0.1
+    """the concentration over coarse labels"""
     beta: Concentration = 10.0
+    """the concentration over the labels of each coarse label"""
     by: ClassVar[tuple[str, ...]] = ("y", "coarse")
 
     def __call__(self, labels: Ints, coarse: Ints, seed: int) -> list[Ints]:

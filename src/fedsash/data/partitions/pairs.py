@@ -22,12 +22,11 @@ class ClassPairs(NamedPartition, name="class_pairs"):
     and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
     once. With fewer, classes without a client are not used.
 
-    - `clients`: how many there are
-
     Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
     """
 
     clients: Count
+    """how many there are"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

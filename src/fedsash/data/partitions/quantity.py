@@ -24,8 +24,11 @@ class Quantity(NamedPartition, name="quantity"):
     """
 
     clients: Count
+    """N, how many there are"""
     alpha: Concentration
+    """the concentration; the smaller, the more their sizes differ"""
     min_size: Count = 1
+    """how many samples each client has at least"""
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

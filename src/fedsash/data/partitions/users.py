@@ -18,15 +18,16 @@ from .common import NamedPartition
 class Users(NamedPartition, name="users"):
     """Natural users: each user of the data (a writer, a role, a photographer) is a client (Caldas et al. 2018).
 
-    Users with fewer than `min_samples` samples are left out. At most `max_users` of the others are used: the first ones
-    in a random order that depends on the seed only. So a smaller choice is part of a larger one. Clients are in the
-    order of the users' numbers.
+    Clients are in the order of the users' numbers.
 
     It needs each sample's user. Raises `SettingError` if no user has `min_samples` samples.
     """
 
     min_samples: Count = 1
+    """how many samples a user must have; users with fewer are left out"""
     max_users: int | None = None
+    """how many users are used at most; left out: all. They are the first ones in a random order that depends on
+    the seed only, so a smaller choice is part of a larger one"""
     by: ClassVar[tuple[str, ...]] = ("user",)
 
     def __post_init__(self) -> None:

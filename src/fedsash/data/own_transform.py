@@ -19,19 +19,18 @@ from .transform import Transform
 class OwnTransform(Transform):
     """Functions of one's own: `sample` changes single samples in training, `batch` prepares whole batches always.
 
-    - `sample(x)`: one training sample as it is stored, changed at random: an image as uint8 `[channels, H, W]`,
-      features as they are, several inputs as a dict. It returns a sample of the same shape and type. It may draw from
-      PyTorch's global generator, and from no other. This one is seeded anew for each sample, by (seed, round, client,
-      step, place in the batch), so every engine draws the same.
-    - `batch(x)`: the samples of a batch, images as uint8 `[B, channels, H, W]`, as the model takes them. It draws
-      nothing, and treats each sample by itself. Without it images are scaled and normalised as in `Transform`.
-
-    Federations raise `SettingError` if a function breaks this rule, or fails.
+    Federations raise `SettingError` if a function breaks its rule, or fails.
     """
 
     _: KW_ONLY
     sample: Callable[[Any], Any] | None = None
+    """`sample(x)`: one training sample as it is stored, changed at random: an image as uint8 `[channels, H, W]`,
+    features as they are, several inputs as a dict. It returns a sample of the same shape and type. It may draw from
+    PyTorch's global generator, and from no other. This one is seeded anew for each sample, by (seed, round, client,
+    step, place in the batch), so every engine draws the same"""
     batch: Callable[[Any], Any] | None = None
+    """`batch(x)`: the samples of a batch, images as uint8 `[B, channels, H, W]`, as the model takes them. It draws
+    nothing, and treats each sample by itself. Without it images are scaled and normalised as in `Transform`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,9 +26,7 @@ TRIED = 16
 class Transform(Setting, name="images"):
     """Random crop and flip for training; scaling to [0, 1] and normalisation always. Acts on uint8 images only.
 
-    A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. With `crop` the
-    image gets a black border of so many pixels, and a random part of the original size is used (0: no crop). `flip`
-    mirrors half of the images.
+    A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1].
 
     A dataclass of your own that extends this one may replace `augment(x, keys)`, `prepare(x)` or both, for samples of
     any kind. `OwnTransform` makes one from functions. Engines never compile such a transform.
@@ -37,9 +35,14 @@ class Transform(Setting, name="images"):
     """
 
     mean: tuple[float, ...] = ()
+    """what is subtracted from the numbers of each channel, which lie in [0, 1]; left out: nothing"""
     std: tuple[float, ...] = ()
+    """what each channel is then divided by; left out: it is not. There must be as many numbers as in `mean`"""
     crop: CountFromZero = 0
+    """the width in pixels of the black border that an image gets before a random part of the original size is used, in
+    training; 0: no crop"""
     flip: bool = False
+    """whether half of the images, drawn at random, are mirrored in training"""
 
     def __post_init__(self) -> None:
         check(len(self.mean) == len(self.std), "Transform.std", self.std, "must have as many numbers as mean")

@@ -18,14 +18,15 @@ from .transform import Transform
 class Digits(NamedDataset, name="digits"):
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
 
-    Features are float32 `[n, 64]` in [0, 1]; with `images` they are raw images, uint8 `[n, 8, 8, 1]`. The share `test`
-    of the samples becomes the test set.
+    Features are float32 `[n, 64]` in [0, 1].
 
     Raises `SettingError` unless 0 <= `test` < 1, and `LibraryError` without scikit-learn.
     """
 
     test: Fraction = 0.2
+    """the share of the samples that becomes the test set"""
     images: bool = False
+    """whether samples are raw images, uint8 `[n, 8, 8, 1]`, in place of features"""
 
     def load(self, seed: int = 0) -> Source:
         """The digits; `seed` decides which of them become the test set."""

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from ..basics.storage import free
-from ..settings.errors import check, check_positive
-from ..settings.limits import Count, Fraction
+from ..settings.errors import check
+from ..settings.limits import Count, CountFromZero, Fraction, Gigabytes
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
@@ -137,52 +137,56 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
 class Images(NamedDataset, name="images"):
     """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
 
-    `path` is the name of a data set on the hub, or a folder. A folder may hold Parquet files as on the hub
-    (`train.parquet`, or `train-00000-of-00002.parquet` and so on), what `save_to_disk` of `datasets` wrote, idx files,
-    CIFAR's pickles, LEAF's JSON, or one folder of images for each class (see docs/how-to/data.md).
-
-    - `image`, `label`: the columns of images and labels in Parquet files and in saved data sets; by default the images
-      are in the column `image` or `img`, and the labels in `label`
-    - `domain`, `user`, `coarse`: the columns of domains, users and coarse labels; by default a column `domain` is used
-      if there is one. Files of other forms have no named columns
-    - `train_split`, `test_split`: the names of the two splits
-
-    `channels` (1 or 3) converts all images to grey or RGB. With `size` the shorter side is scaled to that many pixels,
-    and the middle square is used. `mean`, `std`, `crop` and `flip` are those of `Transform`. The test set is the split
-    `test_split`. Without it the test set is the validation split (`val`, `valid` or `validation`). Without both it is
-    the share `test` of each user, else of each domain, else of all samples.
-
-    `decode` says when images are decoded. `"once"`: all at the beginning; they are kept as tensors in memory and in the
-    user's cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a
-    quarter of the free memory.
-
-    One image, or one packed file, may take `unpacked` GB of memory, or 20 times its size on the disk if that is more.
-    So a small file that would fill the memory is refused before it is unpacked.
+    A folder may hold Parquet files as on the hub (`train.parquet`, or `train-00000-of-00002.parquet` and so on), what
+    `save_to_disk` of `datasets` wrote, idx files, CIFAR's pickles, LEAF's JSON, or one folder of images for each class
+    (see docs/how-to/data.md). Only Parquet files and saved data sets have named columns.
 
     Raises `SettingError` or `DataError` if the folder, the columns or the images are wrong, and `LibraryError` if a
     library is missing.
     """
 
     path: str
+    """the name of a data set on the hub, or a folder"""
     image: str | None = None
+    """the column of images in Parquet files and in saved data sets; left out: `image` or `img`"""
     label: str | None = None
+    """the column of labels in Parquet files and in saved data sets; left out: `label`"""
     domain: str | None = None
+    """the column of domains in Parquet files and in saved data sets; left out: `domain` if there is one"""
     user: str | None = None
+    """the column of users in Parquet files and in saved data sets; left out: none"""
     coarse: str | None = None
+    """the column of coarse labels in Parquet files and in saved data sets; left out: none"""
     channels: Literal[1, 3] | None = None
+    """1 converts all images to grey, 3 to RGB; left out: they stay as they are"""
     size: Count | None = None
+    """the height and width in pixels: the shorter side is scaled to it, and the middle square is used; left out: images
+    stay as they are"""
     train_split: str = "train"
+    """the name of the split for training"""
     test_split: str = "test"
+    """the name of the split that is the test set. If there is no split `test`, it is the validation split (`val`,
+    `valid` or `validation`)"""
     test: Fraction = 0.1
+    """the share of each user's samples, else of each domain's, else of all, that becomes the test set, if there is
+    neither a test split nor a validation split"""
     mean: tuple[float, ...] = ()
+    """the mean of each channel, as of `Transform`"""
     std: tuple[float, ...] = ()
-    crop: int = 0
+    """the standard deviation of each channel, as of `Transform`"""
+    crop: CountFromZero = 0
+    """the border for random crops in training, in pixels, as of `Transform`; 0: no crop"""
     flip: bool = False
+    """whether half of the images are mirrored in training, as of `Transform`"""
     decode: Decode = "auto"
-    unpacked: float = UNPACKED
+    """when images are decoded. `"once"`: all at the beginning; they are kept as tensors in memory and in the user's
+    cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a quarter
+    of the free memory"""
+    unpacked: Gigabytes = UNPACKED
+    """how many GB of memory one image, or one packed file, may take, or 20 times its size on the disk if that is more.
+    So a small file that would fill the memory is refused before it is unpacked"""
 
     def __post_init__(self) -> None:
-        check_positive("Images.unpacked", self.unpacked, "in GB")
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         _ = self.transform

@@ -27,12 +27,11 @@ class NpyFiles(NamedDataset, name="npy"):
     are the test set; without them there is none. Files of other types than uint8, int64, bool and floating-point
     numbers are read into memory.
 
-    - `path`: the folder
-
     Raises `SettingError` if `x.npy` or `y.npy` is missing, and `DataError` for a damaged file.
     """
 
     path: str
+    """the folder"""
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides nothing."""

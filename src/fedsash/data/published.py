@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 import torch
 
 from ..basics.randomness import Purpose, generator
-from ..settings.errors import check, check_positive
-from ..settings.limits import Count, Fraction
+from ..settings.errors import check
+from ..settings.limits import Count, Fraction, Gigabytes
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .formats.memory import UNPACKED
 from .images import Decode, ReadingSettings, load
@@ -26,17 +26,13 @@ _CHOSEN = 2  # makes this draw independent of the partition's draws and of the t
 
 @dataclass(frozen=True)
 class PublishedImages(NamedDataset):
-    """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub.
-
-    - `unpacked`: how many GB of memory a packed file may take, as of `Images`
-    """
+    """A published data set."""
 
     path: str = ""
-    unpacked: float = field(default=UNPACKED, kw_only=True)
+    """a folder with it, in any form; left out: it is fetched from the hub"""
+    unpacked: Gigabytes = field(default=UNPACKED, kw_only=True)
+    """how many GB of memory a packed file may take, as of `Images`"""
     name: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        check_positive(f"{type(self).__name__}.unpacked", self.unpacked, "in GB")
 
     @property
     def settings(self) -> ReadingSettings:
@@ -57,21 +53,19 @@ class PublishedImages(NamedDataset):
 
 @dataclass(frozen=True)
 class MNIST(PublishedImages, name="mnist"):
-    """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow).
+    """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow)."""
 
-    `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
-    """
-
+    path: str = ""
+    """a folder with its idx files, plain or `.gz`, or in the hub's form; left out: it is fetched from the hub"""
     name = "mnist"
 
 
 @dataclass(frozen=True)
 class FashionMNIST(PublishedImages, name="fashion_mnist"):
-    """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA).
+    """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA)."""
 
-    `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
-    """
-
+    path: str = ""
+    """a folder with its idx files, plain or `.gz`, or in the hub's form; left out: it is fetched from the hub"""
     name = "fashion_mnist"
 
 
@@ -79,12 +73,15 @@ class FashionMNIST(PublishedImages, name="fashion_mnist"):
 class CIFAR10(PublishedImages, name="cifar10"):
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
 
-    `path` is a folder with its pickles (`data_batch_1` to `test_batch`), or in the hub's form. With `augment` clients
-    train on random crops (with a border of 4 pixels) and mirrored images, as in WiMA; IMA does not augment. Normalised
-    as in IMA.
+    Normalised as in IMA.
     """
 
+    path: str = ""
+    """a folder with its pickles (`data_batch_1` to `test_batch`), or in the hub's form; left out: it is fetched from
+    the hub"""
     augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images, as in WiMA; IMA does not
+    augment"""
     name = "cifar10"
 
     @property
@@ -96,13 +93,16 @@ class CIFAR10(PublishedImages, name="cifar10"):
 class CIFAR100(PublishedImages, name="cifar100"):
     """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
 
-    `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the
-    labels are the 20 groups. With `augment` clients train on random crops (with a border of 4 pixels) and mirrored
-    images. Normalised by its own mean and standard deviation.
+    Normalised by its own mean and standard deviation.
     """
 
+    path: str = ""
+    """a folder with its pickles (`train`, `test`, `meta`), or in the hub's form; left out: it is fetched from the
+    hub"""
     labels: Literal["fine", "coarse"] = "fine"
+    """which labels are learned: `"fine"`, the 100 classes, or `"coarse"`, the 20 groups"""
     augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images"""
     name = "cifar100"
 
     @property
@@ -114,12 +114,14 @@ class CIFAR100(PublishedImages, name="cifar100"):
 class FEMNIST(PublishedImages, name="femnist"):
     """FEMNIST: about 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
 
-    `path` is a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form. Values
-    are in [0, 1], with ink 1 and paper 0 as in FedJAX; the files store the opposite. Without a test split, the share
-    `test` of each writer's samples becomes the test set.
+    Values are in [0, 1], with ink 1 and paper 0 as in FedJAX; the files store the opposite.
     """
 
+    path: str = ""
+    """a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form; left out: it
+    is fetched from the hub"""
     test: Fraction = 0.1
+    """the share of each writer's samples that becomes the test set, if there is no test split"""
     name = "femnist"
 
     @property
@@ -131,18 +133,20 @@ class FEMNIST(PublishedImages, name="femnist"):
 class Landmarks(PublishedImages, name="landmarks"):
     """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
 
-    `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
-    the images, as `images/ID.jpg` or as in the unpacked Google Landmarks v2. Or it is a folder of Parquet files with
-    the columns `image`, `class` and `user_id`. The middle square of each image is scaled to `size x size` pixels; the
-    paper does not state its input size. With `augment` clients also train on mirrored images. Normalised as for
-    ImageNet.
-
-    - `decode`: when images are decoded, as of `Images`
+    Normalised as for ImageNet.
     """
 
+    path: str = ""
+    """a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and the
+    images, as `images/ID.jpg` or as in the unpacked Google Landmarks v2. Or it is a folder of Parquet files with the
+    columns `image`, `class` and `user_id`. It must be given: the hub has no such set"""
     size: Count = 224
+    """the height and width in pixels to which the middle square of each image is scaled; the paper does not state its
+    input size"""
     augment: bool = True
+    """whether clients also train on mirrored images"""
     decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
     name = "landmarks"
 
     @property
@@ -154,13 +158,15 @@ class Landmarks(PublishedImages, name="landmarks"):
 class DigitFive(PublishedImages, name="digit_five"):
     """Digit-Five: 28x28 RGB digits of five domains, MNIST, SVHN, USPS, SynthDigits and MNIST-M (FedBN; IMA).
 
-    `path` is a folder with one folder for each domain: `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
-    `-` and `_` do not matter). Each may have any form, also that of FedBN's own files. At most `count` training images
-    of each domain are drawn, by default as many as in FedBN's files. Normalised by mean and standard deviation 0.5. If
-    a domain has no test split, a tenth of it becomes the test set.
+    Normalised by mean and standard deviation 0.5. If a domain has no test split, a tenth of it becomes the test set.
     """
 
+    path: str = ""
+    """a folder with one folder for each domain: `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals, `-` and
+    `_` do not matter). Each may have any form, also that of FedBN's own files. It must be given: the hub has no such
+    set"""
     count: Count = 7438
+    """how many training images of each domain are drawn at most, by default as many as in FedBN's files"""
     name = "digit_five"
 
     def load(self, seed: int = 0) -> Source:
@@ -196,16 +202,19 @@ class DigitFive(PublishedImages, name="digit_five"):
 class PACS(PublishedImages, name="pacs"):
     """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
 
-    `path` is a folder with one folder for each domain and in it one for each class, or in the hub's form. The shorter
-    side is scaled to `256 / 224 * size` pixels, and the middle `size x size` pixels are used. Normalised as for
-    ImageNet. The share `test` of each domain becomes the test set.
-
-    - `decode`: when images are decoded, as of `Images`
+    Normalised as for ImageNet.
     """
 
+    path: str = ""
+    """a folder with one folder for each domain and in it one for each class, or in the hub's form; left out: it is
+    fetched from the hub"""
     size: Count = 224
+    """the height and width of images in pixels: the shorter side is scaled to `256 / 224 * size`, and the middle
+    `size x size` pixels are used"""
     test: Fraction = 0.1
+    """the share of each domain that becomes the test set"""
     decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
     name = "pacs"
 
     @property
@@ -217,16 +226,17 @@ class PACS(PublishedImages, name="pacs"):
 class TinyImageNet(PublishedImages, name="tiny_imagenet"):
     """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
 
-    `path` is the unpacked folder `tiny-imagenet-200`, or in the hub's form. Its validation images are the test set.
-    Images are scaled to `size x size` pixels (a vision transformer needs 224). With `augment` clients train on random
-    crops (with a border of 4 pixels) and mirrored images. Normalised as for ImageNet.
-
-    - `decode`: when images are decoded, as of `Images`
+    Its validation images are the test set. Normalised as for ImageNet.
     """
 
+    path: str = ""
+    """the unpacked folder `tiny-imagenet-200`, or one in the hub's form; left out: it is fetched from the hub"""
     size: Count = 64
+    """the height and width in pixels to which images are scaled (a vision transformer needs 224)"""
     augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images"""
     decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
     name = "tiny_imagenet"
 
     @property

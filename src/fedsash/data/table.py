@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..settings.errors import DataError, check, check_positive
-from ..settings.limits import Fraction
+from ..settings.errors import DataError, check
+from ..settings.limits import Fraction, Gigabytes
 from . import frames
 from .formats.memory import UNPACKED
 from .samples import Samples, Scales
@@ -23,32 +23,29 @@ from .transform import PLAIN
 class Table(NamedDataset, name="table"):
     """A table of samples, one in each row.
 
-    - `path`: a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a
-      folder that `save_to_disk` of `datasets` wrote;
-    - `label`: the column of labels, or several columns: texts and integers are classes, other numbers need a task;
-    - `features`: the columns of features; without names all other columns;
-    - `user`: a column that says whose sample it is, for the partition `users`;
-    - `standardise`: whether each feature is shifted and scaled to mean 0 and variance 1 over the training samples;
-    - `test`: the share of the rows (of each user), drawn at random, that becomes the test set, if the folder has no
-      `test`;
-    - `unpacked`: how many GB of memory a packed file may take, as of `Images`.
-
     Features are float64, or int64 if all their columns hold integers. Raises `SettingError` for a missing column, for
     one that is named twice and for one without a name, and `DataError`, naming the column and the row, for a feature
     that is no number and for a value that is missing.
     """
 
     path: str = ""
+    """a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a folder
+    that `save_to_disk` of `datasets` wrote"""
     label: str | tuple[str, ...] = "label"
+    """the column of labels, or several columns: texts and integers are classes, other numbers need a task"""
     features: tuple[str, ...] = ()
+    """the columns of features; without names all other columns"""
     user: str = ""
+    """a column that says whose sample it is, for the partition `users`"""
     standardise: bool = False
+    """whether each feature is shifted and scaled to mean 0 and variance 1 over the training samples"""
     test: Fraction = 0.2
+    """the share of the rows (of each user), drawn at random, that becomes the test set, if the folder has no `test`"""
     _: KW_ONLY
-    unpacked: float = UNPACKED
+    unpacked: Gigabytes = UNPACKED
+    """how many GB of memory a packed file may take, as of `Images`"""
 
     def __post_init__(self) -> None:
-        check_positive("Table.unpacked", self.unpacked, "in GB")
         check(len(self.label) > 0, "Table.label", self.label, "must name the column of labels")
         check(self.user not in self._labels, "Table.user", self.user, "must be another column than the label")
         for place, columns in (("Table.label", self._labels), ("Table.features", self.features)):

@@ -48,8 +48,7 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
 class Shakespeare(NamedDataset, name="shakespeare"):
     """Next characters in the speeches of plays, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
 
-    `path` is a file, or a folder with files, or a folder with `train/` and `test/` or with `all_data/` as in LEAF. In
-    LEAF's JSON the users are its `users`; overlapping windows of text are joined to the text that they come from. In
+    In LEAF's JSON the users are its `users`; overlapping windows of text are joined to the text that they come from. In
     plain text (`.txt`, UTF-8, one file for each play) every role is a user. A speech begins after an empty line with a
     line that holds the role's name and a colon. Text before the first speech is ignored.
 
@@ -66,7 +65,9 @@ class Shakespeare(NamedDataset, name="shakespeare"):
     """
 
     path: str
+    """a file, or a folder with files, or a folder with `train/` and `test/` or with `all_data/` as in LEAF"""
     test: Fraction = 0.2
+    """the share of each user's sequences, the last ones, that becomes the test set, if there is no folder `test/`"""
 
     def __post_init__(self) -> None:
         check(self.path != "", "Shakespeare.path", self.path, "must be a file or a folder")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..settings.errors import DataError, check, check_positive
-from ..settings.limits import Count, Fraction
+from ..settings.errors import DataError, check
+from ..settings.limits import Count, Fraction, Gigabytes
 from ..tasks import NextToken
 from . import frames
 from .formats.memory import UNPACKED
@@ -24,37 +24,36 @@ from .transform import PLAIN
 class Texts(NamedDataset, name="texts"):
     """Texts as token ids, to be classified, or to learn the next token where there is no label.
 
-    - `path`: a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a
-      folder that `save_to_disk` of `datasets` wrote; for next tokens also a `.txt` file;
-    - `text`, `label`, `user`: the columns of texts, of labels and of users. Without `label` the task is `NextToken`;
-    - `tokenizer`: `"bytes"` (257 ids, of UTF-8), `"words"` (the `vocabulary` most frequent words of the training texts,
-      with 0 for padding and 1 for other words; for next tokens of all texts, which are split later), a
-      `tokenizer.json` of the library tokenizers, or your own function from a text to a list of ids,
-      `"package.module:function"`;
-    - `vocabulary`: how many words `"words"` knows;
-    - `length`: the number of tokens in a sample. Longer texts are cut; for next tokens they become several samples;
-    - `mask`: whether the model takes `input_ids` and `attention_mask` by name, as those of transformers do. Otherwise
-      it takes the ids alone, int64 `[n, length]`;
-    - `test`: the share of the samples (of each user) that becomes the test set, if the folder has no `test`;
-    - `unpacked`: how many GB of memory a packed file may take, as of `Images`.
-
     Raises `SettingError` for a missing column, and `DataError`, naming the row, for a text or a label that is missing.
     """
 
     path: str = ""
+    """a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a folder
+    that `save_to_disk` of `datasets` wrote; for next tokens also a `.txt` file"""
     label: str = ""
+    """the column of labels; left out: the task is `NextToken`"""
     text: str = "text"
+    """the column of texts"""
     user: str = ""
+    """the column of users; left out: there are none"""
     tokenizer: str = "bytes"
+    """`"bytes"` (257 ids, of UTF-8), `"words"` (the `vocabulary` most frequent words of the training texts, with 0 for
+    padding and 1 for other words; for next tokens of all texts, which are split later), a `tokenizer.json` of the
+    library tokenizers, or your own function from a text to a list of ids, `"package.module:function"`"""
     vocabulary: Count = 10_000
+    """how many words `"words"` knows"""
     length: Count = 128
+    """the number of tokens in a sample. Longer texts are cut; for next tokens they become several samples"""
     mask: bool = False
+    """whether the model takes `input_ids` and `attention_mask` by name, as those of transformers do. Otherwise it takes
+    the ids alone, int64 `[n, length]`"""
     test: Fraction = 0.2
+    """the share of the samples (of each user) that becomes the test set, if the folder has no `test`"""
     _: KW_ONLY
-    unpacked: float = UNPACKED
+    unpacked: Gigabytes = UNPACKED
+    """how many GB of memory a packed file may take, as of `Images`"""
 
     def __post_init__(self) -> None:
-        check_positive("Texts.unpacked", self.unpacked, "in GB")
         if ":" in self.tokenizer:
             tokenizer_of(self.tokenizer, "Texts.tokenizer", [], 0)
 

@@ -58,6 +58,10 @@ class Unit:
     name: str
 
 
+Gigabytes: TypeAlias = Annotated[Positive, Unit("in GB")]
+"""An amount of memory."""
+
+
 @dataclass(frozen=True)
 class Remark:
     """What errors and lists say behind a limit, with its first sign: `Remark(" (leave it out for all users)")`."""

@@ -24,13 +24,14 @@ class OwnTransform(Transform):
 
     _: KW_ONLY
     sample: Callable[[Any], Any] | None = None
-    """`sample(x)`: one training sample as it is stored, changed at random: an image as uint8 `[channels, H, W]`,
-    features as they are, several inputs as a dict. It returns a sample of the same shape and type. It may draw from
-    PyTorch's global generator, and from no other. This one is seeded anew for each sample, by (seed, round, client,
-    step, place in the batch), so every engine draws the same"""
+    """a function of one training sample as it is stored (an image as uint8 `[channels, H, W]`, features as they are,
+    several inputs as a dict), which changes it at random. It returns a sample of the same shape and type. It may draw
+    from PyTorch's global generator, and from no other. This one is seeded anew for each sample, by (seed, round,
+    client, step, place in the batch), so every engine draws the same"""
     batch: Callable[[Any], Any] | None = None
-    """`batch(x)`: the samples of a batch, images as uint8 `[B, channels, H, W]`, as the model takes them. It draws
-    nothing, and treats each sample by itself. Without it images are scaled and normalised as in `Transform`"""
+    """a function of the samples of a batch, images as uint8 `[B, channels, H, W]`, which returns them as the model
+    takes them. It draws nothing, and treats each sample by itself. Without it images are scaled and normalised as in
+    `Transform`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,8 +32,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from ..settings.errors import check, check_positive
-from ..settings.limits import Count, Positive
+from ..settings.errors import check
+from ..settings.limits import Count, Positive, Unit
 from ..settings.setting import Setting
 from .site import Site
 from .trip import Trip
@@ -65,9 +65,10 @@ class ClientWindow(Setting, ABC):
 
 @dataclass(frozen=True)
 class ConstantWindow(ClientWindow, name="fixed"):
-    """A constant number of clients: W is `size`."""
+    """A constant number of clients."""
 
     size: Count = 3
+    """W, the number of clients in the window"""
 
     def begin(self, site: Site) -> Control:
         check(
@@ -98,19 +99,19 @@ class CapacityWindow(ClientWindow, name="capacity"):
 
 @dataclass(frozen=True)
 class AIMDWindow(ClientWindow, name="aimd"):
-    """Additive increase, multiplicative decrease: from `start`, W grows by `increase` after every W uploads in time.
+    """Additive increase, multiplicative decrease: W grows with uploads in time, and shrinks if one fails or is late.
 
-    When an upload fails or its delay exceeds `delay` seconds (None: no limit), W becomes `decrease * W`. W stays
-    between 1 and N.
+    W stays between 1 and N.
     """
 
     start: Count = 1
+    """W at the beginning"""
     increase: Positive = 1.0
+    """by how much W grows after every W uploads in time"""
     decrease: Annotated[float, Interval(gt=0, lt=1)] = 0.5
-    delay: float | None = None
-
-    def __post_init__(self) -> None:
-        check_positive("AIMDWindow.delay", self.delay, "seconds")
+    """what W is multiplied by when an upload fails or is late"""
+    delay: Annotated[Positive, Unit("seconds")] | None = None
+    """after how many seconds an upload is late; left out: it never is"""
 
     def begin(self, site: Site) -> Control:
         check(

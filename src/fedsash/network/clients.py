@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.traces import check_clients, trace_of
-from ..settings.errors import MOST, check, check_positive
-from ..settings.limits import CountFromZero, Share, Strength
+from ..settings.errors import MOST, check
+from ..settings.limits import CountFromZero, Positive, Share, Strength, Unit
 from ..settings.setting import Setting
 
 
@@ -37,34 +37,37 @@ class SimulatedClients(Setting):
         T_i = seconds * S_i / mean(S) * slowness_i * X
 
     S_i is the number of samples that it passes over, by the amount of training before any schedule. slowness_i is
-    log-normal with median 1, and its logarithm has the standard deviation `spread`; for a share `stragglers` of the
-    clients it is `slower` times as large. X is 1, or with `noise = "exponential"` a new draw with mean 1 for every
-    training. An upload first passes the client's own link of `rate` bytes per second (None: no limit), then the
-    server's link.
-
-    Each client is present for `on` seconds on average, then away for `off` seconds on average, as a Markov process
-    (0: always present). Or a `trace` (.npy or .csv) says when clients are present: a table of 0 and 1 with one row for
-    every `step` seconds and one column for each client, which is repeated at its end. A client that goes away loses its
-    current trip. `count` is the number of clients where there are no data (`learning = false`); otherwise the data
-    determine it.
-
-    - `seconds`: how long a client of median speed trains on average, in simulated seconds
+    log-normal with median 1; that of stragglers is `slower` times as large. X is 1 without `noise`. A client that goes
+    away loses its current trip.
     """
 
     count: CountFromZero = 0
+    """how many clients there are where there are no data (`learning = false`); otherwise the data determine it"""
     seconds: Strength = 1.0
+    """how long a client of median speed trains on average, in simulated seconds"""
     spread: Strength = 0.0
+    """the standard deviation of the logarithm of slowness; with 0 all clients but stragglers are equally fast"""
     stragglers: Share = 0.0
+    """the share of stragglers among the clients"""
     slower: Annotated[float, Interval(ge=1, le=MOST)] = 10.0
+    """how many times as long stragglers train"""
     noise: Literal["none", "exponential"] = "none"
-    rate: float | None = None
+    """whether a client's trainings differ in duration: "none": they do not; "exponential": each is multiplied by a new
+    draw with mean 1"""
+    rate: Annotated[Positive, Unit("bytes per second")] | None = None
+    """the rate of each client's own link in bytes per second, which an upload passes before the server's link; left
+    out: no limit"""
     on: Strength = 0.0
+    """how many seconds a client is present on average before it goes away (a Markov process); 0: always"""
     off: Strength = 0.0
+    """how many seconds a client is then away on average; 0: never"""
     trace: str = field(default="", metadata={"file": True})
-    step: float = 1.0
+    """a file (.npy or .csv) that says when clients are present, in place of `on` and `off`: a table of 0 and 1 with one
+    row for every `step` seconds and one column for each client, which is repeated at its end"""
+    step: Annotated[Positive, Unit("seconds")] = 1.0
+    """how many seconds a row of `trace` stands for"""
 
     def __post_init__(self) -> None:
-        check_positive("SimulatedClients.rate", self.rate, "bytes per second")
         check(
             (self.on > 0) == (self.off > 0),
             "SimulatedClients.on, off",
@@ -72,7 +75,6 @@ class SimulatedClients(Setting):
             "must both be positive, or 0",
         )
         check(not (self.trace and self.on), "SimulatedClients.trace", self.trace, "can't go with on and off")
-        check_positive("SimulatedClients.step", self.step, "seconds")
 
 
 class Population:

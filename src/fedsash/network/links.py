@@ -16,30 +16,28 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
+from typing import Annotated, Literal
 
 from simpy import Environment, Event
 
-from ..settings.errors import check_positive
-from ..settings.limits import Count, Strength
+from ..settings.limits import Count, Positive, Strength, Unit
 from ..settings.setting import Setting
 
 
 @dataclass(frozen=True)
 class Link(Setting):
-    """A shared link of `rate` bytes per second, whose bytes arrive `latency` seconds after they were sent.
+    """A link that many transfers share."""
 
-    `sharing` is `"fair"` or `"first-come"`. At most `limit` transfers are active or queued at a time (None: any
-    number). Another one is refused at once.
-    """
-
-    rate: float
+    rate: Annotated[Positive, Unit("bytes per second")]
+    """how many bytes it carries in a second"""
     latency: Strength = 0.0
+    """how many seconds after they were sent its bytes arrive"""
     sharing: Literal["fair", "first-come"] = "fair"
+    """how transfers share it: "fair": each of n gets an n-th of the rate; "first-come": one after another at the full
+    rate"""
     limit: Count | None = None
-
-    def __post_init__(self) -> None:
-        check_positive("Link.rate", self.rate, "bytes per second")
+    """how many transfers at most are active or queued at a time; another one is refused at once; left out: any
+    number"""
 
     def open(self, env: Environment) -> Channel:
         """The link in a simulation, without any transfer."""

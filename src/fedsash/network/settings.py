@@ -12,9 +12,9 @@ from simpy import Environment
 from ..basics.arrays import Ints, Vectors
 from ..executors import Training
 from ..executors.clients import Clients
-from ..settings.errors import check, check_positive
+from ..settings.errors import check
 from ..settings.fingerprint import text
-from ..settings.limits import CountFromZero, Positive, Strength
+from ..settings.limits import CountFromZero, Positive, Strength, Unit
 from ..settings.setting import Setting
 from .clients import SimulatedClients
 from .learning import Learning
@@ -28,33 +28,35 @@ from .simulated import SimulatedSite, begin
 class Network(Setting):
     """A server behind a shared link, and its clients.
 
-    Uploads share `link`, downloads share `down` (None: a download takes `link.latency` only). A message is as
-    long as the vectors that the method sends: for `fedavg` one model, for `scaffold` two. With `bytes` a model counts
-    as so long, and all messages grow or shrink with it. An attempt to upload fails if it takes longer than `timeout`
-    seconds (None: no limit); its bytes sent so far are lost. It also fails if the link is full. Then the client waits
-    and tries again, at most `retries` times. Before retry a = 1, 2, ... it waits `backoff * 2**(a - 1)` seconds, times
-    a random number between 1/2 and 3/2. After the last failure the training is lost.
-
-    With `learning = false` there are no models, only events, for studies of time. With `gradients` each evaluation also
-    measures the length of the training loss's gradient at the global model; this takes one pass over all clients'
-    samples. A run ends after its rounds, or after `seconds` of simulated time.
-
-    - `clients`: how fast clients are, their links, and when they are present
+    A message is as long as the vectors that the method sends: for `fedavg` one model, for `scaffold` two. An attempt to
+    upload fails if it takes longer than `timeout`, and if the link is full. Before retry a = 1, 2, ... the client waits
+    `backoff * 2**(a - 1)` seconds, times a random number between 1/2 and 3/2. After the last failure the training is
+    lost.
     """
 
     link: Link = field(default_factory=lambda: Link(1e6))
+    """the link to the server, which all uploads share"""
     down: Link | None = None
+    """the link that all downloads share; left out: a download takes `link.latency` only"""
     clients: SimulatedClients = field(default_factory=SimulatedClients)
+    """how fast clients are, their links, and when they are present"""
     bytes: Annotated[int, Interval(gt=0)] | None = None
-    timeout: float | None = None
+    """how many bytes a model counts as; all messages grow or shrink with it; left out: as many as it has"""
+    timeout: Annotated[Positive, Unit("seconds")] | None = None
+    """after how many seconds an attempt to upload fails; its bytes sent so far are lost; left out: no limit"""
     retries: CountFromZero = 0
+    """how often at most a client tries again to upload"""
     backoff: Strength = 1.0
+    """how many seconds a client waits before its first retry, apart from a random factor"""
     learning: bool = True
+    """whether models are trained; false: there are no models, only events, for studies of time"""
     gradients: bool = False
+    """whether each evaluation also measures the length of the training loss's gradient at the global model; this takes
+    one pass over all clients' samples"""
     seconds: Positive | None = None
+    """after how many seconds of simulated time a run ends, if it has not made its rounds before; left out: no limit"""
 
     def __post_init__(self) -> None:
-        check_positive("Network.timeout", self.timeout, "seconds")
         right = "must be left out: a download that finds no room is not tried again"
         check(self.down is None or self.down.limit is None, "Network.down.limit", self.down and self.down.limit, right)
         if not self.learning:

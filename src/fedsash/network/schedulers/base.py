@@ -17,10 +17,6 @@ from ..trip import Trip
 class Scheduler(Setting, ABC):
     """A rule for when clients train, and how the server uses their uploads.
 
-    `schedule_counts` says how many rounds have finished for a schedule of the clients (`LocalTraining.schedule`):
-    "trainings" are each client's own before this one, also those that were lost on the way; "steps" are those that the
-    server had made when it sent the client the model from which it trains.
-
     A scheduler holds settings only; the process that `run` returns holds what a run remembers. It calculates with
     models by + - * / only, with numbers or other models, so that a run can be saved (see `network.vectors`). The server
     makes at most one step in each event.
@@ -28,6 +24,9 @@ class Scheduler(Setting, ABC):
 
     _: KW_ONLY
     schedule_counts: Literal["trainings", "steps"] = "trainings"
+    """which rounds have finished for a schedule of the clients (`LocalTraining.schedule`): "trainings" are each
+    client's own before this one, also those that were lost on the way; "steps" are those that the server had made when
+    it sent the client the model from which it trains"""
 
     @abstractmethod
     def run(self, site: Site) -> Steps:

@@ -23,16 +23,17 @@ class FedAsync(Scheduler, name="fedasync"):
     depends on `weight`: "constant": 1; "polynomial": (x + 1)^(-a); "hinge": 1 if x <= b, else 1 / (a * (x - b) + 1).
     The client is sent the new model at once. For the paper's local term (rho/2) * ||w' - w_tau||^2 use the method
     fedprox.
-
-    - `alpha`: the share of a fresh model in the mixture
-    - `a`: how fast the share falls with staleness
-    - `b`: the staleness up to which "hinge" takes the whole share
     """
 
     alpha: Factor = 0.6
+    """the share of a fresh model in the mixture"""
     weight: Literal["constant", "polynomial", "hinge"] = "constant"
+    """how s depends on staleness: "constant": not at all; "polynomial": it falls from 1 as a power; "hinge": it is 1 up
+    to `b`, and falls then"""
     a: Strength = 0.5
+    """how fast the share falls with staleness"""
     b: Strength = 4.0
+    """the staleness up to which "hinge" takes the whole share"""
 
     def s(self, x: int) -> float:
         """The weight of an update of staleness x."""

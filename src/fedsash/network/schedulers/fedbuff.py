@@ -19,17 +19,17 @@ class FedBuff(Scheduler, name="fedbuff"):
         w <- w + lr * (1/K) * sum of s(t - tau) * (w_i - w_tau),    s(x) = (1 + x)^(-a)
 
     The sum is over the K updates. w_tau is the model that the client started from, and t - tau the number of steps that
-    the server has made since then. The paper subtracts w_tau - w_i, which is the same. `a = 0` ignores staleness. The
-    running statistics of BatchNorm become the mean of those of the K models, whatever `lr` and `a` are: differences
-    from several old models would add up to variances below 0.
-
-    - `lr`: the server's learning rate
-    - `a`: how fast an update's weight falls with staleness; 0 ignores it
+    the server has made since then. The paper subtracts w_tau - w_i, which is the same. The running statistics
+    of BatchNorm become the mean of those of the K models, whatever `lr` and `a` are: differences from several old
+    models would add up to variances below 0.
     """
 
     size: Count = 10
+    """K, the number of updates with which the server makes a step"""
     lr: Rate = 1.0
+    """the server's learning rate"""
     a: Strength = 0.5
+    """how fast an update's weight falls with staleness; 0 ignores it"""
 
     def run(self, site: Site) -> Steps:
         return independent(site, partial(self._take, site, list[AnyModel](), list[AnyModel]()))

@@ -33,13 +33,11 @@ class FedWindow(Scheduler, name="fedwindow"):
 
     so w_{t+1} - w_t = (U_i - U_j) / W. The mean is unweighted, as in equation 4; the paper's objective weights by
     samples.
-    Client j receives w_{t+1}; all others keep their models. With `start = "own"` the entering client trains from the
-    model that it received when it last left the window (w_0 before that). For N clients that model is N - W - 1
-    versions old, one client at a time; for W = N, where the client that enters is the one that leaves, N - 1.
-    `pipelined`, a client may enter again while its own upload is in the window, and its model is older, so `"newest"`
-    goes better with it. With `"newest"` the entering client is sent the newest model.
-    The window begins with the ring's first W clients, so the first to enter is the next one. With `cache = "initial"`
-    their uploads are w_0 at first. With `"empty"` they have none, and w is the mean of the uploads in the window.
+    Client j receives w_{t+1}; all others keep their models. With `start = "own"` an entering client's model is, for N
+    clients and one client at a time, N - W - 1 versions old; for W = N, where the client that enters is the one that
+    leaves, N - 1. `pipelined`, a client may enter again while its own upload is in the window, and its model is older,
+    so `"newest"` goes better with it. The window begins with the ring's first W clients, so the first to enter is the
+    next one.
 
     Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
     weighted mean z_t of the last models moves by exactly (docs/papers/fedwindow.md)
@@ -49,25 +47,27 @@ class FedWindow(Scheduler, name="fedwindow"):
     One trip therefore moves the averaged model by 2/(2d + W + 1) of a client's update. In a synchronous round of N
     clients it is 1/N.
 
-    In each step `slide` clients enter, train at the same time, and then as many leave. The paper's algorithm has
-    `slide = 1`, so one client trains at a time whatever W is. `pipelined = true` is our reading of how the window
-    avoids congestion: W clients train at the same time, the next one enters when an upload has arrived, and the window
-    moves by one. A client that is away or whose upload fails is skipped, and no client leaves for it. A client that has
-    trained or was skipped goes to the end of the ring.
-
-    The clients stand on the ring by their ids. With `order = "shuffled"` they stand in an order that is drawn once from
-    the run's seed; a list of all client ids gives the order itself.
-
-    - `window`: the rule for W, the number of clients in the window; a number is a constant W
-    - `order`: the ring's order: "index", "shuffled", or a list of all client ids
+    The paper's algorithm has `slide = 1`, so one client trains at a time whatever W is. `pipelined = true` is our
+    reading of how the window avoids congestion. A client that is away or whose upload fails is skipped, and no client
+    leaves for it. A client that has trained or was skipped goes to the end of the ring.
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)
+    """the rule for W, the number of clients in the window; a number is a constant W"""
     slide: Count = 1
+    """how many clients enter in each step, and train at the same time, before as many leave"""
     start: Beginning = "own"
+    """from which model an entering client trains: "own": the one that it received when it last left the window (w_0
+    before that); "newest": the newest one, which it is sent"""
     cache: Literal["initial", "empty"] = "initial"
+    """what the uploads of the first W clients are at first: "initial": w_0; "empty": they have none, and w is the mean
+    of the uploads in the window"""
     pipelined: bool = False
+    """whether W clients train at the same time: the next one enters when an upload has arrived, and the window moves by
+    one"""
     order: Order = "index"
+    """the ring's order: "index": that of the clients' ids; "shuffled": one that is drawn once from the run's seed; or a
+    list of all client ids"""
 
     def __post_init__(self) -> None:
         check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")

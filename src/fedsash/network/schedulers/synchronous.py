@@ -16,14 +16,17 @@ from .base import Scheduler
 class Synchronous(Scheduler, name="synchronous"):
     """Rounds as in FedAvg: all clients, or a sample, train from the newest model; the server waits for them.
 
-    The experiment's `sampling` chooses the clients that are asked; those that are away are skipped. A round ends
-    `deadline` seconds after its beginning at the latest, and uploads that have not arrived are given up (None: no
-    deadline). The federation makes the round of the uploads that arrived. Without congestion, and with clients that are
-    always present, its numbers are bitwise those of the federation without a network. A round is a step of the server.
+    The experiment's `sampling` chooses the clients that are asked; those that are away are skipped. The federation
+    makes the round of the uploads that arrived. Without congestion, and with clients that are always present, its
+    numbers are bitwise those of the federation without a network.
     """
 
     deadline: Positive | None = None
+    """how many seconds after its beginning a round ends at the latest; uploads that have not arrived are given up; left
+    out: no deadline"""
     schedule_counts: Literal["steps"] = field(default="steps", kw_only=True)
+    """which rounds have finished for a schedule of the clients (`LocalTraining.schedule`): the server's steps, which
+    are the rounds"""
 
     def run(self, site: Site) -> Steps:
         """The rounds of a study of time. A federation makes its own rounds and calls `round` for each."""

@@ -47,37 +47,47 @@ from .tasks import Loss, check_task
 class Federation(Setting, Reached, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
-    `model` is any `nn.Module`; it is copied and never changed. `data` are samples in this process, on which `engine`
-    trains, or `Clients` elsewhere. `averages` observe the global models and never change the training; `broadcast`
-    sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's loss.
-    `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`. `seed`
-    determines all random numbers. `device = "auto"` takes a GPU if there is one. `close()` or `with` ends all workers.
-
-    `buffers` says what becomes of the running statistics of BatchNorm: `"refuse"` such a model; `"average"`: the model
-    has the weighted mean of the clients' statistics; `"local"`: each client keeps its own (SiloBN); `"local_norm"`: it
-    keeps its affine parameters of these layers, too (FedBN). `personal` names a part that each client keeps.
-
-    Derived fields: `module`, the copy of the model, its `layout` and `sharing`, `clients`, `goal` and `observers`. Two
-    samples are tried out: raises `ModelError` or `SettingError` if model, loss or metrics do not fit them.
+    `close()` or `with` ends all workers. Derived fields: `module`, the copy of the model, its `layout` and `sharing`,
+    `clients`, `goal` and `observers`. Two samples are tried out: raises `ModelError` or `SettingError` if model, loss
+    or metrics do not fit them.
     """
 
     model: nn.Module
+    """any `nn.Module`; it is copied and never changed"""
     data: FederatedData | Clients
+    """samples in this process, on which `engine` trains, or `Clients` elsewhere"""
     method: Method = field(default_factory=FedAvg)
+    """the federated algorithm, as a change of FedAvg"""
     local: LocalTraining = field(default_factory=LocalTraining)
+    """what a client does in a round"""
     aggregation: Aggregation = field(default_factory=WeightedMean)
+    """how the clients' updates become one"""
     server: Server = field(default_factory=ServerSGD)
+    """how that update moves the model"""
     averages: Mapping[str, Average] = field(default_factory=dict, metadata={"example": '{"w5": Window(5)}'})
+    """means of the models of several rounds, by name; they observe the global models and never change the training"""
     broadcast: Broadcast | None = None
+    """what sends one of the averages to the clients in place of the model; left out: the model is sent"""
     sampling: Sampling = field(default_factory=Uniform)
+    """which clients take part in a round"""
     evaluation: Evaluation = field(default_factory=Evaluation)
+    """when and on what the model and all averages are evaluated"""
     loss: Loss | None = None
+    """`loss(output, y)` gives one number for each sample; left out: the task's loss"""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    """more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`"""
     engine: Engine = field(default_factory=LocalEngine)
+    """how the work is done on this machine, or on a cluster"""
     buffers: Buffers = "refuse"
+    """what becomes of the running statistics of BatchNorm: "refuse" such a model; "average": the model has the weighted
+    mean of the clients' statistics; "local": each client keeps its own (SiloBN); "local_norm": it keeps its affine
+    parameters of these layers, too (FedBN)"""
     personal: Personal = field(default_factory=Personal)
+    """the part of the model that stays with each client"""
     seed: int = 0
+    """all random numbers are determined by it"""
     device: str = "auto"
+    """where models are trained and evaluated: as PyTorch names it, or "auto", which takes a GPU if there is one"""
 
     module: nn.Module = field(init=False, repr=False)
     layout: Layout = field(init=False, repr=False)

@@ -18,13 +18,9 @@ from .training import ClientWork
 class Engine(Setting, ABC):
     """Where and how the clients of a round are trained.
 
-    But for `precision`, it changes results by rounding only, which a training can amplify. A round's uploads are summed
-    in `pieces` P fixed pieces (see `UploadSums`). On several machines, each piece can be summed where its clients are.
-    The bytes of a run depend on P.
-
-    With `precision = "bfloat16"` the forward and backward passes of local training compute in bfloat16, which has 8
-    significant bits, where PyTorch's autocast does so. Models, updates, sums, averages, client state, losses and
-    evaluations stay as they are.
+    But for `precision`, it changes results by rounding only, which a training can amplify. On several machines, each
+    piece of the uploads can be summed where its clients are. With `precision = "bfloat16"` models, updates, sums,
+    averages, client state, losses and evaluations stay as they are.
     """
 
     sums: ClassVar[bool] = False
@@ -32,7 +28,10 @@ class Engine(Setting, ABC):
 
     _: KW_ONLY
     pieces: Count = 1
+    """in how many fixed pieces P a round's uploads are summed (see `UploadSums`); the bytes of a run depend on P"""
     precision: Precision = "full"
+    """how the forward and backward passes of local training compute: "full": in the model's own type; "bfloat16": in
+    bfloat16, which has 8 significant bits, where PyTorch's autocast does so"""
 
     @property
     def here(self) -> Engine:

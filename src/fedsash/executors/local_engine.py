@@ -39,27 +39,26 @@ PER_CORE = 8
 class LocalEngine(Engine, name="local"):
     """Trains the clients of a round on this machine.
 
-    - `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients;
-    - `block`: how many clients are stacked;
-    - `workers`: the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads`
-      threads. At most 8 for each core are started, since the results do not depend on their number;
-    - `threads`: those of one process that trains alone;
-    - `compile`: whether stacked steps become one compiled function;
-    - `memory_format`: that of images;
-    - `start`: how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data.
-      `"spawn"` (any system) starts a new Python and sends it all that it needs, which must be picklable. `"auto"` is
-      `"fork"` where it is safe: on Linux, where PyTorch sees no GPU.
-
-    Any other setting that is `"auto"` is chosen by a short measurement.
+    Any setting but `start` that is `"auto"` is chosen by a short measurement.
     """
 
     kind: Kind = field(default="auto", metadata={"chooses": True})
+    """`"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients"""
     workers: int | Auto = "auto"
+    """the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads` threads. At
+    most 8 for each core are started, since the results do not depend on their number"""
     block: int | Auto = "auto"
+    """how many clients are stacked"""
     compile: bool | Auto = "auto"
+    """whether stacked steps become one compiled function"""
     memory_format: MemoryFormat | Auto = "auto"
+    """the memory format of images"""
     threads: int | Auto = "auto"
+    """the number of threads of one process that trains alone"""
     start: StartMethod | Auto = "auto"
+    """how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data. `"spawn"` (any
+    system) starts a new Python and sends it all that it needs, which must be picklable. `"auto"` is `"fork"` where it
+    is safe: on Linux, where PyTorch sees no GPU"""
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():

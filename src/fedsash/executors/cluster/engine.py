@@ -28,26 +28,28 @@ LEAST = 100 * 1024
 class RayEngine(Engine, name="ray"):
     """Trains the clients of a round on the actors of a Ray cluster (`pip install "fedsash[cluster]"`).
 
-    - `actors`: the number of processes, each with one thread on a core of its own. None: as many as the cluster has
-      cores, but not more than a round has clients or pieces;
-    - `address`: that of a cluster, as Ray takes it, such as `"auto"` for the one on this machine or
-      `"head:6379"`. None starts Ray on this machine;
-    - `block`: how many clients an actor stacks. With 1 it trains one client after another;
-    - `memory_format`: that of images.
-
-    The actors sum up the `pieces` P of a round, so a round has at most P actors at work. The bytes of a run depend on
-    P, and not on the number, the order or the deaths of actors. With `block = 1` they are those of a `LocalEngine` with
-    `kind = "sequential"`, the same `pieces` and one thread.
+    The bytes of a run do not depend on the number, the order or the deaths of actors. With `block = 1` they are those
+    of a `LocalEngine` with `kind = "sequential"`, the same `pieces` and one thread.
     """
 
     sums: ClassVar[bool] = True
+
     kind: Literal["ray"] = field(default="ray", metadata={"chooses": True})
+    """always `"ray"`, by which a file may choose this engine in place of a name"""
     actors: Annotated[int, Interval(ge=1, le=MOST_ACTORS)] | None = None
+    """the number of processes, each with one thread on a core of its own. Left out: as many as the cluster has cores,
+    but not more than a round has clients or pieces"""
     address: str | None = None
+    """the address of a cluster, as Ray takes it, such as `"auto"` for the one on this machine or `"head:6379"`. Left
+    out: Ray is started on this machine"""
     block: Annotated[int, Interval(ge=1, le=MOST["block"])] = 1
+    """how many clients an actor stacks. With 1 it trains one client after another"""
     memory_format: MemoryFormat = "channels_last"
+    """the memory format of images"""
     _: KW_ONLY
     pieces: Count = PIECES
+    """in how many pieces P actors sum up the uploads of a round, which has at most P actors at work; the bytes of a run
+    depend on P"""
 
     @property
     def here(self) -> LocalEngine:

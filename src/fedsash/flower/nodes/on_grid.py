@@ -36,22 +36,26 @@ class FlowerClients(Setting):
         clients = FlowerClients(grid, problem, 100, model)
         federation = Federation(model.build(), clients, method=Scaffold(), averages={"wima": Window(100)})
 
-    `problem` is what is learned, with the server's test set. There are `count` clients; the nodes say in a roll call
-    which of them they hold, when this object is made. `model` names the model for the nodes; without it they need one
-    of their own. `evaluation` and `seed` are those of the federation. With `remember`, clients keep their own state on
-    their node, by version; without it their state travels in both directions.
-
-    Raises `RunError` if a client has no node in time. A federation with another evaluation or seed refuses them.
+    The nodes say in a roll call which of the clients they hold, when this object is made. Raises `RunError` if a client
+    has no node in time. A federation with another evaluation or seed refuses them.
     """
 
     grid: Any
+    """the `grid` of a ServerApp"""
     problem: Problem
+    """what is learned, with the server's test set"""
     count: Count
+    """how many clients there are"""
     model: NamedModel | None = None
+    """the model by name, for the nodes; left out: they need one of their own"""
     evaluation: Evaluation = field(default_factory=Evaluation)
+    """the federation's evaluation, by which nodes set samples aside"""
     seed: int = 0
+    """the federation's seed, by which nodes set samples aside"""
     waiting: Waiting = field(default_factory=Waiting)
+    """how long the server waits for nodes, and for how many"""
     remember: bool = True
+    """whether clients keep their own state on their node, by version; false: their state travels in both directions"""
     data: FederatedData | None = field(default=None, init=False)
     roll_call: RollCall = field(init=False, repr=False)
 

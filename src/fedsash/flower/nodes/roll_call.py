@@ -8,18 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ...basics.arrays import Ints
 from ...basics.saved import versions
-from ...settings.errors import RunError, check_positive, one_line, printable, shortened, some
-from ...settings.limits import Count
+from ...settings.errors import RunError, one_line, printable, shortened, some
+from ...settings.limits import Count, Positive, Unit
 from ...settings.setting import Setting
 from . import wire
 
 T = TypeVar("T")
+Seconds: TypeAlias = Annotated[Positive, Unit("in seconds")]
 log = logging.getLogger("fedsash")
 
 TRIES = 3
@@ -31,24 +32,18 @@ COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "te
 
 @dataclass(frozen=True)
 class Waiting(Setting):
-    """How long the server waits for nodes, in seconds, and for how many.
+    """How long the server waits for nodes, and for how many."""
 
-    - `deadline`: how long after a request was sent its answers are waited for;
-    - `roll_call`: how long the beginning of a run waits until every client has a node;
-    - `poll`: how often it looks for answers;
-    - `minimum`: a round with fewer usable uploads is skipped;
-    - `most`: no client has more training samples than this; a node that says so is refused.
-    """
-
-    deadline: float = 600.0
-    roll_call: float = 120.0
-    poll: float = 0.5
+    deadline: Seconds = 600.0
+    """how long after a request was sent its answers are waited for, in seconds"""
+    roll_call: Seconds = 120.0
+    """how long the beginning of a run waits until every client has a node, in seconds"""
+    poll: Seconds = 0.5
+    """how often it looks for answers, in seconds"""
     minimum: Count = 1
+    """a round with fewer usable uploads is skipped"""
     most: Count = 10_000_000
-
-    def __post_init__(self) -> None:
-        for name in ("deadline", "roll_call", "poll"):
-            check_positive(f"Waiting.{name}", getattr(self, name), "in seconds")
+    """no client has more training samples than this; a node that says so is refused"""
 
     @property
     def lifetime(self) -> float:

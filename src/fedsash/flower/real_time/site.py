@@ -45,15 +45,16 @@ class RealTime(Setting):
         run(driver, 100, out="runs/f")
         again = Asynchronous(simulation, RealTime(limit=8, replay="runs/f"), FedBuff(4))
 
-    At most `limit` clients train at a time (None: all that are there). The deadlines are those of the clients'
-    `Waiting`. What happens is recorded; `replay` names the folder of a run whose record is followed, with clients
-    anywhere. A replay of a run's federation gives the same bytes; it ends with the record.
+    The deadlines are those of the clients' `Waiting`. What happens is recorded. A replay of a run's federation gives
+    the same bytes; it ends with the record.
 
     Raises `SettingError` for a limit with FedWindow, and for clients that are not on nodes unless they replay.
     """
 
     limit: Count | None = None
+    """how many clients train at a time at most; left out: all that are there"""
     replay: Path | str | None = field(default=None, metadata={"numbers": False})
+    """the folder of a run whose record is followed, with clients anywhere; left out: the clients' nodes train"""
 
     @property
     def bytes(self) -> int | None:

@@ -17,19 +17,21 @@ from ..runs.driver import Driver
 class EarlyStopping(Callback, name="early_stopping"):
     """Ends the run when a model has not become better in `patience` evaluations.
 
-    `model` is the global model, or an average by its name. `metric` is `"loss"` or a metric of the run; empty: the one
-    that decides. `better` is its direction; empty: its own. `on` says on which samples it is measured: the held-out
-    ones, which need `evaluation.held_out`, or the test set, whose numbers are then no longer a fair result.
-
     Only a strictly better value counts, and NaN never does. A fork counts from its start. The callback looks at the
     recorded metrics alone. So a resumed run ends in the round in which the run without a stop would have ended.
     """
 
     patience: Count = 10
+    """in how many evaluations the model must have become better, or the run ends"""
     model: str = "model"
+    """the model that is judged: "model", the global one, or an average by its name"""
     metric: str = ""
+    """the metric by which it is judged: "loss" or a metric of the run; empty: the one that decides"""
     better: Literal["higher", "lower", ""] = ""
+    """the metric's direction; empty: its own"""
     on: Literal["held_out", "test"] = "held_out"
+    """on which samples it is measured: the held-out ones, which need `evaluation.held_out`, or the test set, whose
+    numbers are then no longer a fair result"""
 
     def fits(self, federation: Driver) -> None:
         known = ["model", *federation.averages]

@@ -15,12 +15,13 @@ from ..runs.driver import Driver
 class ExportBest(Callback, name="export_best"):
     """Writes the best version of a model as soon as it is found, to `models/NAME-best.safetensors` in the run's folder.
 
-    Without it these files are written when a session ends. `models` are the names of the models; empty: all. Which
-    version is the best is decided by the run's own metric on `evaluation.best_on`, by default held-out samples. A file
-    is replaced completely or not at all, so another process may read it at any moment.
+    Without it these files are written when a session ends. Which version is the best is decided by the run's own metric
+    on `evaluation.best_on`, by default held-out samples. A file is replaced completely or not at all, so another
+    process may read it at any moment.
     """
 
     models: tuple[str, ...] = ()
+    """the names of the models that are written; empty: all"""
 
     def fits(self, federation: Driver) -> None:
         known = ["model", *federation.averages]

@@ -29,17 +29,20 @@ MOST = 1000
 class MLflow(Callback, name="mlflow"):
     """Sends all recorded numbers and the settings to MLflow.
 
-    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
-    MLflow's word for a group of runs. `run_name` is the run's name there; empty: that of its folder. `uri` is where
-    MLflow keeps them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`).
-    In a file it is refused unless the command line names it, too, or trusts the file by `--own-code`. A resumed run
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. A resumed run
     goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the numbers are sent
     after the next evaluation.
     """
 
     experiment: str = "fedsash"
+    """the experiment, which is MLflow's word for a group of runs"""
     run_name: str = ""
+    """the run's name there; empty: that of its folder"""
     uri: str = ""
+    """where MLflow keeps the runs: a folder, a data base or a server; empty: what MLflow itself is set to
+    (`MLFLOW_TRACKING_URI`). In a file it is refused unless the command line names it, too, or trusts the file by
+    `--own-code`"""
+
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
     _id: str = field(default="", init=False, repr=False, compare=False)

@@ -14,9 +14,10 @@ from ..runs import LiveRun
 
 @dataclass
 class Rows:
-    """Gives each row of a run's history once. `sent` is the number of rows that were given."""
+    """Gives each row of a run's history once."""
 
     sent: int = 0
+    """the number of rows that were given"""
 
     @classmethod
     def of(cls, run: LiveRun) -> Rows:

@@ -15,16 +15,14 @@ from .wandb import WandB
 
 @dataclass(frozen=True)
 class Track(Setting):
-    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`.
-
-    - `tensorboard`: files for TensorBoard in the run's folder
-    - `wandb`: Weights & Biases
-    - `mlflow`: MLflow
-    """
+    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`."""
 
     tensorboard: TensorBoard | None = None
+    """files for TensorBoard in the run's folder"""
     wandb: WandB | None = None
+    """Weights & Biases"""
     mlflow: MLflow | None = None
+    """MLflow"""
 
     @classmethod
     def of(cls, name: str) -> Track:

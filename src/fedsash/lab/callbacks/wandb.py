@@ -19,16 +19,16 @@ from .wandb_files import logged_steps
 class WandB(Callback, name="wandb"):
     """Sends all recorded numbers and the settings to Weights & Biases; with `WANDB_MODE=offline` to a folder.
 
-    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `run_name` is
-    the run's name there; empty: that of its folder. Its files lie in the run's folder, if there is one. A resumed run
-    goes on in the same run of W&B, with the rounds that W&B does not have. Entity, key and address come from W&B's own
-    settings: `wandb login`, `WANDB_ENTITY` and so on.
-
-    - `project`: the project of W&B in which the run lies
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. The files of
+    W&B lie in the run's folder, if there is one. A resumed run goes on in the same run of W&B, with the rounds that W&B
+    does not have. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY` and so on.
     """
 
     project: str = "fedsash"
+    """the project of W&B in which the run lies"""
     run_name: str = ""
+    """the run's name there; empty: that of its folder"""
+
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _logged: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _run: Any = field(default=None, init=False, repr=False, compare=False)

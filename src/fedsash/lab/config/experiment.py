@@ -25,7 +25,8 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
-from ...settings.errors import check, check_count
+from ...settings.errors import check
+from ...settings.limits import Count
 from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
@@ -51,65 +52,62 @@ def changes_numbers(key: str) -> bool:
 class Experiment(Setting):
     """An experiment file as an object, with every default. Its tables are objects, too.
 
-    - `seed`: all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs,
-      is the same for all seeds
-    - `partition_seed`: the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same
-      clients
-    - `rounds`: how many rounds are trained
-    - `device`: where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one
-    - `broadcast`: the average that clients receive in place of the model (IMA), by its name in `averages`
-    - `data`: the samples
-    - `transform`: how samples are normalised and augmented, in place of what the data set does itself
-    - `task`: what is learned, in place of what the data say
-    - `partition`: the rule that gives each client its samples
-    - `model`: the network that is trained
-    - `local`: what a client does in a round
-    - `method`: the federated algorithm, as a change of FedAvg
-    - `aggregation`: how the clients' updates become one
-    - `server`: how that update moves the model
-    - `sampling`: which clients take part in a round
-    - `averages`: means of the models of several rounds, each under a name of your own; they change nothing
-    - `metrics`: more numbers in evaluations, each under a name of your own
-    - `evaluation`: when and on what the model and all averages are evaluated
-    - `engine`: how the work is done on this machine, or on a cluster
-    - `buffers`: what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm
-    - `personal`: the part of the model that stays with each client
-    - `checkpoint`: when the state is saved
-    - `trajectory`: whether sums of models are kept, for any average after the run
-    - `callbacks`: what is called during a run and may stop it, each under a name of your own
-    - `track`: where the numbers of a run also go: TensorBoard, W&B, MLflow
-
     Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """
 
     seed: int = 0
+    """all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs, is the
+    same for all seeds"""
     partition_seed: int | None = None
-    rounds: int = 300
+    """the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same clients"""
+    rounds: Count = 300
+    """how many rounds are trained"""
     device: str = "auto"
+    """where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one"""
     broadcast: Broadcast | None = None
+    """the average that clients receive in place of the model (IMA), by its name in `averages`"""
     data: Dataset = field(default_factory=Digits)
+    """the samples"""
     transform: Transform | None = None
+    """how samples are normalised and augmented, in place of what the data set does itself"""
     task: Task | None = None
+    """what is learned, in place of what the data say"""
     partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
+    """the rule that gives each client its samples"""
     model: Model = field(default_factory=Model)
+    """the network that is trained"""
     local: LocalTraining = field(default_factory=LocalTraining)
+    """what a client does in a round"""
     method: Method = field(default_factory=FedAvg)
+    """the federated algorithm, as a change of FedAvg"""
     aggregation: Aggregation = field(default_factory=WeightedMean)
+    """how the clients' updates become one"""
     server: Server = field(default_factory=ServerSGD)
+    """how that update moves the model"""
     sampling: Sampling = field(default_factory=Uniform)
+    """which clients take part in a round"""
     averages: Mapping[str, Average] = field(default_factory=dict)
+    """means of the models of several rounds, each under a name of your own; they change nothing"""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """more numbers in evaluations, each under a name of your own"""
     evaluation: Evaluation = field(default_factory=Evaluation)
+    """when and on what the model and all averages are evaluated"""
     engine: Engine = field(default_factory=LocalEngine)
+    """how the work is done on this machine, or on a cluster"""
     buffers: Buffers = "refuse"
+    """what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm"""
     personal: Personal = field(default_factory=Personal)
+    """the part of the model that stays with each client"""
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    """when the state is saved"""
     trajectory: RunningSums = field(default_factory=RunningSums)
+    """whether sums of models are kept, for any average after the run"""
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
+    """what is called during a run and may stop it, each under a name of your own"""
     track: Track = field(default_factory=Track)
+    """where the numbers of a run also go: TensorBoard, W&B, MLflow"""
 
     def __post_init__(self) -> None:
-        check_count("rounds", self.rounds)
         for name in ("seed", "partition_seed"):
             check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         check_names(self.averages)

@@ -16,13 +16,14 @@ from .errors import located
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its name, which is a key of `models.MODELS` or `"package.module:function"`, and its options.
-
-    The options are complete: an option that is not given has its default. Lists become tuples.
-    """
+    """A model, which is built when the data are known."""
 
     name: str = "mlp"
+    """the model's name: a key of `models.MODELS`, "timm:NETWORK" or "torchvision:NETWORK", or "package.module:function"
+    of your own"""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """the arguments of the model's function, all of them: one that is not given has its default, and lists become
+    tuples"""
 
     def __post_init__(self) -> None:
         with located("model"):

@@ -26,15 +26,13 @@ SENT = {"send", "probe", "upload", "server_state"}
 
 @dataclass(frozen=True)
 class NetworkExperiment(Experiment):
-    """An experiment on a simulated network: what is trained, and two tables more.
-
-    - `network`: the link of the server, and the clients' speeds and links
-    - `scheduler`: who trains when, and when the server moves
-    """
+    """An experiment on a simulated network: what is trained, and two tables more."""
 
     sampling: Sampling = field(default_factory=lambda: EVERYBODY)
     network: Network = field(default_factory=Network)
+    """the link of the server, and the clients' speeds and links"""
     scheduler: Scheduler = field(default_factory=Synchronous)
+    """who trains when, and when the server moves"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,15 +23,14 @@ KEYS = ("rounds", "built_by", "options", "checkpoint", "trajectory", "callbacks"
 class OwnExperiment(Experiment):
     """An experiment with `built_by = "package.module:function"`: the function returns the federation.
 
-    - `built_by`: the function that makes the federation, as package.module:function
-    - `options`: the arguments of this function
-
-    `built_by` is empty in the folder of a run that was made in Python, since only its author knows the function. Such a
-    run shares no rounds with other runs of a sweep.
+    Its run shares no rounds with other runs of a sweep.
     """
 
     built_by: str = ""
+    """the function that makes the federation, as package.module:function; empty in the folder of a run that was made in
+    Python, since only its author knows the function"""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """the arguments of this function"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,15 +20,17 @@ ANEW = " (anew)"
 
 @dataclass(frozen=True)
 class Fork(Setting):
-    """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
+    """The start of a run: the state that another run has saved after a round, with its metrics up to then.
 
-    `names` maps the name of an average in this run to its name in the other run, if the names differ. An average that
-    has other settings there, or observed other vectors (see `Broadcast.order`), begins anew.
+    An average that has other settings there, or observed other vectors (see `Broadcast.order`), begins anew.
     """
 
     folder: Path | str
+    """the folder of the other run"""
     round: int
+    """the round after which the state was saved"""
     names: Mapping[str, str] = field(default_factory=dict)
+    """the name of an average in the other run, by its name in this run, if the names differ"""
 
 
 def sources(fork: Fork, averages: Iterable[str], here: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:

@@ -28,13 +28,14 @@ NAME = "trajectory.sum"
 
 @dataclass(frozen=True)
 class RunningSums(Setting):
-    """When the sum of all models so far is saved: every `every` rounds, 0 = never.
+    """When the sum of all models so far is saved.
 
     Two such sums give any window between their rounds exactly, after the run (`fedsash average`). A file takes
     16 bytes per parameter.
     """
 
     every: CountFromZero = 0
+    """every so many rounds; 0: never"""
 
 
 NEVER = RunningSums()

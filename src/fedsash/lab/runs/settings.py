@@ -11,14 +11,12 @@ from ...settings.setting import Setting
 
 @dataclass(frozen=True)
 class Checkpoint(Setting):
-    """When the state is saved, besides the end of a run, a stop and a failure. The last two states are kept.
-
-    - `every`: after how many rounds
-    - `keep`: rounds after which it is saved, too, and never removed, so that other runs can start from there
-    """
+    """When the state is saved, besides the end of a run, a stop and a failure. The last two states are kept."""
 
     every: Count = 50
+    """after how many rounds"""
     keep: tuple[int, ...] = ()
+    """rounds after which it is saved, too, and never removed, so that other runs can start from there"""
 
     def __post_init__(self) -> None:
         for round in self.keep:

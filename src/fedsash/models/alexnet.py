@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import doc
 from torch import nn
 
 from ..settings.errors import check_choice
 from .parts import image, network
 
 
-def alexnet_gn(shape: Sequence[int], classes: int, variant: Literal["code", "paper"] = "code") -> nn.Module:
+def alexnet_gn(
+    shape: Sequence[int],
+    classes: int,
+    variant: Annotated[
+        Literal["code", "paper"], doc('whose network: that of the published "code", or of the "paper"')
+    ] = "code",
+) -> nn.Module:
     """AlexNet with GroupNorm and without dropout (IMA, PACS): 12,042,311 parameters for 7 classes.
 
         conv 11x11/4 64, GN -> ReLU -> maxpool 3/2 -> conv 5x5 192, GN -> ReLU -> maxpool 3/2

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import doc
 from torch import nn
 
 from ..settings.errors import check_choice
 from .parts import image, network
 
 
-def digit_five_cnn(shape: Sequence[int], classes: int, variant: Literal["code", "paper"] = "code") -> nn.Module:
+def digit_five_cnn(
+    shape: Sequence[int],
+    classes: int,
+    variant: Annotated[
+        Literal["code", "paper"], doc('whose network: that of the published "code", or of the "paper"')
+    ] = "code",
+) -> nn.Module:
     """CNN with GroupNorm (IMA, Digit-Five): 806,090 parameters at 3x28x28 and 10 classes.
 
         conv 5x5 64, GN -> ReLU -> maxpool 2 -> conv 5x5 64, GN -> ReLU -> maxpool 2 -> conv 5x5 128, GN -> ReLU

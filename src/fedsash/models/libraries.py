@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import doc
 from torch import nn
 
 from ..settings.errors import SettingError, check, library, one_line
@@ -31,13 +32,18 @@ def outside(name: str) -> Callable[..., nn.Module]:
     source, _, network = name.partition(":")
     check(bool(re.fullmatch(r"[\w.-]+", network)), "model.name", name, f"must be {source}:NETWORK, by its name there")
 
-    def make(shape: Sequence[int], classes: int, groups: int = 2, **options: Any) -> nn.Module:
+    def make(
+        shape: Sequence[int],
+        classes: int,
+        groups: Annotated[int, doc("how many groups GroupNorm has; 0: the network keeps its BatchNorm")] = 2,
+        **options: Any,
+    ) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
 
-        `groups` is the number of GroupNorm's groups; with 0 the network keeps its BatchNorm. All other options are
-        those of the library. The number of classes is that of the data. timm's networks take the channels of the data,
-        torchvision's only three channels. timm replaces the classifier of a network that is `pretrained`. Raises
-        `LibraryError` if the library is missing, and `SettingError` if it refuses the name or the options.
+        All options but `groups` are those of the library. The number of classes is that of the data. timm's networks
+        take the channels of the data, torchvision's only three channels. timm replaces the classifier of a network that
+        is `pretrained`. Raises `LibraryError` if the library is missing, and `SettingError` if it refuses the name or
+        the options.
         """
         channels, _, _ = image(name, shape, smallest=1)
         for option in PICKLES:

@@ -12,10 +12,11 @@ gradient is written by hand, because autograd would compute and add the `[4H, H]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from annotated_types import doc
 from torch import Tensor, nn
 
 from ..basics.private_torch import transformed
@@ -23,7 +24,12 @@ from ..settings.errors import check
 from .parts import network
 
 
-def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:
+def shakespeare_lstm(
+    shape: Sequence[int],
+    classes: int,
+    embedding: Annotated[int, doc("the length of a character's vector")] = 8,
+    width: Annotated[int, doc("the length of each LSTM's state")] = 256,
+) -> nn.Module:
     """LSTM for next characters (FedJAX; WiMA, Shakespeare): 820,522 parameters for 90 characters.
 
         embedding 8 -> LSTM 256 -> tanh -> LSTM 256 -> tanh -> fc classes
@@ -32,9 +38,6 @@ def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, wid
     Each layer has one bias vector. Initial values are those of Haiku: the embedding is standard normal, all other
     weights are normal with standard deviation 1/sqrt(fan in), where an LSTM's fan in counts x and h. Both are truncated
     at two standard deviations; biases are 0. Raises `SettingError` for inputs of another shape or sizes below 1.
-
-    - `embedding`: the length of a character's vector
-    - `width`: the length of each LSTM's state
     """
     check(len(shape) == 1, "shakespeare_lstm: shape of one input", tuple(shape), "must be (characters,)")
     for name, size in (("embedding", embedding), ("width", width)):

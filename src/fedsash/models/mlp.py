@@ -6,7 +6,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
+from annotated_types import doc
 from torch import nn
 
 from ..settings.errors import check
@@ -17,12 +19,18 @@ class MLP(nn.Sequential):
 
     The number of inputs is the product of `shape`. PyTorch's default initialisation.
 
-    - `hidden`: the widths of the hidden layers; without any it is a linear model, such as logistic regression
-
     Raises `SettingError` if a width is not a positive integer.
     """
 
-    def __init__(self, shape: Sequence[int], classes: int, hidden: Sequence[int] = (64,)) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        classes: int,
+        hidden: Annotated[
+            Sequence[int],
+            doc("the widths of the hidden layers; without any it is a linear model, such as logistic regression"),
+        ] = (64,),
+    ) -> None:
         valid = isinstance(hidden, list | tuple) and all(type(width) is int and width > 0 for width in hidden)
         check(valid, "mlp.hidden", hidden, "must be a list of positive integers")
         widths = (math.prod(shape), *hidden)

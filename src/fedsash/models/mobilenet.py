@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Annotated
 
+from annotated_types import doc
 from torch import Tensor, nn
 
 from ..settings.errors import check
@@ -15,16 +17,20 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 def mobilenet_v2_gn(
-    shape: Sequence[int], classes: int, width: float = 1.0, groups: int = 2, stride: int = 2
+    shape: Sequence[int],
+    classes: int,
+    width: Annotated[
+        float, doc("the factor of all numbers of channels; of that of the last convolution only if it is above 1")
+    ] = 1.0,
+    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 8")] = 2,
+    stride: Annotated[int, doc("the stride of the first convolution: 2, or 1 for small images")] = 2,
 ) -> nn.Module:
     """MobileNetV2 with GroupNorm (WiMA, Landmarks): 4,821,740 parameters for 2,028 classes, 2,236,682 for 10.
 
         conv 3x3 32 -> seven stages of inverted residuals -> conv 1x1 1280 -> mean over all positions -> fc classes
 
     Every convolution is followed by GroupNorm and, except the last one of a residual, by ReLU6. There is no dropout.
-    Images may have any size. `width` multiplies the channels, which are rounded to multiples of 8; those of the last
-    convolution only if `width` is above 1. `groups` must divide 8. `stride` is that of the first convolution: 2, or 1
-    for small images.
+    Images may have any size. Numbers of channels are rounded to multiples of 8.
 
     WiMA states neither the number of groups nor the size of images. The default is two groups, as in its other
     networks. Initial convolutions are Kaiming normal (fan out), the classifier is normal with standard deviation 0.01

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,14 +26,17 @@ Shortcut: TypeAlias = Callable[[int, int], nn.Module]
 
 
 def resnet18_gn(
-    shape: Sequence[int], classes: int, groups: int = 2, variant: Literal["ima", "fedswa"] = "ima"
+    shape: Sequence[int],
+    classes: int,
+    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 64; 0: BatchNorm in its place")] = 2,
+    variant: Annotated[Literal["ima", "fedswa"], doc("whose network: that of IMA, or of FedSWA")] = "ima",
 ) -> nn.Module:
     """ResNet-18 with GroupNorm, CIFAR stem and projection shortcuts (IMA): 11,235,786 parameters for 10 classes.
 
     11,247,396 for 100 classes. The first convolution has stride 1 and no pooling. The stages have 2-2-2-2 blocks with
     64/128/256/512 channels. Shortcuts are conv 1x1, GN (option B of He et al. 2016). At the end fc 512 -> 128 ->
     classes, without a ReLU between. Initial convolutions are Kaiming normal (fan out); linear layers have PyTorch's
-    default initialisation. `groups` must divide 64; 0 puts BatchNorm in place of GroupNorm.
+    default initialisation.
 
     `variant = "fedswa"` has fc 512 -> classes instead (Liu et al. 2025): 11,220,132 parameters for 100 classes, all
     with PyTorch's default initialisation. Raises `SettingError` for other `groups` or another variant.
@@ -50,13 +54,17 @@ def resnet18_gn(
     return network(features, nn.Linear(128, classes))
 
 
-def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
+def resnet20_gn(
+    shape: Sequence[int],
+    classes: int,
+    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 16; 0: BatchNorm in its place")] = 2,
+) -> nn.Module:
     """ResNet-20 with GroupNorm and shortcuts without parameters (WiMA): 269,722 parameters for 10 classes.
 
     275,572 for 100 classes. The stages have 3-3-3 blocks with 16/32/64 channels and option-A shortcuts. WiMA states
     neither the number of groups nor the initial values. Here they are those of GHBM, code of the same research group:
-    `groups = 2`, convolutions and the linear layer Kaiming normal (fan in, gain sqrt 2), biases as in PyTorch. `groups`
-    must divide 16, otherwise raises `SettingError`; 0 puts BatchNorm in place of GroupNorm.
+    `groups = 2`, convolutions and the linear layer Kaiming normal (fan in, gain sqrt 2), biases as in PyTorch. Raises
+    `SettingError` for other `groups`.
     """
     channels, _, _ = image("resnet20_gn", shape, smallest=1)
     _check_groups("resnet20_gn", groups, 16)

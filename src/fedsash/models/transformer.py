@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,32 +16,31 @@ from .parts import image, network
 def vit(
     shape: Sequence[int],
     classes: int,
-    pretrained: str = "",
-    image_size: int = 224,
-    layers: int = 12,
-    width: int = 768,
-    heads: int = 12,
-    mlp: int = 3072,
-    patch: int = 16,
-    lora_rank: int = 0,
+    pretrained: Annotated[
+        str,
+        doc(
+            'a folder or a name on the Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`, of a model '
+            "with the channels and sizes given here; empty: the encoder starts from truncated normal values of "
+            "standard deviation 0.02"
+        ),
+    ] = "",
+    image_size: Annotated[int, doc("the side of an image in pixels, to which other images are resized")] = 224,
+    layers: Annotated[int, doc("how many layers the encoder has")] = 12,
+    width: Annotated[int, doc("the length of a token's vector")] = 768,
+    heads: Annotated[int, doc("how many heads an attention has")] = 12,
+    mlp: Annotated[int, doc("the width of a layer's MLP")] = 3072,
+    patch: Annotated[int, doc("the side of a patch, in pixels")] = 16,
+    lora_rank: Annotated[int, doc("the rank r of LoRA's adapters; 0: no adapters, all of the model is trained")] = 0,
 ) -> nn.Module:
     """Vision transformer, by default ViT-B/16 (FedSWA): 85,952,456 parameters for 200 classes.
 
-    Dosovitskiy et al. 2021, as in `transformers`. Images of another size are resized to `image_size` by bilinear
-    interpolation. The feature is the normalised last state of the class token, `[width]`. `pretrained` is a folder or a
-    name on the Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`. It must have the channels and sizes
-    given here. Without `pretrained` the encoder starts from truncated normal values of standard deviation 0.02.
+    Dosovitskiy et al. 2021, as in `transformers`. Images are resized by bilinear interpolation. The feature is the
+    normalised last state of the class token, `[width]`.
 
     With `lora_rank` r > 0 each projection W of the attention (query, key, value, output) becomes W + 2 B A, with A
     `[r, width]`, B `[width, r]`, B = 0 at first (Hu et al. 2022; alpha = 2 r, dropout 0.05 before A, as in FedSWA's
     code, whose first three projections share one A). Only A, B and the classifier are trained, sent and averaged. So
     the model's vector has 8 r `width` entries for each layer, and those of the classifier.
-
-    - `layers`: how many layers the encoder has
-    - `width`: the length of a token's vector
-    - `heads`: how many heads an attention has
-    - `mlp`: the width of a layer's MLP
-    - `patch`: the side of a patch, in pixels
 
     Raises `LibraryError` without transformers or peft (`pip install "fedsash[vit]"`), and `SettingError` for sizes that
     do not fit each other or the pretrained model.

@@ -15,7 +15,7 @@ from .averages.observers import AverageStates
 from .basics.arrays import Vectors
 from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
-from .settings.errors import MOST, SettingError, check
+from .settings.errors import SettingError, check
 from .settings.limits import Count
 from .settings.setting import Setting
 from .tasks import Criterion
@@ -51,7 +51,7 @@ class Broadcast(Setting):
     """the average that is sent; of several names, the one that was best in the last evaluation (the first of equal
     ones)"""
 
-    start: int | Literal["auto"] = 1
+    start: Count | Literal["auto"] = 1
     """a number r: from the model after r finished rounds on; "auto": once the average was better than the model in
     `patience` evaluations in a row"""
 
@@ -62,8 +62,6 @@ class Broadcast(Setting):
     """how many evaluations in a row must favour the average before "auto" begins"""
 
     def __post_init__(self) -> None:
-        valid = self.start == "auto" or 1 <= self.start <= MOST
-        check(valid, "Broadcast.start", self.start, f'must be 1 or more and at most {MOST:,}, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
         waits = self.start == "auto" or self.patience == type(self).patience
         check(waits, "Broadcast.patience", self.patience, 'has an effect with start = "auto" alone')

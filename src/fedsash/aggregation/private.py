@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 import torch
 from annotated_types import Interval
@@ -17,10 +17,12 @@ from ..exchange import Effort, Request
 from ..methods import Method, Upload
 from ..sampling import Sampling
 from ..settings.errors import RunError, check
-from ..settings.limits import Guard, Positive, Share, Strength
+from ..settings.limits import Guard, Positive, Remark, Share, Strength
 from ..settings.setting import Setting
 from .accountant import Privacy, accounting, known, spent
 from .rules import Aggregation
+
+NoiseMultiplier: TypeAlias = Annotated[float, Interval(ge=0, le=1e6), Remark(": the accountant knows no other noise")]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Private(Aggregation, name="private"):
     """the clip norm S, to which longer updates are shortened; with `adaptive` only the first S. An infinite one clips
     nothing; it goes neither with noise nor with `adaptive`"""
 
-    noise: float
+    noise: NoiseMultiplier
     """the noise multiplier z: the standard deviation of the noise on the sum, in multiples of S; 0 adds none"""
 
     adaptive: Adaptive | None = None
@@ -82,8 +84,8 @@ class Private(Aggregation, name="private"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        right = "must be 0, or at least 1e-06 and at most 1,000,000: the accountant knows no other noise"
-        check(self.noise == 0 or 1e-6 <= self.noise <= 1e6, "Private.noise", self.noise, right)
+        right = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
+        check(self.noise == 0 or self.noise >= 1e-6, "Private.noise", self.noise, right)
         finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
 

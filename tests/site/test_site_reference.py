@@ -11,16 +11,11 @@ import pytest
 from site_build import commands, experiment_file, python_pages
 
 import fedsash
-from fedsash.averages import EMA, Window
-from fedsash.data import Dirichlet
-from fedsash.evaluation import Evaluation
 from fedsash.lab import cli
 from fedsash.lab.config import ConfigError, NetworkExperiment, parse
 from fedsash.lab.config.files import put
 from fedsash.lab.config.keys import OF_OWN, Key, keys
-from fedsash.lab.config.limits import limits
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.settings.options import options
 from support.each import check_each
 
 PAGE = experiment_file.page()
@@ -88,12 +83,10 @@ def test_each_key_has_a_meaning() -> None:
 
 
 def test_the_limits_of_a_number_are_what_its_class_says_of_wrong_ones() -> None:
-    assert limits(Window, options(Window)["size"]) == ["at least 1"]
-    assert limits(Evaluation, options(Evaluation)["held_out"]) == [
-        "at least 0 and at most 0.9: clients need samples to train on"
-    ]
-    assert limits(Dirichlet, options(Dirichlet)["alpha"]) == ["positive, from 1e-9 to 1e9"]
-    assert limits(EMA, options(EMA)["warmup"]) == []
+    takes = {(key.path, key.thing): key.takes for key in keys()}
+    assert takes["averages.NAME.size", "window"] == "an integer; at least 1"
+    assert takes["evaluation.held_out", ""] == "a number; at least 0 and at most 0.9: clients need samples to train on"
+    assert takes["averages.NAME.warmup", "ema"] == "true or false"
 
 
 def test_each_command_and_each_of_its_options_is_on_the_page() -> None:

@@ -21,8 +21,9 @@ from typing import Any
 from torture.schema import Key, keys
 
 from fedsash.lab.config import parse
-from fedsash.lab.config.words import describe, meaning
+from fedsash.lab.config.words import describe
 from fedsash.settings.errors import FedsashError, SettingError
+from fedsash.settings.options import options
 from fedsash.settings.setting import default_of, hints_of
 from support.defaults import settings_classes
 
@@ -107,7 +108,7 @@ def _fields(cls: Any) -> Iterator[tuple[str, Any]]:
             {
                 "type": describe(hints[field.name]),
                 "default": "required" if default is MISSING else _text(default),
-                "meaning": meaning(cls, field.name),
+                "meaning": options(cls)[field.name].meaning,
                 "values": {outcome: ", ".join(values) for outcome, values in outcomes.items()},
             },
         )

@@ -8,6 +8,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
+from annotated_types import DocInfo
+
 from .limits import Limit, limit_in, limited_hints
 from .meanings import meanings
 from .setting import default_of, hints_of
@@ -31,14 +33,18 @@ class Option:
     default: Any = REQUIRED
     unless: str = ""
     limit: Limit | None = None
-    of: Any = None
+    of: Make | None = None
 
     @property
     def meaning(self) -> str:
-        """What it means, for readers of files: there None is a key that is left out. Empty if nobody says it."""
-        if not isinstance(self.of, type):
+        """What it means: the docstring below the field, or `doc` in the parameter's type; empty if nobody says it."""
+        if self.of is None:
             return ""
-        return meanings(self.of).get(self.name, "")
+        if is_dataclass(self.of) and isinstance(self.of, type):
+            return meanings(self.of).get(self.name, "")
+        hint = _hints(self.of).get(self.name)
+        documents = [one.documentation for one in getattr(hint, "__metadata__", ()) if isinstance(one, DocInfo)]
+        return "".join(documents)
 
 
 @cache
@@ -65,19 +71,23 @@ def _of_fields(cls: Any) -> dict[str, Option]:
 
 
 def _of_parameters(function: Make) -> dict[str, Option]:
-    hints = _hints(function.__init__ if inspect.isclass(function) else function)
+    kinds = _hints(function, limited=False)
+    hints = _hints(function)
     known = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             known["**"] = Option("**", Any, None)
         elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
-            known[name] = Option(name, hints.get(name, Any), default, of=function)
+            limit = limit_in(hints.get(name))
+            known[name] = Option(name, kinds.get(name, Any), default, limit=limit, of=function)
     return known
 
 
-def _hints(function: Make) -> dict[str, Any]:
+def _hints(make: Make, limited: bool = True) -> dict[str, Any]:
+    """The types of the parameters of a function, or of a class's `__init__`, with their limits or without."""
+    function = make.__init__ if inspect.isclass(make) else make
     try:
-        return get_type_hints(function)
+        return get_type_hints(function, include_extras=limited)
     except (NameError, TypeError):  # a user's annotations may name things that are imported only for type checks
         return {}

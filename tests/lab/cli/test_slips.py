@@ -15,12 +15,9 @@ import torch
 from torch import nn
 
 from fedsash import RunError, resume, run
-from fedsash.averages import EMA, Window
-from fedsash.executors import LocalEngine
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.config.parsing import _overridden
-from fedsash.lab.config.words import meaning
 from fedsash.lab.sweeps import parse as parse_sweep
 from support.places import ROOT
 from support.studies import ENGINE
@@ -158,13 +155,6 @@ def test_a_folder_in_place_of_a_file_is_named(command: list[str], file: Path, sa
 def test_a_reproduction_without_its_data_has_not_succeeded(file: Path, said: Said) -> None:
     code, printed = said("reproduce", "wima-table-3", "--data", "nowhere")
     assert code == 2 and "nothing was trained: no run has its data below --data nowhere" in printed
-
-
-def test_what_is_said_of_a_key_is_about_it_and_not_cut_at_an_abbreviation() -> None:
-    assert meaning(Window, "size") == "how many models the mean has at most"
-    assert "every so many rounds" in meaning(Window, "every")
-    assert meaning(EMA, "buffers").startswith("which running statistics of BatchNorm it has")
-    assert all("et al" not in meaning(LocalEngine, key)[-8:] for key in ("kind", "block", "workers"))
 
 
 def test_letters_that_an_encoding_lacks_are_no_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

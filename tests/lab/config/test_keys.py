@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
@@ -11,7 +10,7 @@ from fedsash.lab.config import NetworkExperiment, parse
 from fedsash.lab.config.keys import Key, keys
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.tables import plain
-from fedsash.lab.config.words import meaning, show
+from fedsash.lab.config.words import show
 
 KEYS = keys()
 
@@ -74,39 +73,6 @@ def test_only_tables_of_fields_are_called_tables() -> None:
     tables = {key.path for key in KEYS if key.table is not None}
     assert {"local", "evaluation", "evaluation.fine_tuning", "track.wandb", "network.link"} <= tables
     assert not {"method", "data", "engine", "averages", "rounds", "scheduler.window"} & tables
-
-
-@dataclass
-class Base:
-    """Has a `size` in a sentence. The second one has `size` again.
-
-    - `every`: how often
-    - `one`, `two`: numbers that
-      go together
-    """
-
-
-@dataclass
-class Derived(Base):
-    """With `rate = 2` it is twice as fast. A sentence before `every` is not asked where a list has it."""
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("size", "Has a `size` in a sentence."),
-        ("every", "how often"),
-        ("two", "numbers that go together"),
-        ("rate", "With `rate = 2` it is twice as fast."),
-        ("siz", ""),
-    ],
-)
-def test_the_meaning_of_a_key_is_what_a_docstring_says_of_it(name: str, said: str) -> None:
-    assert meaning(Derived, name) == said
-
-
-def test_what_stands_at_the_top_of_a_file_is_explained() -> None:
-    assert not [key.path for key in KEYS if "." not in key.path and not key.meaning]
 
 
 def test_a_setting_in_a_meaning_can_be_pasted_into_a_file() -> None:

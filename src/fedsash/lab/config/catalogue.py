@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from ...settings.options import options
 from .errors import ConfigError
 from .keys import Key, keys, keys_of
 from .registries import REGISTRIES, Registry, find
-from .words import suggestion, summary
+from .words import about, suggestion, summary
 
 Entry = Mapping[str, Any]
 """Plain data: names and their meanings as `things`, a table or a thing with its `keys`, or one key with `takes`."""
@@ -111,7 +110,7 @@ def _thing(registry: Registry, name: str) -> Entry:
 
 
 def _table(path: str, make: Any, inside: Iterable[Key]) -> dict[str, Any]:
-    return {"key": path, "about": inspect.getdoc(make) or "", "keys": [_key(key) for key in inside]}
+    return {"key": path, "about": about(make), "keys": [_key(key) for key in inside]}
 
 
 def _key(key: Key) -> dict[str, Any]:

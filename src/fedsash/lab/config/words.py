@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, get_origin
 
 from ...settings.errors import shortened
-from ...settings.meanings import meanings
+from ...settings.meanings import Documentation
 from ...settings.words import in_words
 
 ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
@@ -20,36 +19,15 @@ ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
 
 def summary(make: object) -> str:
     """The first line of a thing's docstring."""
-    return (inspect.getdoc(make) or "(no description)").splitlines()[0]
+    return (about(make) or "(no description)").splitlines()[0]
 
 
-def meaning(make: object, name: str) -> str:
-    """What the docstring of a class, of a class that it extends, or of a function says of its key `name`.
-
-    This is the item of a list that begins with the key, or else the first sentence with the key between backticks.
-    Empty if there is none. A file has no None: there the key is left out.
-    """
-    said = meanings(make).get(name) if isinstance(make, type) else None
-    return re.sub(r"\bNone(?=:| starts)", "left out", said or _said(make, name))
-
-
-def _said(make: object, name: str) -> str:
-    named = re.compile(rf"`{re.escape(name)}\b[^`]*`")
-    parts = [part for one in _with_bases(make) for part in _parts(one.__doc__ or "")]
-    for head, colon, rest in (part.removeprefix("- ").partition(": ") for part in parts if part.startswith("- `")):
-        if colon and named.search(head):
-            return rest
-    sentences = (one for part in parts if not part.startswith("- `") for one in re.split(ENDS, part))
-    return next((sentence for sentence in sentences if named.search(sentence)), "")
-
-
-def _with_bases(make: object) -> Sequence[object]:
-    return inspect.getmro(make) if inspect.isclass(make) else [make]
-
-
-def _parts(docstring: str) -> list[str]:
-    """The paragraphs of a docstring and the items of its lists, each on one line."""
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=- )", inspect.cleandoc(docstring))]
+def about(make: object) -> str:
+    """The docstring of a thing, without the meanings of its settings, which `help()` shows below it."""
+    docstring = vars(make).get("__doc__") if isinstance(make, type) else None
+    if isinstance(docstring, Documentation):
+        return inspect.cleandoc(docstring.docstring)
+    return inspect.getdoc(make) or ""
 
 
 def describe(kind: Any) -> str:

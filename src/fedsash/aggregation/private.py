@@ -22,7 +22,9 @@ from ..settings.setting import Setting
 from .accountant import Privacy, accounting, known, spent
 from .rules import Aggregation
 
-NoiseMultiplier: TypeAlias = Annotated[float, Interval(ge=0, le=1e6), Remark(": the accountant knows no other noise")]
+NoiseMultiplier: TypeAlias = Annotated[
+    float, Interval(ge=0, le=1_000_000), Remark(": the accountant knows no other noise")
+]
 
 
 @dataclass(frozen=True)

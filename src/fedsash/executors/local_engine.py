@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from multiprocessing import current_process
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from annotated_types import Interval
 
 from ..basics.machine import cores
 from ..exchange import Executor, Job, Reply
@@ -28,7 +29,10 @@ from .workers import Workers, can_fork
 Kind = Literal["auto", "sequential", "vectorised"]
 Auto = Literal["auto"]
 
-MOST = {"workers": 1024, "block": 65_536, "threads": 1024}
+Processors: TypeAlias = Annotated[int, Interval(ge=1, le=1024)]
+"""A number of processes or threads."""
+BlockSize: TypeAlias = Annotated[int, Interval(ge=1, le=65_536)]
+"""A number of clients that are stacked."""
 """Bounds that the largest machines keep. They do not depend on this machine, which may go on with a run of another."""
 
 PER_CORE = 8
@@ -44,16 +48,16 @@ class LocalEngine(Engine, name="local"):
 
     kind: Kind = field(default="auto", metadata={"chooses": True})
     """`"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients"""
-    workers: int | Auto = "auto"
+    workers: Processors | Auto = "auto"
     """the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads` threads. At
     most 8 for each core are started, since the results do not depend on their number"""
-    block: int | Auto = "auto"
+    block: BlockSize | Auto = "auto"
     """how many clients are stacked"""
     compile: bool | Auto = "auto"
     """whether stacked steps become one compiled function"""
     memory_format: MemoryFormat | Auto = "auto"
     """the memory format of images"""
-    threads: int | Auto = "auto"
+    threads: Processors | Auto = "auto"
     """the number of threads of one process that trains alone"""
     start: StartMethod | Auto = "auto"
     """how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data. `"spawn"` (any
@@ -61,10 +65,6 @@ class LocalEngine(Engine, name="local"):
     is safe: on Linux, where PyTorch sees no GPU"""
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            valid = value == "auto" or 1 <= value <= most
-            check(valid, f"LocalEngine.{name}", value, f'must be at least 1 and at most {most:,}, or "auto"')
         stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
         check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block need kind = "vectorised"')
 

@@ -81,7 +81,7 @@ from support.experiments import WINDOW, file_with
         ("broadcast = { start = 3 }\n" + WINDOW, "broadcast.average is missing: must be a string"),
         (
             'broadcast = { average = "w", start = -3 }\n' + WINDOW,
-            "broadcast.start = -3: must be 1 or more and at most 1,000,000,000",
+            "broadcast.start = -3: must be at least 1, or",
         ),
         ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be one of them"),
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),

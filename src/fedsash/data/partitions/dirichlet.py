@@ -17,7 +17,7 @@ from annotated_types import Interval
 from ...basics.arrays import Floats, Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check
-from ...settings.limits import Concentration, Count
+from ...settings.limits import Concentration, Count, Remark
 from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
 
 log = logging.getLogger("fedsash")
@@ -87,14 +87,10 @@ class DirichletClasses(NamedPartition, name="dirichlet_classes"):
     """N, how many there are"""
     alpha: Concentration
     """the concentration; the smaller, the fewer clients hold a class"""
-    min_size: int | None = None
+    min_size: Annotated[int, Interval(ge=1), Remark(" (leave it out for the number of classes)")] | None = None
     """how many samples every client has at least; left out: as many as there are classes"""
     tries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000
     """how often all classes are drawn at most; a small `alpha` can need tens of thousands"""
-
-    def __post_init__(self) -> None:
-        right = "must be at least 1 (leave it out for the number of classes)"
-        check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

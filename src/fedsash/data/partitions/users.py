@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Interval
 
 from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
-from ...settings.limits import Count
+from ...settings.limits import Count, Remark
 from .common import NamedPartition
 
 
@@ -25,14 +26,10 @@ class Users(NamedPartition, name="users"):
 
     min_samples: Count = 1
     """how many samples a user must have; users with fewer are left out"""
-    max_users: int | None = None
+    max_users: Annotated[int, Interval(ge=1), Remark(" (leave it out for all users)")] | None = None
     """how many users are used at most; left out: all. They are the first ones in a random order that depends on
     the seed only, so a smaller choice is part of a larger one"""
     by: ClassVar[tuple[str, ...]] = ("user",)
-
-    def __post_init__(self) -> None:
-        right = "must be at least 1 (leave it out for all users)"
-        check(self.max_users is None or self.max_users >= 1, "Users.max_users", self.max_users, right)
 
     def __call__(self, user: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `user`, sorted."""

@@ -12,7 +12,7 @@ from ...settings.errors import check, library
 from ...settings.limits import Count
 from ..base import Engine
 from ..gradients import MemoryFormat
-from ..local_engine import MOST, LocalEngine
+from ..local_engine import BlockSize, LocalEngine
 from ..training import ClientWork
 
 PIECES = 64
@@ -42,7 +42,7 @@ class RayEngine(Engine, name="ray"):
     address: str | None = None
     """the address of a cluster, as Ray takes it, such as `"auto"` for the one on this machine or `"head:6379"`. Left
     out: Ray is started on this machine"""
-    block: Annotated[int, Interval(ge=1, le=MOST["block"])] = 1
+    block: BlockSize = 1
     """how many clients an actor stacks. With 1 it trains one client after another"""
     memory_format: MemoryFormat = "channels_last"
     """the memory format of images"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from .averages.observers import AverageStates
 from .basics.arrays import Vectors
 from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
+from .settings.accepts import Accepts, dataclass
 from .settings.errors import SettingError, check
 from .settings.limits import Count
 from .settings.setting import Setting
@@ -47,7 +48,7 @@ class Broadcast(Setting):
     them as future work.
     """
 
-    average: str | tuple[str, ...]
+    average: Accepts[str | tuple[str, ...], list[str]]
     """the average that is sent; of several names, the one that was best in the last evaluation (the first of equal
     ones)"""
 

@@ -18,7 +18,7 @@ from .aggregation import Aggregation, Privacy, WeightedMean
 from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
-from .basics.layout import Layout, check_start, copied
+from .basics.layout import Layout, ModelSlice, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
@@ -36,6 +36,7 @@ from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
 from .schedules import Constant
 from .servers import Server, ServerSGD, WholeServer
+from .settings.accepts import Accepts, default
 from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
 from .settings.setting import Setting
@@ -66,7 +67,7 @@ class Federation(Setting, Reached, Shown):
     """how that update moves the model"""
     averages: Mapping[str, Average] = field(default_factory=dict, metadata={"example": '{"w5": Window(5)}'})
     """means of the models of several rounds, by name; they observe the global models and never change the training"""
-    broadcast: Broadcast | None = None
+    broadcast: Accepts[Broadcast | None, str] = default(None)
     """what sends one of the averages to the clients in place of the model; left out: the model is sent"""
     sampling: Sampling = field(default_factory=Uniform)
     """which clients take part in a round"""
@@ -82,7 +83,7 @@ class Federation(Setting, Reached, Shown):
     """what becomes of the running statistics of BatchNorm: "refuse" such a model; "average": the model has the weighted
     mean of the clients' statistics; "local": each client keeps its own (SiloBN); "local_norm": it keeps its affine
     parameters of these layers, too (FedBN)"""
-    personal: Personal = field(default_factory=Personal)
+    personal: Accepts[Personal, ModelSlice | list[str]] = default(factory=Personal)
     """the part of the model that stays with each client"""
     seed: int = 0
     """all random numbers are determined by it"""

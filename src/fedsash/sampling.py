@@ -7,8 +7,8 @@ no duplicates. Random numbers are hashes of (seed, round, client), so no draw de
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .basics.arrays import Ints
 from .basics.randomness import Purpose, fractions, keys
 from .basics.traces import check_clients, trace_of
+from .settings.accepts import Accepts, dataclass
 from .settings.errors import SettingError, check
 from .settings.limits import Count, Factor, Fraction
 from .settings.resolve import resolve
@@ -164,7 +165,7 @@ class FixedClients(Sampling, name="fixed"):
     So a single list holds for every round.
     """
 
-    rounds: tuple[tuple[int, ...], ...]
+    rounds: Accepts[tuple[tuple[int, ...], ...], Sequence[Sequence[int]]]
     """the lists of client ids, one a round"""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ factor on this rate. Schedules remember nothing, so every client, engine and res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import cos, pi
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 from annotated_types import Interval
 
 from .basics.arrays import Floats, Ints
+from .settings.accepts import Accepts, dataclass
 from .settings.errors import MOST, check
 from .settings.limits import Count, CountFromZero, Factor, Strength
 from .settings.setting import Setting
@@ -128,7 +129,7 @@ class Chained(Schedule, name="chained"):
     comes last, so that it lowers what the others give.
     """
 
-    schedules: tuple[Schedule, ...]
+    schedules: Accepts[tuple[Schedule, ...], Sequence[Schedule]]
     """the schedules, in order"""
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
+from ..settings.accepts import Accepts, default
 from ..settings.errors import RunError, check
 from ..settings.setting import Setting
 from .pieces import Pieces
@@ -51,7 +52,7 @@ class Average(Setting, ABC):
     """
 
     _: KW_ONLY
-    part: ModelSlice = "all"
+    part: Accepts[ModelSlice, list[str]] = default("all")
     """the slice of the model that is averaged (WiMA, Table 5): "all", "classifier", "extractor", or names of parameters
     and modules"""
 

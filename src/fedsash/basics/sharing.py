@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..settings.accepts import Accepts, default
 from ..settings.errors import ModelError, check, shortened
 from ..settings.limits import EpochsFromZero
 from ..settings.setting import Setting
@@ -30,7 +31,7 @@ COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
 class Personal(Setting):
     """The part of the model that stays with each client: it is neither sent nor summed."""
 
-    part: ModelSlice = ()
+    part: Accepts[ModelSlice, list[str]] = default(())
     """what stays: "classifier", "extractor", "all", or names of parameters or modules, as in an average. Left out,
     nothing stays"""
     alone: EpochsFromZero = 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from ..basics.storage import free
+from ..settings.accepts import Accepts, default
 from ..settings.errors import check
 from ..settings.limits import Count, CountFromZero, Fraction, Gigabytes
 from . import formats
@@ -170,9 +171,9 @@ class Images(NamedDataset, name="images"):
     test: Fraction = 0.1
     """the share of each user's samples, else of each domain's, else of all, that becomes the test set, if there is
     neither a test split nor a validation split"""
-    mean: tuple[float, ...] = ()
+    mean: Accepts[tuple[float, ...], Sequence[float]] = default(())
     """the mean of each channel, as of `Transform`"""
-    std: tuple[float, ...] = ()
+    std: Accepts[tuple[float, ...], Sequence[float]] = default(())
     """the standard deviation of each channel, as of `Transform`"""
     crop: CountFromZero = 0
     """the border for random crops in training, in pixels, as of `Transform`; 0: no crop"""

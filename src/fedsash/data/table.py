@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..settings.accepts import Accepts, default
 from ..settings.errors import DataError, check
 from ..settings.limits import Fraction, Gigabytes
 from . import frames
@@ -31,9 +32,9 @@ class Table(NamedDataset, name="table"):
     path: str = ""
     """a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a folder
     that `save_to_disk` of `datasets` wrote"""
-    label: str | tuple[str, ...] = "label"
+    label: Accepts[str | tuple[str, ...], list[str]] = default("label")
     """the column of labels, or several columns: texts and integers are classes, other numbers need a task"""
-    features: tuple[str, ...] = ()
+    features: Accepts[tuple[str, ...], list[str]] = default(())
     """the columns of features; without names all other columns"""
     user: str = ""
     """a column that says whose sample it is, for the partition `users`"""

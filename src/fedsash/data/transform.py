@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..basics.randomness import uniform
+from ..settings.accepts import Accepts, default
 from ..settings.errors import SettingError, check, raised_as
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
@@ -34,9 +36,9 @@ class Transform(Setting, name="images"):
     Raises `SettingError` if `mean` and `std` differ in length, if a `std` is not positive, or if `crop` is negative.
     """
 
-    mean: tuple[float, ...] = ()
+    mean: Accepts[tuple[float, ...], Sequence[float]] = default(())
     """what is subtracted from the numbers of each channel, which lie in [0, 1]; left out: nothing"""
-    std: tuple[float, ...] = ()
+    std: Accepts[tuple[float, ...], Sequence[float]] = default(())
     """what each channel is then divided by; left out: it is not. There must be as many numbers as in `mean`"""
     crop: CountFromZero = 0
     """the width in pixels of the black border that an image gets before a random part of the original size is used, in

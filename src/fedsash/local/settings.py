@@ -15,6 +15,7 @@ from ..basics.randomness import Purpose, fold, fractions, keys
 from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
+from ..settings.accepts import Accepts, default
 from ..settings.errors import LONGEST, check, check_count
 from ..settings.limits import Count, Epochs, Positive, Share, Strength
 from ..settings.setting import Setting
@@ -33,10 +34,10 @@ class LocalTraining(Setting):
     """the learning rate"""
     batch: Count | Literal["full"] = 32
     """how many samples a step takes, or "full" for all of a client's"""
-    epochs: Amount = 1
+    epochs: Accepts[Amount, list[int]] = default(1)
     """how many passes a round has over the client's samples. A range such as [2, 5] is drawn from, uniformly, for each
     client and round (FedNova's study)"""
-    steps: Amount | None = None
+    steps: Accepts[Amount | None, list[int]] = default(None)
     """how many steps a round has, in place of `epochs`; a number or a range"""
     stragglers: Share = 0.0
     """the probability that a client is a straggler of a round. Then it takes a number that is drawn from 1 to the one

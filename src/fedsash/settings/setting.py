@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import cache, wraps
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 from .checks import TypeRefusal, checked, is_settings
 from .errors import SettingError
@@ -35,6 +35,9 @@ class Setting:
 
     by_name: ClassVar[dict[str, type[Any]]]
     """The classes of the axis, by their names in experiment files."""
+
+    if TYPE_CHECKING:  # says that `replace` and `fields` take every object of settings (see `accepts.dataclass`)
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, *, name: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..settings.accepts import Accepts, default
 from ..settings.errors import check
 from ..settings.limits import Fraction, Positive
 from .base import Task, like_labels, refuse_beyond, refuse_negative
@@ -25,7 +26,7 @@ class Classification(Task, name="classification"):
     samples. (PyTorch divides by the sum of the weights, and weights the smoothed part by class.)
     """
 
-    weights: tuple[float, ...] = ()
+    weights: Accepts[tuple[float, ...], Sequence[float]] = default(())
     """the weight of each class in the loss; left out, each is 1"""
     smoothing: Fraction = 0.0
     """the label smoothing s"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...evaluation import Metrics
+from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from .. import files
 from ..runs import Callback, LiveRun
@@ -20,7 +21,7 @@ class ExportBest(Callback, name="export_best"):
     process may read it at any moment.
     """
 
-    models: tuple[str, ...] = ()
+    models: Accepts[tuple[str, ...], list[str]] = default(())
     """the names of the models that are written; empty: all"""
 
     def fits(self, federation: Driver) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, Observer, check_names
-from ...basics.layout import Layout
+from ...basics.layout import Layout, ModelSlice
 from ...basics.sharing import Buffers, Personal
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
@@ -25,6 +25,7 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
+from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count
 from ...settings.setting import Setting
@@ -64,7 +65,7 @@ class Experiment(Setting):
     """how many rounds are trained"""
     device: str = "auto"
     """where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one"""
-    broadcast: Broadcast | None = None
+    broadcast: Accepts[Broadcast | None, str] = default(None)
     """the average that clients receive in place of the model (IMA), by its name in `averages`"""
     data: Dataset = field(default_factory=Digits)
     """the samples"""
@@ -96,7 +97,7 @@ class Experiment(Setting):
     """how the work is done on this machine, or on a cluster"""
     buffers: Buffers = "refuse"
     """what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm"""
-    personal: Personal = field(default_factory=Personal)
+    personal: Accepts[Personal, ModelSlice | list[str]] = default(factory=Personal)
     """the part of the model that stays with each client"""
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     """when the state is saved"""
@@ -104,7 +105,7 @@ class Experiment(Setting):
     """whether sums of models are kept, for any average after the run"""
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
     """what is called during a run and may stop it, each under a name of your own"""
-    track: Track = field(default_factory=Track)
+    track: Accepts[Track, str] = default(factory=Track)
     """where the numbers of a run also go: TensorBoard, W&B, MLflow"""
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
 from ...sampling import Sampling
 from .. import runs
+from ..callbacks import Track
 from ..runs import Callback, Driver
 from ..runs.timing import TimeStudy, simulate
 from .errors import ConfigError, located
@@ -41,7 +42,7 @@ class NetworkExperiment(Experiment):
             raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out", "sampling")
         if self.trajectory.every:
             raise ConfigError("trajectory: a simulated run keeps no running sums; leave it out", "trajectory")
-        if self.stateless and (self.callbacks or self.track.chosen()):
+        if self.stateless and (self.callbacks or self.track != Track()):
             key = "callbacks" if self.callbacks else "track"
             raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
         if self.stateless and not SENT.isdisjoint(self.method.overridden):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ...federation import Federation
 from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def run(
-    federation: Driver,
+    federation: Driver | Federation,
     rounds: int,
     *,
     out: Path | str | None = None,
@@ -74,7 +75,7 @@ def run(
 
 
 def resume(
-    federation: Driver,
+    federation: Driver | Federation,
     rounds: int,
     out: Path | str,
     *,

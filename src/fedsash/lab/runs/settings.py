@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...settings.accepts import Accepts, default
 from ...settings.errors import check_count
 from ...settings.limits import Count
 from ...settings.setting import Setting
@@ -15,7 +17,7 @@ class Checkpoint(Setting):
 
     every: Count = 50
     """after how many rounds"""
-    keep: tuple[int, ...] = ()
+    keep: Accepts[tuple[int, ...], Sequence[int]] = default(())
     """rounds after which it is saved, too, and never removed, so that other runs can start from there"""
 
     def __post_init__(self) -> None:

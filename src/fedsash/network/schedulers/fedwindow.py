@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 from simpy import Event
 
 from ...basics.randomness import Purpose, generator
+from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
@@ -52,7 +54,7 @@ class FedWindow(Scheduler, name="fedwindow"):
     leaves for it. A client that has trained or was skipped goes to the end of the ring.
     """
 
-    window: ClientWindow = field(default_factory=ConstantWindow)
+    window: Accepts[ClientWindow, int] = default(factory=ConstantWindow)
     """the rule for W, the number of clients in the window; a number is a constant W"""
     slide: Count = 1
     """how many clients enter in each step, and train at the same time, before as many leave"""
@@ -65,7 +67,7 @@ class FedWindow(Scheduler, name="fedwindow"):
     pipelined: bool = False
     """whether W clients train at the same time: the next one enters when an upload has arrived, and the window moves by
     one"""
-    order: Order = "index"
+    order: Accepts[Order, Sequence[int]] = default("index")
     """the ring's order: "index": that of the clients' ids; "shuffled": one that is drawn once from the run's seed; or a
     list of all client ids"""
 

@@ -45,6 +45,7 @@ def roles(path: Path) -> tuple[fs.Samples, fs.FederatedData]:
     """The samples of the roles with most text, and those of others as a federation, each role a client."""
     source = fs.Shakespeare(str(path)).load()
     train, test = source.train, source.test
+    assert test is not None and train.user is not None and test.user is not None  # Shakespeare's plays have both
     counts = train.user.bincount()
     first = torch.zeros(len(counts), dtype=torch.bool)
     first[counts.argsort(descending=True)[:PRETRAINING]] = True
@@ -65,6 +66,7 @@ def pretrain(train: fs.Samples, tokens: int, folder: Path, epochs: int = 6) -> N
     plain = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 2}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **plain, use_cache=False))
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.003)
+    loss = torch.zeros(())
     for epoch in range(epochs):
         for rows in torch.randperm(len(train)).split(32):
             loss = F.cross_entropy(model(train.x[rows]).logits.movedim(-1, 1), train.y[rows], ignore_index=0)
@@ -136,7 +138,8 @@ def main(given: Sequence[str] | None = None) -> None:
             f = federation(data, a.out / "pretrained", clients, seed)
             start = {"pretrained": f.evaluate(f.start())[0]["accuracy"]}
             result = fs.run(f, a.rounds, out=a.out / f"{clients}-{seed}")
-            found.append(start | {name: result[name].last_mean for name in ("model", *AVERAGES)})
+            means = {name: result[name].last_mean for name in ("model", *AVERAGES)}
+            found.append(start | {name: value for name, value in means.items() if value is not None})
         print(table(clients, found))
 
 

@@ -65,9 +65,9 @@ class LocalTraining(Setting):
         _check_range("LocalTraining.steps", self.steps)
         fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
         check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
-        right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
-        of_epochs = self.epochs != 1 or self.schedule.moves_epochs
-        check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
+        if self.steps is not None:
+            right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
+            check(self.epochs == 1 and not self.schedule.moves_epochs, "LocalTraining.steps", self.steps, right)
 
     def fits(self, method: Method, aggregation: Aggregation) -> None:
         """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no

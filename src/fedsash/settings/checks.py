@@ -118,7 +118,8 @@ def _as_pydantic_checks(kind: Any) -> Any:
     if origin in (Union, UnionType):
         return _union(members)
     if origin is Literal:
-        return Annotated[kind, BeforeValidator(_no_boolean)]
+        numbers = any(isinstance(choice, int) for choice in members)
+        return Annotated[kind, BeforeValidator(_no_boolean)] if numbers else kind
     if origin in (tuple, list, Sequence):
         return _sequence(origin, members)
     if origin in (dict, Mapping):

@@ -98,5 +98,5 @@ def test_runs_with_one_partition_seed_have_the_same_clients_whatever_their_seed(
 
     assert clients(seed=1, partition_seed=0) == clients(seed=2, partition_seed=0) == clients(seed=0)
     assert clients(seed=1) != clients(seed=0)
-    with pytest.raises(ConfigError, match="partition_seed = -1: must not be negative"):
+    with pytest.raises(ConfigError, match="partition_seed = -1: must be at least 0"):
         parse({"partition_seed": -1})

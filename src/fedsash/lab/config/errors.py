@@ -77,7 +77,8 @@ def prefixed(path: str | Path) -> Iterator[None]:
 
 def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `local.lr`."""
-    key = shortened(key, 60)
+    if len(key) > 60:
+        key = shortened(key, 60)
     return f"{place}.{key}" if place else key
 
 

@@ -26,8 +26,7 @@ from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ...settings.accepts import Accepts, default
-from ...settings.errors import check
-from ...settings.limits import Count
+from ...settings.limits import Count, FromZero
 from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
@@ -56,10 +55,10 @@ class Experiment(Setting):
     Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """
 
-    seed: int = 0
+    seed: FromZero = 0
     """all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs, is the
     same for all seeds"""
-    partition_seed: int | None = None
+    partition_seed: FromZero | None = None
     """the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same clients"""
     rounds: Count = 300
     """how many rounds are trained"""
@@ -67,50 +66,48 @@ class Experiment(Setting):
     """where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one"""
     broadcast: Accepts[Broadcast | None, str] = default(None)
     """the average that clients receive in place of the model (IMA), by its name in `averages`"""
-    data: Dataset = field(default_factory=Digits)
+    data: Dataset = Digits()
     """the samples"""
     transform: Transform | None = None
     """how samples are normalised and augmented, in place of what the data set does itself"""
     task: Task | None = None
     """what is learned, in place of what the data say"""
-    partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
+    partition: Partition = Dirichlet(clients=100, alpha=0.1)
     """the rule that gives each client its samples"""
-    model: Model = field(default_factory=Model)
+    model: Model = Model()
     """the network that is trained"""
-    local: LocalTraining = field(default_factory=LocalTraining)
+    local: LocalTraining = LocalTraining()
     """what a client does in a round"""
-    method: Method = field(default_factory=FedAvg)
+    method: Method = FedAvg()
     """the federated algorithm, as a change of FedAvg"""
-    aggregation: Aggregation = field(default_factory=WeightedMean)
+    aggregation: Aggregation = WeightedMean()
     """how the clients' updates become one"""
-    server: Server = field(default_factory=ServerSGD)
+    server: Server = ServerSGD()
     """how that update moves the model"""
-    sampling: Sampling = field(default_factory=Uniform)
+    sampling: Sampling = Uniform()
     """which clients take part in a round"""
     averages: Mapping[str, Average] = field(default_factory=dict)
     """means of the models of several rounds, each under a name of your own; they change nothing"""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """more numbers in evaluations, each under a name of your own"""
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: Evaluation = Evaluation()
     """when and on what the model and all averages are evaluated"""
-    engine: Engine = field(default_factory=LocalEngine)
+    engine: Engine = LocalEngine()
     """how the work is done on this machine, or on a cluster"""
     buffers: Buffers = "refuse"
     """what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm"""
-    personal: Accepts[Personal, ModelSlice | list[str]] = default(factory=Personal)
+    personal: Accepts[Personal, ModelSlice | list[str]] = default(Personal())
     """the part of the model that stays with each client"""
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: Checkpoint = Checkpoint()
     """when the state is saved"""
-    trajectory: RunningSums = field(default_factory=RunningSums)
+    trajectory: RunningSums = RunningSums()
     """whether sums of models are kept, for any average after the run"""
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
     """what is called during a run and may stop it, each under a name of your own"""
-    track: Accepts[Track, str] = default(factory=Track)
+    track: Accepts[Track, str] = default(Track())
     """where the numbers of a run also go: TensorBoard, W&B, MLflow"""
 
     def __post_init__(self) -> None:
-        for name in ("seed", "partition_seed"):
-            check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         check_names(self.averages)
         if self.broadcast is not None:
             with located("broadcast"):

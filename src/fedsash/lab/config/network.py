@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ SENT = {"send", "probe", "upload", "server_state"}
 class NetworkExperiment(Experiment):
     """An experiment on a simulated network: what is trained, and two tables more."""
 
-    sampling: Sampling = field(default_factory=lambda: EVERYBODY)
-    network: Network = field(default_factory=Network)
+    sampling: Sampling = EVERYBODY
+    network: Network = Network()
     """the link of the server, and the clients' speeds and links"""
-    scheduler: Scheduler = field(default_factory=Synchronous)
+    scheduler: Scheduler = Synchronous()
     """who trains when, and when the server moves"""
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ class OwnExperiment(Experiment):
         if self.built_by:
             make = resolve(self.built_by, field="built_by")
             with located(""):  # while only the code that the user allows can be named
-                tables.arguments(make, self.options, "options")
+                tables.check_arguments(make, self.options, "options")
 
     @property
     def alone(self) -> bool:

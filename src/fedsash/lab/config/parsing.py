@@ -75,7 +75,9 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     """
     if "axes" in table:
         raise ConfigError("this is a sweep: train it with fedsash sweep", "axes")
-    table = _overridden(table, list(overrides))
+    changes = list(overrides)
+    if changes:
+        table = _overridden(table, changes)
     check_content(table)
     kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
     if "built_by" in table:
@@ -85,14 +87,12 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
             right = f"the function in built_by decides it, its arguments are options; beside it there are {known}"
             raise ConfigError(f"{shortened(others[0])}: {right}", others[0])
     with allowed_only(own_code):
-        experiment: Experiment = tables.build(kind, table, "", kind())
+        experiment: Experiment = tables.build(kind, table, "")
     return experiment
 
 
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
     """The table after `overrides`. If they choose a thing by another name, nothing of the table's own is left of it."""
-    if not overrides:
-        return table
     wanted: dict[str, Any] = reduce(overridden, overrides, {})
     for address in _addresses(wanted):
         allow(address)

@@ -75,10 +75,6 @@ class Registry:
         """The options of the thing of that name."""
         return options(self.find(name))
 
-    def made(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """The object that a table describes."""
-        return self.find(name)(**arguments)
-
     def name_of(self, thing: Any) -> str:
         """The name under which `find` returns the class of `thing`."""
         make = type(thing)
@@ -114,10 +110,6 @@ class ModelRegistry(Registry):
     def options(self, name: Any) -> dict[str, Option]:
         """The options that a table may give to the model of that name."""
         return options_of(name)
-
-    def made(self, name: str, arguments: Mapping[str, Any]) -> Model:
-        """The `Model` for a name and options."""
-        return Model(name, arguments)
 
     def name_of(self, thing: Model) -> str:
         """The name of the model's function."""
@@ -163,6 +155,8 @@ def registry_of(kind: Any) -> Registry | None:
 
 def find(registry: Registry, name: Any, place: str) -> Make:
     """The thing of that name, for the table at `place`. Raises `ConfigError`, which suggests a similar name."""
+    if isinstance(name, str) and name in registry.things:
+        return registry.things[name]
     try:
         return registry.find(name)
     except SettingError as error:

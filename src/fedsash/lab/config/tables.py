@@ -28,7 +28,7 @@ from ...settings.options import REQUIRED, Make, Option, options
 from ...settings.setting import Setting, hints_of
 from .errors import ConfigError, join, located
 from .files import SHORT
-from .model import Model
+from .model import Model, options_of
 from .registries import Registry, find, registry_of
 from .words import describe, shown, suggestion
 
@@ -47,15 +47,16 @@ def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
 
     Raises `ConfigError`.
     """
-    with located(place):
-        return make(**arguments(make, table, place, default))
-
-
-def arguments(make: Make, table: Any, place: str, default: Any = None) -> dict[str, Any]:
-    """The values of a table, as what `make` takes. Raises `ConfigError`."""
     if not isinstance(table, Mapping):
         raise _no_table(table, place)
-    return _arguments(make, options(make), table, place, default)
+    given = _arguments(make, options(make), table, place, default)
+    with located(place):
+        return make(**given)
+
+
+def check_arguments(make: Make, table: Mapping[str, Any], place: str) -> None:
+    """Raise `ConfigError` unless `make` can take the values of a table."""
+    _arguments(make, options(make), table, place, None)
 
 
 def _arguments(
@@ -164,10 +165,12 @@ def _chosen(registry: Registry, table: dict[str, Any], place: str, default: Any)
         names = registry.right.partition(", or")[0]
         raise ConfigError(f"{place}.name is missing: {names}", join(place, "name"))
     make = find(registry, name, place)
-    before = None if isinstance(default, Model) else default
-    given = _arguments(make, registry.options(name), table, place, before, name_key=True)
+    if registry.base is Model:
+        given = _arguments(make, options_of(name), table, place, None, name_key=True)
+        return Model(name, given)
+    given = _arguments(make, options(make), table, place, default, name_key=True)
     with located(place):
-        return registry.made(name, given)
+        return make(**given)
 
 
 def plain(value: Any, kind: Any = Any) -> Any:

@@ -39,6 +39,7 @@ from .servers import Server, ServerSGD, WholeServer
 from .settings.accepts import Accepts, default
 from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
+from .settings.limits import Seed
 from .settings.setting import Setting
 from .state import State, first_client_state, learned
 from .tasks import Loss, check_task
@@ -85,7 +86,7 @@ class Federation(Setting, Reached, Shown):
     parameters of these layers, too (FedBN)"""
     personal: Accepts[Personal, ModelSlice | list[str]] = default(factory=Personal)
     """the part of the model that stays with each client"""
-    seed: int = 0
+    seed: Seed = 0
     """all random numbers are determined by it"""
     device: str = "auto"
     """where models are trained and evaluated: as PyTorch names it, or "auto", which takes a GPU if there is one"""
@@ -108,7 +109,6 @@ class Federation(Setting, Reached, Shown):
         check_names(self.averages)
         self.local.fits(self.method, self.aggregation)
         check(isinstance(self.model, nn.Module), "Federation.model", self.model, "must be an nn.Module")
-        check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         check_no_gradient_hooks(self.model)
         check_no_parameters(self.loss)
         derive = partial(object.__setattr__, self)

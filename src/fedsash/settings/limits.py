@@ -47,10 +47,10 @@ Epochs: TypeAlias = Annotated[int, Interval(ge=1, le=LONGEST)]
 """A number of epochs or steps of a client in one round, at least 1."""
 EpochsFromZero: TypeAlias = Annotated[int, Interval(ge=0, le=LONGEST)]
 """The same, or 0."""
-FromZero: TypeAlias = Annotated[int, Interval(ge=0)]
-"""A number, at least 0, such as a seed."""
 AtLeastOne: TypeAlias = Annotated[int, Interval(ge=1)]
 """A number, at least 1, whose upper end depends on other things."""
+Seed: TypeAlias = Annotated[int, Interval(ge=0)]
+"""What random draws depend on: any integer from 0 on."""
 
 
 @dataclass(frozen=True)

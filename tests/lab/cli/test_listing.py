@@ -82,7 +82,7 @@ def test_a_table_is_explained_with_all_its_keys(table: str, capsys: pytest.Captu
 def test_a_key_has_its_default_its_type_and_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed(capsys, "evaluation.every").startswith("evaluation.every = 10  (an integer; at least 1)\n    ")
     assert listed(capsys, "device").startswith('device = "auto"  (a string)\n')
-    assert listed(capsys, "partition_seed").startswith("partition_seed = (not set)  (an integer; not negative)\n")
+    assert listed(capsys, "partition_seed").startswith("partition_seed = (not set)  (an integer; at least 0)\n")
 
 
 def test_a_bare_name_finds_every_key_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_only_takes_an_axis_as_it_stands_in_the_names_of_runs() -> None:
         ({"seed": 3}, {}, "axes.seed = 3: must be a list of values"),
         ({"seed": []}, {}, "axes.seed = []: must be a list of values"),
         ({"seed": [0, 1, 0]}, {}, "axes.seed = [0, 1, 0]: must not name a value twice"),
-        ({"seed": [0, -1]}, {}, "seed=-1: seed = -1: must not be negative"),
+        ({"seed": [0, -1]}, {}, "seed=-1: seed = -1: must be at least 0"),
         ({"local.rate": [1]}, {}, "rate=1: unknown key local.rate"),
         ({"seed": [0, 1]}, {"zip": [["seed", "sed"]]}, "zip: there is no axis sed; did you mean seed?"),
         ({"seed": [0, 1], "rounds": [1]}, {"zip": [["seed", "rounds"]]}, "as many labels each"),

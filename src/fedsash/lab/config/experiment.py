@@ -26,7 +26,7 @@ from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ...settings.accepts import Accepts, default
-from ...settings.limits import Count, FromZero
+from ...settings.limits import Count, Seed
 from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
@@ -55,10 +55,10 @@ class Experiment(Setting):
     Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """
 
-    seed: FromZero = 0
+    seed: Seed = 0
     """all random draws of the training depend on it. What is drawn from data once, such as a test set of theirs, is the
     same for all seeds"""
-    partition_seed: FromZero | None = None
+    partition_seed: Seed | None = None
     """the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same clients"""
     rounds: Count = 300
     """how many rounds are trained"""

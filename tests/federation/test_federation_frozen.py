@@ -95,7 +95,7 @@ def test_an_engine_that_there_is_not_is_refused(settings: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("value", [0, -1, "two", 1.5])
 def test_numbers_of_an_engine_are_positive_integers_or_auto(value: Any) -> None:
-    bounds = r'must be at least 1 and at most [\d,]+, or "auto"'
+    bounds = 'must be at least 1, or "auto"'
     right = bounds if isinstance(value, int) else "must be an integer or 'auto'"
     for name in ("workers", "block", "threads"):
         with pytest.raises(ValueError, match=rf"^LocalEngine.{name} = .*: {right}$"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import fedsash
 from fedsash.basics.lazy import LazyNames
+from site_build.signatures import accepted
 
 FOLDER = "reference/python"
 
@@ -142,4 +143,4 @@ def _signature(name: str, value: Any) -> str:
 
 
 def _bare(annotation: Any) -> Any:
-    return _Bare(annotation) if isinstance(annotation, str) else annotation
+    return _Bare(accepted(annotation)) if isinstance(annotation, str) else annotation

@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from site_build import commands, experiment_file, python_pages
+from griffe import Class, load, load_extensions
+from site_build import commands, experiment_file, python_pages, signatures
 
 import fedsash
 from fedsash.lab import cli
@@ -17,6 +18,7 @@ from fedsash.lab.config.files import put
 from fedsash.lab.config.keys import OF_OWN, Key, keys
 from fedsash.lab.config.registries import REGISTRIES
 from support.each import check_each
+from support.places import ROOT
 
 PAGE = experiment_file.page()
 
@@ -109,3 +111,18 @@ def test_a_page_written_out_has_signatures_docstrings_and_methods() -> None:
     page = python_pages.written_out("# Averages\n\n::: fedsash.Tracker\n")
     assert "## fedsash.Tracker" in page and "Tracker(" in page and "### update" in page and ":::" not in page
     assert (fedsash.Tracker.__doc__ or "?").splitlines()[0] in page
+
+
+@pytest.mark.full  # reads the whole package
+def test_a_signature_has_all_forms_that_a_field_accepts_and_its_default() -> None:
+    package = load("fedsash", search_paths=[ROOT / "src"], extensions=load_extensions(signatures.Accepted))
+    found = {}
+    for path in ("federation.Federation", "broadcast.Broadcast"):
+        cls = package[path]
+        assert isinstance(cls, Class)
+        found |= {one.name: f"{one.annotation} = {one.default}" for one in cls.parameters}
+    assert found["broadcast"] == "Broadcast | None | str = None"
+    assert found["personal"] == "Personal | ModelSlice | list[str] = Personal()"
+    assert found["average"] == "str | tuple[str, ...] | list[str] = None"
+    plain = python_pages.written_out("::: fedsash.Federation")
+    assert "broadcast: Broadcast | None | str = None" in plain and "Accepts" not in plain

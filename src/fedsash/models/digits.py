@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from annotated_types import doc
 from torch import nn
+from typing_extensions import Doc
 
 from ..settings.errors import check_choice
 from .parts import image, network
@@ -16,7 +16,7 @@ def digit_five_cnn(
     shape: Sequence[int],
     classes: int,
     variant: Annotated[
-        Literal["code", "paper"], doc('whose network: that of the published "code", or of the "paper"')
+        Literal["code", "paper"], Doc('whose network: that of the published "code", or of the "paper"')
     ] = "code",
 ) -> nn.Module:
     """CNN with GroupNorm (IMA, Digit-Five): 806,090 parameters at 3x28x28 and 10 classes.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from annotated_types import doc
 from torch import nn
+from typing_extensions import Doc
 
 from ..settings.errors import SettingError, check, library, one_line
 from .norm import group_norm
@@ -35,7 +35,7 @@ def outside(name: str) -> Callable[..., nn.Module]:
     def make(
         shape: Sequence[int],
         classes: int,
-        groups: Annotated[int, doc("how many groups GroupNorm has; 0: the network keeps its BatchNorm")] = 2,
+        groups: Annotated[int, Doc("how many groups GroupNorm has; 0: the network keeps its BatchNorm")] = 2,
         **options: Any,
     ) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
-from annotated_types import doc
 from torch import Tensor, nn
+from typing_extensions import Doc
 
 from ..basics.private_torch import transformed
 from ..settings.errors import check
@@ -27,8 +27,8 @@ from .parts import network
 def shakespeare_lstm(
     shape: Sequence[int],
     classes: int,
-    embedding: Annotated[int, doc("the length of a character's vector")] = 8,
-    width: Annotated[int, doc("the length of each LSTM's state")] = 256,
+    embedding: Annotated[int, Doc("the length of a character's vector")] = 8,
+    width: Annotated[int, Doc("the length of each LSTM's state")] = 256,
 ) -> nn.Module:
     """LSTM for next characters (FedJAX; WiMA, Shakespeare): 820,522 parameters for 90 characters.
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated
 
-from annotated_types import doc
 from torch import nn
+from typing_extensions import Doc
 
 from ..settings.errors import check
 
@@ -28,7 +28,7 @@ class MLP(nn.Sequential):
         classes: int,
         hidden: Annotated[
             Sequence[int],
-            doc("the widths of the hidden layers; without any it is a linear model, such as logistic regression"),
+            Doc("the widths of the hidden layers; without any it is a linear model, such as logistic regression"),
         ] = (64,),
     ) -> None:
         valid = isinstance(hidden, list | tuple) and all(type(width) is int and width > 0 for width in hidden)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Annotated
 
-from annotated_types import doc
 from torch import Tensor, nn
+from typing_extensions import Doc
 
 from ..settings.errors import check
 from .parts import image, network
@@ -20,10 +20,10 @@ def mobilenet_v2_gn(
     shape: Sequence[int],
     classes: int,
     width: Annotated[
-        float, doc("the factor of all numbers of channels; of that of the last convolution only if it is above 1")
+        float, Doc("the factor of all numbers of channels; of that of the last convolution only if it is above 1")
     ] = 1.0,
-    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 8")] = 2,
-    stride: Annotated[int, doc("the stride of the first convolution: 2, or 1 for small images")] = 2,
+    groups: Annotated[int, Doc("how many groups GroupNorm has, which must divide 8")] = 2,
+    stride: Annotated[int, Doc("the stride of the first convolution: 2, or 1 for small images")] = 2,
 ) -> nn.Module:
     """MobileNetV2 with GroupNorm (WiMA, Landmarks): 4,821,740 parameters for 2,028 classes, 2,236,682 for 10.
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
 import torch
-from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import Doc
 
 from ..settings.errors import check, check_choice
 from .parts import image, network
@@ -28,8 +28,8 @@ Shortcut: TypeAlias = Callable[[int, int], nn.Module]
 def resnet18_gn(
     shape: Sequence[int],
     classes: int,
-    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 64; 0: BatchNorm in its place")] = 2,
-    variant: Annotated[Literal["ima", "fedswa"], doc("whose network: that of IMA, or of FedSWA")] = "ima",
+    groups: Annotated[int, Doc("how many groups GroupNorm has, which must divide 64; 0: BatchNorm in its place")] = 2,
+    variant: Annotated[Literal["ima", "fedswa"], Doc("whose network: that of IMA, or of FedSWA")] = "ima",
 ) -> nn.Module:
     """ResNet-18 with GroupNorm, CIFAR stem and projection shortcuts (IMA): 11,235,786 parameters for 10 classes.
 
@@ -57,7 +57,7 @@ def resnet18_gn(
 def resnet20_gn(
     shape: Sequence[int],
     classes: int,
-    groups: Annotated[int, doc("how many groups GroupNorm has, which must divide 16; 0: BatchNorm in its place")] = 2,
+    groups: Annotated[int, Doc("how many groups GroupNorm has, which must divide 16; 0: BatchNorm in its place")] = 2,
 ) -> nn.Module:
     """ResNet-20 with GroupNorm and shortcuts without parameters (WiMA): 269,722 parameters for 10 classes.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import Doc
 
 from ..settings.errors import SettingError, check, library, one_line
 from .parts import image, network
@@ -18,19 +18,19 @@ def vit(
     classes: int,
     pretrained: Annotated[
         str,
-        doc(
+        Doc(
             'a folder or a name on the Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`, of a model '
             "with the channels and sizes given here; empty: the encoder starts from truncated normal values of "
             "standard deviation 0.02"
         ),
     ] = "",
-    image_size: Annotated[int, doc("the side of an image in pixels, to which other images are resized")] = 224,
-    layers: Annotated[int, doc("how many layers the encoder has")] = 12,
-    width: Annotated[int, doc("the length of a token's vector")] = 768,
-    heads: Annotated[int, doc("how many heads an attention has")] = 12,
-    mlp: Annotated[int, doc("the width of a layer's MLP")] = 3072,
-    patch: Annotated[int, doc("the side of a patch, in pixels")] = 16,
-    lora_rank: Annotated[int, doc("the rank r of LoRA's adapters; 0: no adapters, all of the model is trained")] = 0,
+    image_size: Annotated[int, Doc("the side of an image in pixels, to which other images are resized")] = 224,
+    layers: Annotated[int, Doc("how many layers the encoder has")] = 12,
+    width: Annotated[int, Doc("the length of a token's vector")] = 768,
+    heads: Annotated[int, Doc("how many heads an attention has")] = 12,
+    mlp: Annotated[int, Doc("the width of a layer's MLP")] = 3072,
+    patch: Annotated[int, Doc("the side of a patch, in pixels")] = 16,
+    lora_rank: Annotated[int, Doc("the rank r of LoRA's adapters; 0: no adapters, all of the model is trained")] = 0,
 ) -> nn.Module:
     """Vision transformer, by default ViT-B/16 (FedSWA): 85,952,456 parameters for 200 classes.
 

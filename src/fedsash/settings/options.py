@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-from annotated_types import DocInfo
+from typing_extensions import Doc
 
 from .limits import Limit, limit_in, limited_hints
 from .meanings import meanings
@@ -37,13 +37,13 @@ class Option:
 
     @property
     def meaning(self) -> str:
-        """What it means: the docstring below the field, or `doc` in the parameter's type; empty if nobody says it."""
+        """What it means: the docstring below the field, or `Doc` in the parameter's type; empty if nobody says it."""
         if self.of is None:
             return ""
         if is_dataclass(self.of) and isinstance(self.of, type):
             return meanings(self.of).get(self.name, "")
         hint = _hints(self.of).get(self.name)
-        documents = [one.documentation for one in getattr(hint, "__metadata__", ()) if isinstance(one, DocInfo)]
+        documents = [one.documentation for one in getattr(hint, "__metadata__", ()) if isinstance(one, Doc)]
         return "".join(documents)
 
 

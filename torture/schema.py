@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from fedsash.lab.config import NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES, registry_of
+from fedsash.settings.limits import Limit
 from fedsash.settings.options import REQUIRED, Option, options
 
 Place = tuple[str, ...]
@@ -18,21 +19,26 @@ EXAMPLES: dict[Any, Any] = {int: 2, float: 0.5, str: "./nowhere", bool: True}
 
 @dataclass(frozen=True)
 class Key:
-    """A key of an experiment file: its place, its type, and the values of other keys without which it is unknown."""
+    """A key of an experiment file: its place, type, limit, and the values of other keys without which it is unknown."""
 
     place: Place
     kind: Any
     needs: Mapping[Place, Any]
+    limit: Limit | None = None
 
 
 def keys() -> list[Key]:
     """All keys, with those of every thing in every registry."""
-    return [key for option in options(NetworkExperiment).values() for key in _keys((option.name,), option.kind, {})]
+    return [key for option in options(NetworkExperiment).values() for key in _keys((option.name,), option, {})]
 
 
-def _keys(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str, ...] = ()) -> Iterator[Key]:
+def _keys(place: Place, option: Option, needs: Mapping[Place, Any], above: tuple[str, ...] = ()) -> Iterator[Key]:
     """The key at a place, and those below. `above` are the registries around it, which end the descent."""
-    yield Key(place, kind, needs)
+    yield Key(place, option.kind, needs, option.limit)
+    yield from _below(place, option.kind, needs, above)
+
+
+def _below(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str, ...]) -> Iterator[Key]:
     for member in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         registry = registry_of(member)
         if registry is not None:
@@ -43,7 +49,9 @@ def _keys(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str,
         elif is_dataclass(member):
             yield from _of_options(place, options(member), needs, above)  # type: ignore[arg-type]
         elif get_origin(member) is Mapping and registry_of(get_args(member)[1]) is not None:
-            yield from _keys((*place, "a"), get_args(member)[1], needs, above)
+            inner = get_args(member)[1]
+            yield Key((*place, "a"), inner, needs)
+            yield from _below((*place, "a"), inner, needs, above)
 
 
 def _of_options(
@@ -52,7 +60,7 @@ def _of_options(
     required = {(*place, o.name): example(o.kind) for o in known.values() if o.default is REQUIRED and o.name != "**"}
     for option in known.values():
         if option.name != "**":
-            yield from _keys((*place, option.name), option.kind, {**needs, **required}, above)
+            yield from _keys((*place, option.name), option, {**needs, **required}, above)
 
 
 def example(kind: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import time
 import traceback
@@ -106,10 +107,10 @@ def _trial(known: Sequence[Key], number: int, random: Random) -> Trial:
         return Trial("a damaged file", _damaged(random), "run", ("experiment.toml",))
     if number % 8 == 6:
         by: tuple[Key, ...] = _compatible(known, random)
-        values = {key.place: _extreme(key.kind, random) for key in by}
+        values = {key.place: _fitting(key, random) for key in by}
     else:
         by = (known[(number - number // 8 * 2) % len(known)],)
-        values = {by[0].place: random.choice((*ODD, *NAMES)) if number % 2 else _extreme(by[0].kind, random)}
+        values = {by[0].place: random.choice((*ODD, *NAMES)) if number % 2 else _fitting(by[0], random)}
     table = _table({place: value for key in by for place, value in key.needs.items()}, values)
     simulated = any(key.place[0] in ("network", "scheduler") for key in by)
     if simulated:
@@ -128,6 +129,16 @@ def _compatible(known: Sequence[Key], random: Random) -> tuple[Key, Key]:
         key for key in known if key.needs.items() >= first.needs.items() or not key.needs.keys() & first.needs.keys()
     ]
     return first, random.choice(alike)
+
+
+def _fitting(key: Key, random: Random) -> Any:
+    """A value that fits a key's type as far as one can see; of a number with a limit, often one at an end or beyond."""
+    if key.limit is None or random.random() < 0.5:
+        return _extreme(key.kind, random)
+    end = random.choice([end for end in key.limit.ends if end is not None])
+    if key.limit.number is int:
+        return int(end) + random.choice((-1, 0, 1))
+    return random.choice((math.nextafter(end, -math.inf), float(end), math.nextafter(end, math.inf)))
 
 
 def _extreme(kind: Any, random: Random) -> Any:

@@ -21,8 +21,8 @@ name = "scaffold"
 [averages]
 window20 = { name = "window", size = 20 }
 """
-MOST_FUNCTIONS, MOST_FILES = 66, 27
-"""Before settings were described as data it was 82 and 31; the aim is 30 and 10."""
+MOST_FUNCTIONS, MOST_FILES = 32, 14
+"""Before settings were described as data it was 82 and 31."""
 
 
 def passed_through(file: Path) -> tuple[set[str], set[str]]:

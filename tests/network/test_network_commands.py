@@ -164,7 +164,7 @@ def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
     ("override", "line"),
     [
         ("scheduler.window=6", "ConstantWindow.size = 6: must be at most the number of clients, 5"),
-        ("network.link.rate=0", "network.link.rate = 0.0: must be positive"),
+        ("network.link.rate=0", "network.link.rate = 0: must be positive"),
         ("network.lnk.rate=1", "unknown key network.lnk; did you mean network.link?"),
         ("scheduler.name=fedwindo", "did you mean fedwindow?"),
         ("scheduler.slide=3", "FedWindow.slide = 3: must be at most the window's size, 2"),

@@ -111,7 +111,7 @@ def _leaf(make: Make, kind: Any, value: Any, place: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
     in_file = writable(kind)
-    if isinstance(make, type) and issubclass(make, Setting) and in_file is kind:
+    if isinstance(make, type) and issubclass(make, Setting) and in_file == kind:
         return value
     try:
         return checked(in_file, value)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from support.settings_record import RECORDED, described, in_files
 
 
@@ -22,11 +20,9 @@ def differences(recorded: dict[str, dict[str, object]], now: dict[str, dict[str,
     return lines
 
 
-@pytest.mark.full
 def test_settings_in_python_are_as_recorded() -> None:
     assert differences(json.loads(RECORDED.read_text())["in Python"], described()) == []
 
 
-@pytest.mark.full
 def test_settings_in_files_are_as_recorded() -> None:
     assert differences(json.loads(RECORDED.read_text())["in files"], in_files()) == []

@@ -197,24 +197,9 @@ def test_every_schedule_is_registered() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Exponential(0.0), r"Exponential\.decay = 0\.0: must be above 0 and at most 1"),
-        (lambda: Cosine(0), r"Cosine\.rounds = 0: must be at least 1"),
-        (lambda: Cosine(5, floor=-1.0), r"Cosine\.floor = -1\.0"),
-        (lambda: StepDecay(0, 0.5), r"StepDecay\.every = 0"),
-        (lambda: StepDecay(5, 1.5), r"StepDecay\.factor = 1\.5"),
-        (lambda: Cyclic(-1, 10, 0.0), r"Cyclic\.start = -1: must be at least 0"),
-        (lambda: Cyclic(0, 0, 0.0), r"Cyclic\.cycle = 0"),
-        (lambda: Cyclic(0, 10, float("nan")), r"Cyclic\.low = nan"),
-        (lambda: Warmup(0), r"Warmup\.rounds = 0: must be at least 1"),
         (lambda: Chained(()), r"Chained\.schedules = \(\): must hold at least one schedule"),
-        (lambda: mild(-1, "none"), r"Mild\.start = -1"),
         (lambda: mild(1, "exp"), r"Mild\.scheme = 'exp': must be 'exponential' or 'constant' or"),
-        (lambda: mild(1, "none", decay=1.1), r"Mild\.decay = 1\.1"),
-        (lambda: mild(1, "none", late_decay=0.0), r"Mild\.late_decay = 0\.0"),
-        (lambda: mild(1, "none", floor=-1.0), r"Mild\.floor = -1\.0"),
-        (lambda: mild(1, "none", period=1), r"Mild\.period = 1: must be at least 2"),
         (lambda: mild(1, "none", "both"), r"Mild\.variant = 'both': must be 'paper' or 'code'"),
-        (lambda: SawTooth(-0.1), r"SawTooth\.rho = -0\.1"),
     ],
 )
 def test_impossible_settings_are_refused(make: Callable[[], object], message: str) -> None:

@@ -190,14 +190,7 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("server", "change", "message"),
     [
-        (ServerSGD(), {"lr": -1.0}, r"SGD\.lr = -1\.0: must be above 0 and at most 1,000,000,000"),
-        (ServerSGD(), {"lr": 0.0}, r"SGD\.lr = 0\.0: must be above 0"),
-        (ServerSGD(), {"lr": float("nan")}, r"SGD\.lr = nan"),
-        (ServerSGD(), {"momentum": 1.0}, r"SGD\.momentum = 1\.0: must be at least 0 and below 1"),
-        (FedAdagrad(), {"lr": float("inf")}, r"Adagrad\.lr = inf"),
         (FedAdagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 if initial_v is above 0"),
-        (FedAdam(), {"beta1": -0.1}, r"Adam\.beta1 = -0\.1"),
-        (FedAdam(), {"beta2": 1.1}, r"Adam\.beta2 = 1\.1: must be between 0 and 1"),
         (
             FedAdam(),
             {"bias_correction": "yes"},
@@ -205,10 +198,7 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
         ),
         (FedAdam(bias_correction="both"), {"beta2": 1.0}, r"Adam\.beta2 = 1\.0: must be below 1 to correct the"),
         (FedAdam(bias_correction="keras"), {"beta2": 1.0}, r"Adam\.beta2 = 1\.0: must be below 1 to correct the"),
-        (FedAdam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
-        (FedYogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
         (FedAdam(), {"tau": 0.0, "initial_v": 1e-4}, r"Adam\.tau = 0\.0: .* above 0 and beta2 = 1"),
-        (FedYogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),
     ],
 )
 def test_impossible_settings_are_refused(server: Any, change: dict[str, Any], message: str) -> None:

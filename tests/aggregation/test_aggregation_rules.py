@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -75,11 +74,7 @@ def test_rules_leave_every_upload_its_mean(rule: str) -> None:
     ("make", "line"),
     [
         (lambda: FedNova(tau="epochs"), "FedNova.tau = 'epochs': must be 'coefficients' or 'steps'"),
-        (lambda: FedNova(limit=0), "FedNova.limit = 0: must be positive"),
-        (lambda: FedGMA(threshold=1.1), "FedGMA.threshold = 1.1: must be between 0 and 1"),
-        (lambda: FedGMA(threshold=math.nan), "FedGMA.threshold = nan: must be a number"),
         (lambda: FedGMA(mask="firm"), "FedGMA.mask = 'firm': must be 'soft' or 'hard' or 'code'"),
-        (lambda: FedGMA(limit=-1.0), "FedGMA.limit = -1.0: must be positive"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_with_one_line(make: Any, line: str) -> None:

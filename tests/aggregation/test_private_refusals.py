@@ -22,7 +22,6 @@ from support.private import UNIFORM
 from support.worlds import data, federation
 
 CLIPPED = Private(1.0, 0.0)
-NOISE = "must be at least 0 and at most 1,000,000: the accountant knows no other noise"
 LEAST_NOISE = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
 ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
 """The methods whose clients send up their update alone."""
@@ -31,13 +30,8 @@ ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
 @pytest.mark.parametrize(
     "make, line",
     [
-        (lambda: Private(0.0, 1.0), "Private.clip = 0.0: must be positive"),
-        *((lambda z=z: Private(1.0, z), f"Private.noise = {z}: {NOISE}") for z in (-1.0, 1e9)),
         (lambda: Private(1.0, 1e-200), f"Private.noise = 1e-200: {LEAST_NOISE}"),
         (lambda: Private(math.inf, 1.0), "Private.clip = inf: must be finite, since the noise is a multiple of it"),
-        (lambda: Private(1.0, 1.0, delta=1.0), "Private.delta = 1.0: must be above 0 and below 1"),
-        (lambda: Adaptive(1.5), "Adaptive.quantile = 1.5: must be between 0 and 1"),
-        (lambda: Adaptive(noise=0.0), "Adaptive.noise = 0.0: must be positive"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import pickle
 import struct
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.data import MNIST, Images, Samples, Shakespeare
+from fedsash.data import Images, Samples, Shakespeare
 from fedsash.data.encoded import EncodedImages
 from fedsash.data.formats.pixels import Decoder, Look
 from fedsash.data.formats.splits import ImageSplit
@@ -86,13 +85,6 @@ def test_the_limit_can_be_raised(tmp_path: Path) -> None:
         Images(str(tmp_path), unpacked=0.1).load()
     with pytest.raises(ValueError, match="training samples'"):  # all of it was read, and the test images are smaller
         Images(str(tmp_path), unpacked=0.101).load().partition(lambda y, seed: [np.arange(len(y))])
-
-
-@pytest.mark.parametrize("limit", [0, -1, math.inf])
-@pytest.mark.parametrize("make", [Images, MNIST])
-def test_a_limit_is_a_positive_number(make: Any, limit: float) -> None:
-    with pytest.raises(ValueError, match=rf"^{make.__name__}.unpacked = .*: must be positive, in GB$"):
-        make("x", unpacked=limit)
 
 
 def test_what_does_not_grow_by_more_than_twenty_is_no_bomb(tmp_path: Path) -> None:

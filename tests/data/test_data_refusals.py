@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsash.data import Digits, Images
+from fedsash.data import Images
 from support.parquets import Image, encoded, pixels, write
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -62,9 +62,7 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
         r"row 1: the image can't be decoded": lambda: images("broken", [encoded(pixels(1)[0]), b"not a picture"]),
         r"column 'label' of train = None: has missing values": missing_label,
         r"Images.channels = 2: must be 1 or 3": lambda: Images("x", channels=2),  # type: ignore[arg-type]
-        r"Images.test = 1: must be at least 0 and below 1": lambda: Images("x", test=1),
         r"Images.path = '': must be a folder or the name of a data set on the hub": lambda: Images(""),
-        r"Digits.test = -1: must be at least 0 and below 1": lambda: Digits(test=-1),  # type: ignore[return-value]
         r"Transform.std = \(\): must have as many numbers as mean": lambda: Images("x", mean=(0.5,)),
     }
 

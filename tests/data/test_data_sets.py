@@ -243,10 +243,6 @@ REFUSED: dict[str, Callable[[Path], PublishedImages]] = {
     r"path = '': the hub has no such set: fetch Landmarks-User-160k's .* and set path": lambda at: Landmarks(),
     r"path = './nowhere': there is no such folder": lambda at: CIFAR10("./nowhere"),
     r"CIFAR100.labels = 'both': must be 'fine' or 'coarse'": lambda at: CIFAR100(labels="both"),  # type: ignore[arg-type]
-    r"PACS.size = 0: must be at least 1": lambda at: PACS(size=0),
-    r"PACS.test = 1: must be at least 0 and below 1": lambda at: PACS(test=1),
-    r"FEMNIST.test = -1: must be at least 0 and below 1": lambda at: FEMNIST(test=-1),
-    r"DigitFive.count = 0: must be at least 1": lambda at: DigitFive(count=0),
 }
 
 

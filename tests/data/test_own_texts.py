@@ -206,7 +206,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "text = 'body': there is no such column in the table, only text, label, who": {"text": "body"},
     "column 'number', row 0 of the table: must be a text, not 3": {"text": "number"},
     "column 'blank', row 0 of the table: has no token: leave it out": {"text": "blank", "label": "label"},
-    "Texts.length = 0: must be at least 1": {"length": 0},
     "there is no text of two tokens in it": {"text": "letter"},
 }
 

@@ -206,20 +206,6 @@ def test_shards_on_cifar10_are_one_or_two_classes_of_consecutive_samples() -> No
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: IID(0), r"IID.clients = 0: must be at least 1"),
-        (lambda: Shards(0), r"Shards.clients = 0: must be at least 1"),
-        (lambda: Shards(2, 0), r"Shards.classes = 0: must be at least 1"),
-        (lambda: Dirichlet(2, -0.1), r"Dirichlet.alpha = -0.1: must be at least"),
-        (lambda: Dirichlet(2, float("nan")), r"Dirichlet.alpha = nan: must be a number"),
-        (lambda: Dirichlet(2, float("inf")), r"Dirichlet.alpha = inf: must be at least"),
-        (lambda: DirichletClasses(2, 0), r"DirichletClasses.alpha = 0: must be at least"),
-        (lambda: DirichletClasses(2, 1, min_size=0), r"DirichletClasses.min_size = 0: must be at least 1"),
-        (lambda: DirichletClasses(2, 1, tries=0), r"DirichletClasses.tries = 0: must be at least 1"),
-        (lambda: DirichletReuse(2, 0), r"DirichletReuse.alpha = 0: must be at least"),
-        (lambda: Flwr(0, "IidPartitioner"), r"Flwr.clients = 0: must be at least 1"),
-        (lambda: Dirichlet(0, 1.0), r"Dirichlet.clients = 0: must be at least 1"),
-        (lambda: DirichletClasses(0, 1.0), r"DirichletClasses.clients = 0: must be at least 1"),
-        (lambda: DirichletReuse(0, 1.0), r"DirichletReuse.clients = 0: must be at least 1"),
         (lambda: IID(7)(np.zeros(6, int), 0), r"IID.clients = 7: must be at most 6, for 6 samples"),
         (
             lambda: Shards(4)(np.zeros(6, int), 0),

@@ -107,7 +107,6 @@ def test_an_experiment_names_an_inner_rule_without_its_clients() -> None:
     ("table", "line"),
     [
         ({}, "partition.clients_per_domain is missing: must be an integer"),
-        ({"clients_per_domain": 0}, "partition.clients_per_domain = 0: must be at least 1"),
         ({"clients_per_domain": 2, "inner": "iid"}, 'must be a table, [partition.inner] with name = "iid"'),
         ({"clients_per_domain": 2, "inner": {"name": "shard"}}, "did you mean shards?"),
         ({"clients_per_domain": 2, "inner": {"name": "shards", "clases": 1}}, "did you mean partition.inner.classes?"),
@@ -142,7 +141,6 @@ def test_data_give_their_domains_or_say_that_they_have_none() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Domains(0), r"Domains.clients_per_domain = 0: must be at least 1"),
         (lambda: Domains(5, IID(4)), r"Domains.inner.clients = 4: must be clients_per_domain, 5, or be left out"),
         (lambda: Domains(5, Users()), r"Domains.inner = Users.*must be a rule for `clients` that partitions by labels"),
         (lambda: Domains(5, Pachinko(5)), r"Domains.inner = Pachinko.*partitions by labels only"),

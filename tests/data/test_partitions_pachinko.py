@@ -105,10 +105,6 @@ def test_data_give_their_coarse_labels_or_say_that_they_have_none() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Pachinko(0), r"Pachinko.clients = 0: must be at least 1"),
-        (lambda: Pachinko(samples=0), r"Pachinko.samples = 0: must be at least 1"),
-        (lambda: Pachinko(alpha=0), r"Pachinko.alpha = 0: must be at least"),
-        (lambda: Pachinko(beta=float("nan")), r"Pachinko.beta = nan: must be a number"),
         (lambda: Pachinko()(FINE[:1000], COARSE[:1000], 0), r"Pachinko.clients = 500: must be at most 10, for 1000"),
         (
             lambda: Pachinko(1, 1)(np.array([4, 7, 7]), np.array([0, 2, 1]), 0),

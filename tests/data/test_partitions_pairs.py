@@ -58,7 +58,6 @@ def test_on_digits_every_client_has_exactly_two_classes_and_the_second_is_any_ot
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: ClassPairs(0), r"ClassPairs.clients = 0: must be at least 1"),
         (lambda: ClassPairs(4)(np.arange(3), 0), r"ClassPairs.clients = 4: must be at most 3, for 3 samples"),
         (lambda: ClassPairs(2)(np.zeros(6, int), 0), r"ClassPairs: classes = 1: there must be at least 2"),
         (

@@ -60,10 +60,6 @@ def test_labels_are_iid() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Quantity(0, 1), r"Quantity.clients = 0: must be at least 1"),
-        (lambda: Quantity(3, 0), r"Quantity.alpha = 0: must be at least"),
-        (lambda: Quantity(3, float("inf")), r"Quantity.alpha = inf: must be at least"),
-        (lambda: Quantity(3, 1, 0), r"Quantity.min_size = 0: must be at least 1"),
         (lambda: Quantity(3, 1, 5)(LABELS[:14], 0), r"Quantity.clients = 3: must be at most 2, for 14 samples and at"),
     ],
 )

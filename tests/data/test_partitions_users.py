@@ -61,8 +61,6 @@ def test_an_experiment_names_users_and_data_without_users_say_so() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Users(0), r"Users.min_samples = 0: must be at least 1"),
-        (lambda: Users(max_users=0), r"Users.max_users = 0: must be at least 1 \(leave it out for all users\)"),
         (
             lambda: Users(4)(np.array([1, 1, 2]), 0),
             r"Users.min_samples = 4: must be at most 2, the most that a user has",

@@ -152,7 +152,6 @@ WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "frame = 'dict': must be a pandas frame": ({}, {}),
     r"frame = \[.*'size', .*\]: must hold at least one row": (FRAME[:0], {}),
     "there is no column besides labels and users": (FRAME[["price", "owner"]], {"features": ()}),
-    "Table.test = 1: must be at least 0 and below 1": (FRAME, {"test": 1}),
     "Table.label = '': must name the column of labels": (FRAME, {"label": ""}),
     "Table.user = 'price': must be another column than the label": (FRAME, {"user": "price"}),
     "Table.features = 'size': must be named once": (FRAME, {"features": ("size", "rooms", "size")}),

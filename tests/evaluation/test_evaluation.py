@@ -187,9 +187,6 @@ def test_a_record_is_flat() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "right"),
     [
-        ("every", 0, "must be at least 1"),
-        ("last", 0, "must be at least 1"),
-        ("batch", 0, "must be at least 1"),
         ("target", float("inf"), "must be finite"),
         ("best_on", "clients", "must be 'held_out' or 'test'"),
     ],

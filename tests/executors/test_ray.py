@@ -147,10 +147,6 @@ def test_signals_that_ask_to_stop_keep_their_meaning() -> None:
 
 
 def test_what_does_not_fit_is_refused_in_a_line() -> None:
-    with pytest.raises(SettingError, match=r"^RayEngine.actors = 0: must be at least 1$"):
-        RayEngine(actors=0)
-    with pytest.raises(SettingError, match=r"^RayEngine.block = 0: must be at least 1$"):
-        RayEngine(block=0)
     with pytest.raises(SettingError, match=r"^RayEngine.actors = 17: must be at most the 16 cores there$"):
         federation(engine=on_ray(17)).prepare()
 

@@ -133,7 +133,6 @@ def test_an_experiment_file_writes_a_range_as_a_list() -> None:
         ({"epochs": (0, 2)}, "LocalTraining.epochs = 0: must be at least 1"),
         ({"steps": (1, 2, 3)}, "LocalTraining.steps = (1, 2, 3): must be an integer or a list of 2 integers"),
         ({"steps": (1, 10**9)}, "LocalTraining.steps = 1000000000: must be at most"),
-        ({"stragglers": 1.5}, "LocalTraining.stragglers = 1.5: must be between 0 and 1"),
         ({"steps": 3, "epochs": (1, 2)}, "LocalTraining.steps = 3: can't be combined with epochs"),
         (
             {"epochs": (1, 2), "schedule": Mild(3, "epochs")},

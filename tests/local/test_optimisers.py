@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -134,17 +133,8 @@ def test_centred_rmsprop_never_takes_the_root_of_what_rounding_left_below_zero()
 @pytest.mark.parametrize(
     "kind, options, message",
     [
-        (SGD, {"momentum": 1.0}, "SGD.momentum = 1.0: must be at least 0 and below 1"),
-        (SGD, {"dampening": 1.1}, "SGD.dampening = 1.1: must be between 0 and 1"),
         (SGD, {"nesterov": True}, "SGD.nesterov = True: needs a momentum above 0, and a dampening of 0"),
         (SGD, {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "SGD.nesterov = True: needs a momentum above 0"),
-        (Adam, {"beta1": 1.0}, "Adam.beta1 = 1.0: must be"),
-        (AdamW, {"beta2": 1.0}, "AdamW.beta2 = 1.0: must be"),
-        (AdamW, {"epsilon": 0.0}, "AdamW.epsilon = 0.0: must be positive"),
-        (Adagrad, {"initial": -1.0}, "Adagrad.initial = -1.0: must be"),
-        (Adagrad, {"lr_decay": math.nan}, "Adagrad.lr_decay = nan: must be"),
-        (RMSprop, {"alpha": 1.0}, "RMSprop.alpha = 1.0: must be"),
-        (RMSprop, {"weight_decay": -0.1}, "RMSprop.weight_decay = -0.1: must be"),
         (LocalTraining, {"optimiser": "adam"}, "LocalTraining.optimiser = 'adam': must be an Optimiser"),
     ],
 )

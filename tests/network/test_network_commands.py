@@ -164,7 +164,6 @@ def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
     ("override", "line"),
     [
         ("scheduler.window=6", "ConstantWindow.size = 6: must be at most the number of clients, 5"),
-        ("network.link.rate=0", "network.link.rate = 0: must be positive"),
         ("network.lnk.rate=1", "unknown key network.lnk; did you mean network.link?"),
         ("scheduler.name=fedwindo", "did you mean fedwindow?"),
         ("scheduler.slide=3", "FedWindow.slide = 3: must be at most the window's size, 2"),
@@ -176,7 +175,6 @@ def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
         ("server={name='adam', lr=0.1}", "server = "),
         ("network.clients.count=7", "network.clients.count = 7: the partition makes 5"),
         ("network.learning=false", "network.bytes = None: must be given"),
-        ("network.down.rate=0.0", "network.down.rate = 0.0: must be positive"),
         ("network.clients.on=3", "network.clients.on, off"),
         ("network.clients.trace=none.csv", "can't be read"),
     ],

@@ -165,9 +165,3 @@ def test_every_byte_that_left_has_arrived_or_is_lost_or_on_its_way(
 def test_equal_transfers_that_begin_together_end_together() -> None:
     spent, _ = sojourns(Link(RATE), np.zeros(1000), np.full(1000, 0.1))
     assert spent == pytest.approx(np.full(1000, 1000 * 0.1 / RATE), rel=1e-12)
-
-
-@pytest.mark.parametrize("settings", [{"rate": 0.0}, {"rate": -1.0}, {"rate": math.inf}, {"rate": 1.0, "limit": 0}])
-def test_a_link_that_can_carry_nothing_is_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"^Link\.\w+ = "):
-        Link(**settings)  # type: ignore[arg-type]

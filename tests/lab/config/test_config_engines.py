@@ -34,7 +34,6 @@ def test_the_kind_chooses_the_engine_as_its_name_does(table: dict[str, Any], eng
         ({"name": "local", "kind": "ray"}, 'engine.kind = "ray": must be "auto" or "sequential" or "vectorised"'),
         ({"kind": "ry"}, "engine.kind = 'ry': must be 'auto' or 'sequential' or 'vectorised' or 'ray'"),
         ({"kind": ["ray"]}, "engine.kind = ['ray']: must be 'auto' or 'sequential' or 'vectorised' or 'ray'"),
-        ({"kind": "ray", "actors": 0}, "engine.actors = 0: must be at least 1"),
     ],
 )
 def test_settings_of_another_engine_are_refused(table: dict[str, Any], line: str) -> None:

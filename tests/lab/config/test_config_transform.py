@@ -43,7 +43,6 @@ def test_a_transform_of_ones_own_is_named_by_its_place_and_changes_the_training(
 
 WRONG: dict[str, dict[str, Any]] = {
     "transform.crop = 1: acts on uint8 images, and the data are torch.float32": {"name": "images", "crop": 1},
-    "transform.crop = -1: must be at least 0": {"name": "images", "crop": -1},
     "unknown key transform.size": {"name": "images", "size": 1},
     'transform.name = "image": must be one of images, or .*; did you mean images': {"name": "image"},
 }

@@ -29,7 +29,6 @@ WRONG: dict[str, Callable[[], Any]] = {
     "Federation.model = Linear: must be an nn.Module": lambda: fs.Federation(nn.Linear, data()),  # type: ignore[arg-type]
     "averages = 5: must be a name": lambda: federation(averages={5: fs.Window(5)}),
     "Tracker.averages = Linear": lambda: fs.Tracker(nn.Linear(1, 1), fs.Window(3)),  # type: ignore[arg-type]
-    "LocalTraining.lr = inf: must be at least 0 and at most 1,000,000,000": lambda: fs.LocalTraining(lr=float("inf")),
 }
 
 

@@ -121,8 +121,6 @@ def test_the_best_models_are_those_of_their_rounds(tmp_path: Path) -> None:
 
 
 def test_checkpoint_settings() -> None:
-    with pytest.raises(ValueError, match=r"Checkpoint.every = 0: must be at least 1"):
-        Checkpoint(every=0)
     with pytest.raises(ValueError, match=r"Checkpoint.keep = 0: must be at least 1"):
         Checkpoint(keep=(3, 0))
     with pytest.raises(ValueError, match="rounds = 0: must be at least 1"):

@@ -54,8 +54,7 @@ def resolve(place: str, owner: str = "", field: str = "name") -> Any:
         raise wrong("must be 'package.module:name'")
     if _is_standard(module):
         raise wrong("is of Python's standard library, which holds nothing to train with")
-    allowed = _allowed.get()
-    if not (place in _resolved or (allowed if isinstance(allowed, bool) else place in allowed)):
+    if not _is_allowed(place):
         raise wrong(FORBIDDEN)
     _look_here()
     try:
@@ -81,8 +80,7 @@ def check_address(address: str, owner: str, field: str, otherwise: str) -> None:
     Numbers are sent there or written there, so that it is asked for as code of one's own is (`allowed_only`).
     `otherwise` says how else it can be set.
     """
-    allowed = _allowed.get()
-    if not (address in _resolved or (allowed if isinstance(allowed, bool) else address in allowed)):
+    if not _is_allowed(address):
         right = f"is where a run's numbers go, and stands in a file: {otherwise}, or trust the file by --own-code"
         raise SettingError(owner, field, address, right)
     _resolved.add(address)
@@ -110,6 +108,14 @@ def libraries_first() -> Iterator[None]:
             del os.environ[SAFE]
         else:
             os.environ[SAFE] = before
+
+
+def _is_allowed(place: str) -> bool:
+    """Whether a place or an address may be named here. What was once taken in this process may be."""
+    allowed = _allowed.get()
+    if isinstance(allowed, bool):
+        return allowed or place in _resolved
+    return place in allowed or place in _resolved
 
 
 def _is_standard(module: str) -> bool:

@@ -23,10 +23,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from .errors import FedsashError
-from .limits import limit_in, one_of
+from .limits import limit_in, union_of
 
-LEAST, MOST = -(2**63), 2**63 - 1
-"""The integers of 64 bits, which is what arrays and tensors hold."""
+LEAST_INTEGER = -(2**63)
+"""The least integer of 64 bits, which is what arrays and tensors hold."""
+MOST_INTEGER = 2**63 - 1
+"""The largest one."""
 TOO_WIDE = "must be a number of up to 64 bits"
 CONTAINERS = (Annotated, Union, UnionType, Literal, tuple, list, Sequence, dict, Mapping)
 """The forms of types whose members can be checked."""
@@ -39,8 +41,8 @@ BEYOND = ("less_than", "less_than_equal")
 class TypeRefusal(ValueError):
     """A value does not fit a type.
 
-    `requirement` says what would be right; it is empty where only the type's name says it. `of_limits` says whether it
-    is of the right type, but outside its limits.
+    `requirement` says what would be right; it is empty where only the type's name says it. `of_limits` says whether the
+    value is of the right type, but outside its limits.
     """
 
     def __init__(self, requirement: str = "", of_limits: bool = False) -> None:
@@ -90,8 +92,9 @@ def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
             raise cause
         if line["type"] == TOO_WIDE:
             return TypeRefusal(TOO_WIDE)
-        if limit is not None and line["type"] in (*BELOW, *BEYOND):
-            requirement = f"must be {limit.words_for(line['type'] in BELOW)}"
+        below = line["type"] in BELOW
+        if limit is not None and (below or line["type"] in BEYOND):
+            requirement = f"must be {limit.words_for(below)}"
             words = "".join(f', or "{word}"' for word in _words_in(kind))
             return TypeRefusal(requirement + words, of_limits=True)
     return TypeRefusal()
@@ -133,9 +136,9 @@ def _as_pydantic_checks(kind: Any) -> Any:
 
 
 def _union(members: Iterable[Any]) -> Any:
-    """The first type that takes a value decides what becomes of it."""
+    """A union whose first type that takes a value decides what becomes of it."""
     kinds = [_as_pydantic_checks(member) for member in members if member is not NoneType]
-    union = kinds[0] if len(kinds) == 1 else Annotated[one_of(kinds), Field(union_mode="left_to_right")]
+    union = kinds[0] if len(kinds) == 1 else Annotated[union_of(kinds), Field(union_mode="left_to_right")]
     return union | None if NoneType in members else union
 
 
@@ -188,7 +191,7 @@ def _plain(value: Any) -> Any:
 
 def _integer(value: Any) -> Any:
     value = _plain(value)
-    if isinstance(value, int) and not LEAST <= value <= MOST:
+    if isinstance(value, int) and not LEAST_INTEGER <= value <= MOST_INTEGER:
         raise PydanticCustomError(TOO_WIDE, TOO_WIDE)
     return value
 

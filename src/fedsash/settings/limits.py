@@ -84,11 +84,13 @@ class Limit:
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """The least and the most number, or where the interval begins and ends without it; None where it is open."""
+        """The numbers at which it begins and ends, whether they are in it or not; None where it has no end."""
         interval: Any = self.interval
         least = interval.gt if interval.ge is None else interval.ge
         most = interval.lt if interval.le is None else interval.le
-        return least, None if most == math.inf else most
+        if most == math.inf:
+            most = None
+        return least, most
 
     @property
     def lower_end(self) -> str:
@@ -113,18 +115,22 @@ class Limit:
             return f"positive{self.remark}"
         if self.interval.ge == 0 and self.interval.le == 1:
             return f"between 0 and 1{self.remark}"
-        return " and ".join(filter(None, (self.lower_end, self.upper_end))) + self.remark
+        ends = [end for end in (self.lower_end, self.upper_end) if end]
+        return " and ".join(ends) + self.remark
 
     def words_for(self, below: bool) -> str:
         """What would be right in place of a number below the interval, or beyond it: of a count only that end."""
-        if self.number is int and self.lower_end and self.upper_end:
-            return (self.lower_end if below else self.upper_end) + self.remark
-        return self.words
+        if self.number is not int or not self.lower_end or not self.upper_end:
+            return self.words
+        end = self.lower_end if below else self.upper_end
+        return end + self.remark
 
     @property
     def listed(self) -> str:
         """All of it for a list, without the end that no run would ever reach."""
-        return self.words.replace(f" and at most {MOST:,}", "").replace(f"at most {MOST:,}", "")
+        if self.upper_end == f"at most {MOST:,}":
+            return self.lower_end + self.remark
+        return self.words
 
 
 def limit_in(hint: Any) -> Limit | None:
@@ -174,10 +180,10 @@ def _limited(hint: Any, limit: Limit) -> Any:
     if hint is limit.number:
         return Annotated[hint, limit.interval, Remark(limit.remark)]
     if get_origin(hint) in (Union, UnionType):
-        return one_of(_limited(member, limit) for member in get_args(hint))
+        return union_of(_limited(member, limit) for member in get_args(hint))
     return hint
 
 
-def one_of(kinds: Iterable[Any]) -> Any:
+def union_of(kinds: Iterable[Any]) -> Any:
     """The union of some types."""
     return reduce(or_, kinds)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...basics.paths import plain_file
 from ...data import PARTITIONS
+from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
 from ...settings.errors import RunError, one_line, shortened
 from ...settings.options import options
 from .. import files
@@ -63,8 +64,8 @@ def check_content(table: TomlTable) -> None:
         place, value, depth = left.pop()
         if depth > DEEPEST:
             raise ConfigError(f"{shortened(place)} is nested deeper than {DEEPEST} levels", place)
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{place}: must be a number of up to 64 bits", place)
+        if isinstance(value, int) and not LEAST_INTEGER <= value <= MOST_INTEGER:
+            raise ConfigError(f"{place}: {TOO_WIDE}", place)
         if isinstance(value, date | time):
             raise ConfigError(
                 f"{place} = {value}: is a date or a time, which no setting is; as a text it has quotes", place

@@ -23,7 +23,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, short_form
 from ...settings.errors import shortened
-from ...settings.limits import one_of
+from ...settings.limits import union_of
 from ...settings.options import REQUIRED, Make, Option, options
 from ...settings.setting import Setting, hints_of
 from .errors import ConfigError, join, located
@@ -222,7 +222,7 @@ def writable(kind: Any) -> Any:
     """The type without the members of a union that TOML can't write, such as arrays and functions."""
     members = members_of(kind)
     known = [member for member in members if is_known(member)]
-    return one_of(known) if len(members) > len(known) > 0 else kind
+    return union_of(known) if len(members) > len(known) > 0 else kind
 
 
 def _no_table(

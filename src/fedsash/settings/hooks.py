@@ -16,7 +16,9 @@ def check_hooks(cls: type[Any], base: type[Any]) -> None:
     It would never be called, and nobody would say so.
     """
     known = [name for name in dir(base) if not name.startswith("_") and _is_hook(getattr(base, name))]
-    for name in (name for name, own in vars(cls).items() if not name.startswith("_") and _is_hook(own)):
+    for name, own in vars(cls).items():
+        if name.startswith("_") or not _is_hook(own):
+            continue
         meant = name.removeprefix("on_")
         close = [meant] if meant in known else get_close_matches(name, known, 1, CLOSE)
         if close and not hasattr(base, name):

@@ -55,4 +55,7 @@ class Documentation:
         known = meanings(owner)
         names = [field.name for field in fields(owner) if field.init]
         lines = [f"- `{name}`: {known[name]}" for name in names if name in known]
-        return "\n\n".join([inspect.cleandoc(self.docstring), "\n".join(lines)]) if lines else self.docstring
+        if not lines:
+            return self.docstring
+        listed = "\n".join(lines)
+        return f"{inspect.cleandoc(self.docstring)}\n\n{listed}"

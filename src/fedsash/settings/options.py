@@ -25,7 +25,8 @@ REQUIRED = MISSING
 class Option:
     """One setting: the type of its value, its limit, its default (`REQUIRED` if it has none), and what it means.
 
-    If a table has the key `unless`, this option's default is that of its own class.
+    `unless` is the key that excludes it: a table with that key leaves this option at the default of its class. `of` is
+    the class or the function that has the option.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Option:
         """What it means: the docstring below the field, or `Doc` in the parameter's type; empty if nobody says it."""
         if self.of is None:
             return ""
-        if is_dataclass(self.of) and isinstance(self.of, type):
+        if isinstance(self.of, type) and is_dataclass(self.of):
             return meanings(self.of).get(self.name, "")
         hint = _hints(self.of).get(self.name)
         documents = [one.documentation for one in getattr(hint, "__metadata__", ()) if isinstance(one, Doc)]
@@ -53,7 +54,7 @@ def options(make: Make) -> Mapping[str, Option]:
 
     They are cached: a sweep's plan asks for them thousands of times.
     """
-    if is_dataclass(make) and isinstance(make, type):
+    if isinstance(make, type) and is_dataclass(make):
         return _of_fields(make)
     return _of_parameters(make)
 
@@ -63,31 +64,33 @@ def _of_fields(cls: Any) -> dict[str, Option]:
     limits = limited_hints(cls)
     known = {}
     for field in fields(cls):
-        if field.init:
-            name = field.name
-            unless = field.metadata.get("unless", "")
-            known[name] = Option(name, kinds[name], default_of(field), unless, limit_in(limits.get(name)), cls)
+        if not field.init:
+            continue
+        name = field.name
+        unless = field.metadata.get("unless", "")
+        limit = limit_in(limits.get(name))
+        known[name] = Option(name, kinds[name], default_of(field), unless=unless, limit=limit, of=cls)
     return known
 
 
 def _of_parameters(function: Make) -> dict[str, Option]:
-    kinds = _hints(function, limited=False)
-    hints = _hints(function)
+    kinds = _hints(function, annotated=False)
+    annotated = _hints(function)
     known = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             known["**"] = Option("**", Any, None)
         elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
-            limit = limit_in(hints.get(name))
+            limit = limit_in(annotated.get(name))
             known[name] = Option(name, kinds.get(name, Any), default, limit=limit, of=function)
     return known
 
 
-def _hints(make: Make, limited: bool = True) -> dict[str, Any]:
-    """The types of the parameters of a function, or of a class's `__init__`, with their limits or without."""
+def _hints(make: Make, annotated: bool = True) -> dict[str, Any]:
+    """The types of the parameters of a function, or of a class's `__init__`, with their limits and `Doc` or without."""
     function = make.__init__ if inspect.isclass(make) else make
     try:
-        return get_type_hints(function, include_extras=limited)
+        return get_type_hints(function, include_extras=annotated)
     except (NameError, TypeError):  # a user's annotations may name things that are imported only for type checks
         return {}

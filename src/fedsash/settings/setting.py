@@ -136,10 +136,16 @@ def _wanted(field: Field[Any], kind: Any, value: Any) -> str:
     if isinstance(value, type) and is_settings(value) and issubclass(value, _classes(kind)):
         return f"an object of this class, {value.__name__}(...)"
     words = python_words(kind)
-    default = default_of(field)
-    example = f"{type(default).__name__}()" if is_settings(type(default)) else ""
-    example = field.metadata.get("example", example)
+    example = _example(field)
     return f"{words}, such as {example}" if example else words
+
+
+def _example(field: Field[Any]) -> str:
+    """A right value of a field, as Python writes it: what its metadata say, or the class of its default; or empty."""
+    if "example" in field.metadata:
+        return str(field.metadata["example"])
+    cls = type(default_of(field))
+    return f"{cls.__name__}()" if is_settings(cls) else ""
 
 
 def _classes(kind: Any) -> tuple[type, ...]:

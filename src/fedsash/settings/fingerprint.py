@@ -100,8 +100,8 @@ def unlike(old: str, new: str) -> tuple[str, str]:
     differing = list(_differing("", old, new))
     if not differing or differing[0][0] == "":
         return old, new
-    sides = ((name, before) for name, before, _ in differing), ((name, after) for name, _, after in differing)
-    before, after = (", ".join(_said(name, value) for name, value in side) for side in sides)
+    before = ", ".join(_said(name, value) for name, value, _ in differing)
+    after = ", ".join(_said(name, value) for name, _, value in differing)
     return before, after
 
 
@@ -124,9 +124,9 @@ def _differing(name: str, old: str | None, new: str | None) -> Iterator[tuple[st
             yield from _differing(f"{name}.{field}".lstrip("."), before.get(field), after.get(field))
 
 
-def _settings_in(text: str) -> tuple[str, dict[str, str]] | None:
+def _settings_in(whole: str) -> tuple[str, dict[str, str]] | None:
     """The class and the fields in a text of settings; None for any other text."""
-    opened = re.fullmatch(r"([\w.]+)\((.*)\)", text, re.DOTALL)
+    opened = re.fullmatch(r"([\w.]+)\((.*)\)", whole, re.DOTALL)
     if opened is None:
         return None
     fields_by_name = {}
@@ -138,14 +138,14 @@ def _settings_in(text: str) -> tuple[str, dict[str, str]] | None:
     return opened[1], fields_by_name
 
 
-def _parts(text: str) -> Iterator[str]:
+def _parts(listed: str) -> Iterator[str]:
     """The parts of a text between commas that stand in no bracket and in no quotes."""
     begin = 0
     depth = 0
     quote = ""
     index = 0
-    while index < len(text):
-        letter = text[index]
+    while index < len(listed):
+        letter = listed[index]
         if quote:
             if letter == "\\":
                 index += 1
@@ -158,11 +158,11 @@ def _parts(text: str) -> Iterator[str]:
         elif letter in ")]}":
             depth -= 1
         elif letter == "," and depth == 0:
-            yield text[begin:index].strip()
+            yield listed[begin:index].strip()
             begin = index + 1
         index += 1
-    if text[begin:].strip():
-        yield text[begin:].strip()
+    if listed[begin:].strip():
+        yield listed[begin:].strip()
 
 
 def _function(value: Any, depth: int) -> str:
@@ -183,16 +183,16 @@ def _function(value: Any, depth: int) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of settings that determine numbers and do not have the library's default."""
+    """The fields of settings that determine numbers and do not have the library's default, by name."""
     known = {}
     for field in sorted(fields(value), key=lambda each: each.name):
         if not field.init or not field.metadata.get("numbers", True):
             continue
-        of_field = getattr(value, field.name)
+        held = getattr(value, field.name)
         if field.metadata.get("file"):
-            of_field = _content(of_field)
-        if not _is_default(field, type(value), of_field):
-            known[field.name] = of_field
+            held = _content(held)
+        if not _is_default(field, type(value), held):
+            known[field.name] = held
     return known
 
 
@@ -207,16 +207,23 @@ def _is_default(field: Field[Any], cls: type, value: Any) -> bool:
 
 def _content(path: Any) -> Any:
     """The bytes of a file as an array; the value itself if it names no file that can be read."""
+    if not isinstance(path, str) or not path:
+        return path
     try:
-        return np.frombuffer(Path(path).read_bytes(), dtype=np.uint8) if isinstance(path, str) and path else path
+        content = Path(path).read_bytes()
     except OSError:
         return path
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """An object's attributes, also those in slots."""
-    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ()) if hasattr(value, name)]
-    return {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
+    known = {}
+    for cls in type(value).__mro__:
+        for name in getattr(cls, "__slots__", ()):
+            if hasattr(value, name):
+                known[name] = getattr(value, name)
+    return known | getattr(value, "__dict__", {})
 
 
 def _name(value: Any) -> str:
@@ -235,8 +242,11 @@ def _home(value: Any) -> str:
     if module != "__main__":
         return str(module)
     main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    return spec.name if spec else Path(file).stem if file else "__main__"
+    spec = getattr(main, "__spec__", None)
+    file = getattr(main, "__file__", None)
+    if spec:
+        return str(spec.name)
+    return Path(file).stem if file else "__main__"
 
 
 def _code(code: CodeType) -> int:

@@ -15,7 +15,7 @@ import fedsash
 from fedsash.lab import cli
 from fedsash.lab.config import ConfigError, NetworkExperiment, parse
 from fedsash.lab.config.files import put
-from fedsash.lab.config.keys import OF_OWN, Key, keys
+from fedsash.lab.config.keys import Key, keys
 from fedsash.lab.config.registries import REGISTRIES
 from support.each import check_each
 from support.places import ROOT
@@ -57,6 +57,8 @@ def test_each_option_of_each_thing_is_in_its_section(kind: str) -> None:
 
 
 THINGS = {key.path: key.thing for key in keys()}
+OF_OWN = ("built_by", "options")
+"""The keys that only an experiment has whose federation is made in Python: beside them most others are refused."""
 ON_PAGE = [key for given in experiment_file.by_table().values() for key in given if key.path not in OF_OWN]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from types import UnionType
@@ -17,22 +17,17 @@ from .registries import registry_of
 from .tables import plain
 from .words import describe, show
 
-OF_OWN = ("built_by", "options")
-"""The keys that only an experiment has whose federation is made in Python."""
-
 
 @dataclass(frozen=True)
 class Key:
     """One key of an experiment file, such as `local.lr`.
 
-    `make` is the class or function that takes its value. `thing` is the name that a table must have for this key:
-    `method.mu` needs `method.name = "fedprox"`; empty if the key is always there. `table` says whether the value is a
-    table of dataclass fields, and not one that chooses a thing by its name.
+    `thing` is the name that a table must have for this key: `method.mu` needs `method.name = "fedprox"`; empty if the
+    key is always there.
     """
 
     path: str
     option: Option
-    make: Make
     thing: str = ""
 
     @property
@@ -42,9 +37,12 @@ class Key:
     @property
     def default(self) -> str:
         """The default as in an experiment file."""
-        if self.option.default is REQUIRED:
+        value = self.option.default
+        if value is REQUIRED:
             return "(required)"
-        return "(not set)" if self.option.default is None else show(plain(self.option.default, self.option.kind))
+        if value is None:
+            return "(not set)"
+        return show(plain(value, self.option.kind))
 
     @property
     def meaning(self) -> str:
@@ -54,32 +52,35 @@ class Key:
     @property
     def takes(self) -> str:
         """What its value may be, in words: a type, and the limits of its numbers."""
+        kind = describe(self.option.kind)
         limit = "" if self.option.limit is None else self.option.limit.listed
-        return "; ".join(filter(None, (describe(self.option.kind), limit)))
+        return f"{kind}; {limit}" if limit else kind
 
     @property
     def table(self) -> Any:
         """The class of the table that is its value; None if it is a plain value, or a thing that a registry has."""
-        kinds = [kind for kind, place in tables_in(self.option.kind, self.path) if place == self.path]
-        return next((kind for kind in kinds if registry_of(kind) is None), None)
+        for kind, place in tables_in(self.option.kind, self.path):
+            if place == self.path and registry_of(kind) is None:
+                return kind
+        return None
 
 
 @cache
 def keys() -> list[Key]:
     """Every key that an experiment file can have, table by table."""
-    every = options(Experiment)
-    of_network = [name for name in options(NetworkExperiment) if name not in every]
     return [
-        *_below(every, Experiment, "", "", Experiment(), ()),
-        *_of(NetworkExperiment(), of_network),
-        *_of(OwnExperiment(), OF_OWN),
+        *_below(options(Experiment), Experiment, "", "", Experiment(), ()),
+        *_only_of(NetworkExperiment()),
+        *_only_of(OwnExperiment()),
     ]
 
 
-def _of(experiment: Experiment, names: Iterable[str]) -> Iterator[Key]:
+def _only_of(experiment: Experiment) -> Iterator[Key]:
     """The keys that only this kind of experiment has."""
     kind: Make = type(experiment)
-    return _below({name: options(kind)[name] for name in names}, kind, "", "", experiment, ())
+    usual = options(Experiment)
+    own = {name: option for name, option in options(kind).items() if name not in usual}
+    return _below(own, kind, "", "", experiment, ())
 
 
 def keys_of(place: str, make: Make, known: Mapping[str, Option], default: Any = None, thing: str = "") -> list[Key]:
@@ -89,10 +90,12 @@ def keys_of(place: str, make: Make, known: Mapping[str, Option], default: Any = 
     """
     found = []
     for option in known.values():
+        if option.name == "**":
+            continue
         said = getattr(default, option.name, None)
         if type(default) is make or (option.default is REQUIRED and said is not None):
             option = replace(option, default=said)
-        found += [Key(join(place, option.name), option, make, thing)] if option.name != "**" else []
+        found.append(Key(join(place, option.name), option, thing))
     return found
 
 
@@ -105,7 +108,9 @@ def _below(
         for kind, inner in tables_in(key.option.kind, key.path):
             if kind in above:  # a chain of schedules holds schedules
                 continue
-            around, value, registry = (*above, kind), key.option.default, registry_of(kind)
+            around = (*above, kind)
+            value = key.option.default
+            registry = registry_of(kind)
             if registry is None:
                 yield from _below(options(kind), kind, inner, "", value, around)
                 continue
@@ -118,6 +123,9 @@ def tables_in(kind: Any, place: str) -> Iterator[tuple[Any, str]]:
     if is_dataclass(kind) or registry_of(kind) is not None:
         yield kind, place
         return
-    inner = join(place, "NAME") if get_origin(kind) in (dict, Mapping) else place
-    for one in get_args(kind) if get_origin(kind) in (Union, UnionType, tuple, dict, Mapping) else ():
-        yield from tables_in(one, inner)
+    origin = get_origin(kind)
+    if origin in (dict, Mapping):
+        yield from tables_in(get_args(kind)[1], join(place, "NAME"))
+    elif origin in (Union, UnionType, tuple):
+        for member in get_args(kind):
+            yield from tables_in(member, place)

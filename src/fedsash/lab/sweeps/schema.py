@@ -18,7 +18,7 @@ from ...settings.checks import short_form
 from ...settings.limits import Limit
 from ...settings.options import REQUIRED, Make, Option, options
 from ..config.experiment import Experiment
-from ..config.keys import OF_OWN, keys_of
+from ..config.keys import keys_of
 from ..config.network import NetworkExperiment
 from ..config.own import OwnExperiment
 from ..config.registries import REGISTRIES, Registry, registry_of
@@ -38,7 +38,7 @@ def schema() -> Schema:
 
     A `base` of a sweep and the settings of its labels are parts of an experiment: nothing is required there.
     """
-    definitions = {name.replace(".", "_"): _of_registry(registry) for name, registry in REGISTRIES.items()}
+    definitions = {title: _of_registry(registry) for title, registry in REGISTRIES.items()}
     whole = _experiment()
     sweep = {
         "type": "object",
@@ -80,14 +80,9 @@ def text() -> str:
 def _experiment() -> Schema:
     """The schema of an experiment, with the keys of networks and of federations that are made in Python."""
     properties: dict[str, Schema] = {}
-    for make, names in (
-        (Experiment, None),
-        (NetworkExperiment, None),
-        (OwnExperiment, OF_OWN),
-    ):
-        known = options(make)
-        chosen = {name: known[name] for name in (names or known) if name not in properties}
-        properties |= _properties(make, chosen, make())
+    for make in (Experiment, NetworkExperiment, OwnExperiment):
+        more = {name: option for name, option in options(make).items() if name not in properties}
+        properties |= _properties(make, more, make())
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -95,11 +90,11 @@ def _of_registry(registry: Registry) -> Schema:
     """The schema of a table that chooses a thing by its name: one for each thing, and one for code of one's own."""
     things = []
     for name in registry.things:
-        known = {key: option for key, option in registry.options(name).items() if key != "**"}
+        known = registry.options(name)
         make = registry.find(name)
         properties = {"name": {"enum": [name], "description": summary(make)}, **_properties(make, known, None)}
         thing: Schema = {"type": "object", "title": name, "properties": properties}
-        thing["additionalProperties"] = "**" in registry.options(name)
+        thing["additionalProperties"] = "**" in known
         things.append(thing)
     own = {"type": "object", "properties": {"name": {"type": "string", "pattern": OWN_CODE}}, "required": ["name"]}
     return {"anyOf": [*things, own]}
@@ -110,12 +105,11 @@ def _properties(make: Make, known: Mapping[str, Option], default: Any) -> dict[s
     found = {}
     for key in keys_of("", make, known, default):
         option = key.option
-        of_key = _of_type(option.kind)
-        limited = {**of_key, **_limits(option.limit)}
-        limited["description"] = option.meaning or option.name
+        of_key = {**_of_type(option.kind), **_limits(option.limit)}
+        of_key["description"] = option.meaning or option.name
         if option.default is not REQUIRED and option.default is not None:
-            limited["default"] = plain(option.default, option.kind)
-        found[option.name] = limited
+            of_key["default"] = plain(option.default, option.kind)
+        found[option.name] = of_key
     return found
 
 
@@ -124,16 +118,16 @@ def _limits(limit: Limit | None) -> Schema:
     if limit is None:
         return {}
     least, most = limit.ends
-    words: Schema = {}
+    limits: Schema = {}
     if least is not None:
-        words["minimum"] = least
-    if least is not None and limit.interval.ge is None:
-        words["exclusiveMinimum"] = True
+        limits["minimum"] = least
+        if limit.interval.ge is None:
+            limits["exclusiveMinimum"] = True
     if most is not None:
-        words["maximum"] = most
-    if most is not None and limit.interval.le is None:
-        words["exclusiveMaximum"] = True
-    return words
+        limits["maximum"] = most
+        if limit.interval.le is None:
+            limits["exclusiveMaximum"] = True
+    return limits
 
 
 def _of_type(kind: Any) -> Schema:
@@ -151,9 +145,12 @@ def _of_type(kind: Any) -> Schema:
         return dict(PLAIN[kind])
     if origin in (tuple, list, Sequence):
         fixed = origin is tuple and Ellipsis not in arguments
-        items = {"items": _of_type(arguments[0])} if not fixed or len(set(arguments)) == 1 else {}
-        count = {"minItems": len(arguments), "maxItems": len(arguments)} if fixed else {}
-        return {"type": "array", **items, **count}
+        array: Schema = {"type": "array"}
+        if not fixed or len(set(arguments)) == 1:
+            array["items"] = _of_type(arguments[0])
+        if fixed:
+            array["minItems"] = array["maxItems"] = len(arguments)
+        return array
     if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": _of_type(arguments[1])}
     return _of_class(kind)

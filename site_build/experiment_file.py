@@ -65,7 +65,7 @@ def anchor(*names: str) -> str:
 
 def keys_table(given: Iterable[Key]) -> str:
     """A table of keys."""
-    rows = [(code(key.name), takes(key), code(default(key)), key.meaning.removesuffix(":")) for key in given]
+    rows = [(code(key.name), takes(key), code(default(key)), key.meaning) for key in given]
     return table(("key", "takes", "default", "meaning"), rows)
 
 
@@ -85,9 +85,11 @@ def takes(key: Key) -> str:
 
 def default(key: Key) -> str:
     """The default of a key; of a table that chooses a thing, the thing's name."""
-    if not (tables := _tables(key)):
+    tables = _tables(key)
+    if not tables:
         return key.default
-    named, value = [registry for registry, _ in tables if registry], key.option.default
+    named = [registry for registry, _ in tables if registry]
+    value = key.option.default
     return f"name = {show(named[0].name_of(value))}" if named and value else ""
 
 

@@ -39,13 +39,17 @@ def _keys(place: Place, option: Option, needs: Mapping[Place, Any], above: tuple
 
 
 def _below(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str, ...]) -> Iterator[Key]:
-    for member in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+    """The keys in the tables that a value of this type may be."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    for member in members:
         registry = registry_of(member)
         if registry is not None:
             yield Key((*place, "name"), str, needs)
-            for name in registry.things if registry.key not in above else ():
-                known, chosen = registry.options(name), {**needs, (*place, "name"): name}
-                yield from _of_options(place, known, chosen, (*above, registry.key))
+            if registry.key in above:
+                continue
+            for name in registry.things:
+                chosen = {**needs, (*place, "name"): name}
+                yield from _of_options(place, registry.options(name), chosen, (*above, registry.key))
         elif is_dataclass(member):
             yield from _of_options(place, options(member), needs, above)  # type: ignore[arg-type]
         elif get_origin(member) is Mapping and registry_of(get_args(member)[1]) is not None:
@@ -57,7 +61,8 @@ def _below(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str
 def _of_options(
     place: Place, known: Mapping[str, Option], needs: Mapping[Place, Any], above: tuple[str, ...]
 ) -> Iterator[Key]:
-    required = {(*place, o.name): example(o.kind) for o in known.values() if o.default is REQUIRED and o.name != "**"}
+    """The keys of a table with these options, each of which needs those that are required."""
+    required = {(*place, o.name): example(o.kind) for o in known.values() if o.default is REQUIRED}
     for option in known.values():
         if option.name != "**":
             yield from _keys((*place, option.name), option, {**needs, **required}, above)
@@ -77,7 +82,9 @@ def example(kind: Any) -> Any:
         return example(arguments[0])
     if origin in (tuple, list):
         return [example(arguments[0])]
-    return {} if origin in (dict, Mapping) or is_dataclass(kind) else EXAMPLES.get(kind, 1)
+    if origin in (dict, Mapping) or is_dataclass(kind):
+        return {}
+    return EXAMPLES.get(kind, 1)
 
 
 NAMES = sorted({name for registry in REGISTRIES.values() for name in registry.things})

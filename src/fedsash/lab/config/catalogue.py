@@ -27,20 +27,20 @@ def found(words: Sequence[str]) -> list[Entry]:
 
     Singular and plural are the same. Raises `ConfigError`, which suggests a similar word, if they mean nothing.
     """
-    path, (first, *rest) = ".".join(words), words
+    first, *rest = words
     registry = _registry_called(first)
-    if rest and registry is not None:
-        path = f"{registry.key}.{rest[0]}"
-        of_table = [] if rest[0] in registry.things else _at(path)
+    if registry is not None and rest:
+        of_table = [] if rest[0] in registry.things else _at(f"{registry.key}.{rest[0]}")
         return of_table or [_thing(registry, rest[0])]
     if registry is not None:
         return [_registry(registry)]
-    if entries := _at(path) or [*_things(path), *_keys(path)]:
+    path = ".".join(words)
+    entries = _at(path) or [*_things(path), *_keys(path)]
+    if entries:
         return entries
     close = suggestion(path, _words())
-    raise ConfigError(
-        f"nothing is called {shortened(path)}; {f'did you mean {close}?' if close else 'see fedsash list'}"
-    )
+    hint = f"did you mean {close}?" if close else "see fedsash list"
+    raise ConfigError(f"nothing is called {shortened(path)}; {hint}")
 
 
 def names() -> dict[str, list[str]]:
@@ -54,27 +54,29 @@ def names() -> dict[str, list[str]]:
 
 def _registry_called(word: str) -> Registry | None:
     """The registry with this title, or at this key."""
-    called = {_one(name): registry for title, registry in REGISTRIES.items() for name in (title, _place(registry))}
-    return called.get(_one(word))
+    for title, registry in REGISTRIES.items():
+        if _singular(word) in (_singular(title), _singular(_place(registry))):
+            return registry
+    return None
 
 
 def _place(registry: Registry) -> str:
     return registry.key.removesuffix(".NAME")
 
 
-def _one(word: str) -> str:
+def _singular(word: str) -> str:
     """A word without the ending of the plural."""
     return word.removesuffix("s")
 
 
 def _at(path: str) -> list[Entry]:
     """The tables or keys at a dotted path."""
-    return _entries(key for key in keys() if _one(key.path) == _one(path))
+    return _entries(key for key in keys() if _singular(key.path) == _singular(path))
 
 
 def _keys(name: str) -> list[Entry]:
     """The tables and keys of that name, wherever they are."""
-    return _entries(key for key in keys() if _one(key.name) == _one(name))
+    return _entries(key for key in keys() if _singular(key.name) == _singular(name))
 
 
 def _things(name: str) -> list[Entry]:
@@ -91,7 +93,8 @@ def _entries(some: Iterable[Key]) -> list[Entry]:
             tables.append(_table(key.path, key.table, _inside(key)))
             continue
         entry = others.setdefault((key.path, key.default), _key(key) | {"of": []})
-        entry["of"] += [key.thing] if key.thing else []
+        if key.thing:
+            entry["of"].append(key.thing)
     return [*tables, *others.values()]
 
 
@@ -119,5 +122,7 @@ def _key(key: Key) -> dict[str, Any]:
 
 def _words() -> list[str]:
     """All words that mean something."""
-    paths = {word for key in keys() for word in (key.path, key.name)}
-    return [*REGISTRIES, *map(_place, REGISTRIES.values()), *(n for r in REGISTRIES.values() for n in r.things), *paths]
+    places = [_place(registry) for registry in REGISTRIES.values()]
+    things = [name for registry in REGISTRIES.values() for name in registry.things]
+    of_keys = {word for key in keys() for word in (key.path, key.name)}
+    return [*REGISTRIES, *places, *things, *of_keys]

@@ -23,7 +23,9 @@ class ConfigError(FedsashError, ValueError):
 
     def __init__(self, line: str, key: str = "", file: str = "") -> None:
         super().__init__(line, key, file)
-        self.line, self.key, self.file = line, key, file
+        self.line = line
+        self.key = key
+        self.file = file
 
     def __str__(self) -> str:
         return f"{self.file}: {self.line}" if self.file else self.line

@@ -50,7 +50,6 @@ class OwnExperiment(Experiment):
             raise ConfigError(f"built_by is empty: the run was made in Python: {how}", "built_by")
         with located(""):
             made = tables.build(resolve(self.built_by, field="built_by"), self.options, "options")
-        with located(""):
             right = f"must return a Federation, returned {type(made).__name__}"
             check(hasattr(made, "start") and hasattr(made, "round"), "built_by", self.built_by, right)
         driver: Driver = made

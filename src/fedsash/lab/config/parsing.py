@@ -82,7 +82,8 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
     if "built_by" in table:
         kind = OwnExperiment
-        if others := [key for key in table if key not in OWN_KEYS]:
+        others = [key for key in table if key not in OWN_KEYS]
+        if others:
             known = ", ".join(key for key in OWN_KEYS if key != "built_by")
             right = f"the function in built_by decides it, its arguments are options; beside it there are {known}"
             raise ConfigError(f"{shortened(others[0])}: {right}", others[0])

@@ -24,8 +24,12 @@ from .registries import REGISTRIES, Registry, registry_of
 from .tables import plain
 from .words import ENDS, show
 
-WIDTH, COLUMN, NAMES = 120, 32, 60
-"""The longest line, the column at which remarks begin where there is room, and the longest list of names in one."""
+WIDTH = 120
+"""The longest line."""
+COLUMN = 32
+"""Where remarks begin if there is room."""
+NAMES = 60
+"""The longest list of names in a remark."""
 
 OPEN = "..."
 """Stands for a value that a key has no default for."""
@@ -101,8 +105,12 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     if data == "images" and Path(path).expanduser().is_dir():
         alike, said = _alike(path, label, user)
         given["data"] |= alike
-    given |= EACH_USER if user else {"partition": FEW} if needed else {}
-    given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
+    if user:
+        given |= EACH_USER
+    elif needed:
+        given["partition"] = FEW
+    if data in MODELS:
+        given["model"] = {"name": MODELS[data]}
     head = HEAD.replace("FILE", file) + "".join(f"{line}\n" for line in said)
     return head + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
@@ -118,15 +126,18 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     others = frames.others(list(rows.columns), given)
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
-    words, y = rows[label].dtype.kind not in "iuf", rows[label].to_numpy()
-    learned = {} if words or are_classes(y) else {"task": {"name": "regression"}}
-    large = learned and rows[label].abs().max() > LARGE
+    learned: dict[str, dict[str, Any]] = {}
+    if rows[label].dtype.kind in "iuf" and not are_classes(rows[label].to_numpy()):
+        learned["task"] = {"name": "regression"}
+        if rows[label].abs().max() > LARGE:
+            learned |= _linear(len(numbers))
     left = [name for name in others if name not in numbers]
     said = [f"{LEFT}{show(str(name))}" for name in left]
     if test is None:
         times = (name for name in others if TIME.fullmatch(str(name)) or rows[name].dtype.kind == "M")
         said += [f"{SERIES}{show(str(name))}" for name in islice(times, 1)]
-    return {"features": numbers} if left else {}, learned | (_linear(len(numbers)) if large else {}), said
+    features = {"features": numbers} if left else {}
+    return features, learned, said
 
 
 def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]:
@@ -135,7 +146,8 @@ def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]
     Raises `SettingError` or `DataError` for a folder without images, and for one that can't be read.
     """
     found = kinds(path, {"y": label or None, "user": user or None}, LOOKED_AT)
-    sizes, modes = [size for size, _ in found], {mode for _, mode in found}
+    sizes = [size for size, _ in found]
+    modes = {mode for _, mode in found}
     alike: dict[str, Any] = {}
     said = []
     if len(modes) > 1 or not modes <= {"L", "RGB"}:
@@ -143,8 +155,9 @@ def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]
         said.append(f"{SIZES}their modes are {some(sorted(modes))}, so channels = 3 makes them all RGB")
     if len(set(sizes)) > 1:
         alike["size"] = min(int(statistics.median(map(min, sizes))), WIDE)
-        (w, h), (wide, high) = min(sizes, key=min), max(sizes, key=min)
-        remark = f"their sizes go from {w}x{h} to {wide}x{high}, so size = {alike['size']} scales them all"
+        smallest = "{}x{}".format(*min(sizes, key=min))
+        largest = "{}x{}".format(*max(sizes, key=min))
+        remark = f"their sizes go from {smallest} to {largest}, so size = {alike['size']} scales them all"
         larger = "; a network for images may have larger ones" if alike["size"] == WIDE else ""
         said.append(f"{SIZES}{remark}{larger}")
     return alike, said
@@ -174,7 +187,8 @@ def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator
 
 def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str]) -> Iterator[str]:
     """The lines of a table; keys that are not `given` are commented."""
-    registry, table = registry_of(kind), plain(value, kind)
+    registry = registry_of(kind)
+    table = plain(value, kind)
     yield _remarked(f"[{place}]", remark)
     make: Make = type(value) if registry is None else registry.find(table["name"])
     known = options(make) if registry is None else registry.options(table["name"])
@@ -186,8 +200,10 @@ def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str
 
 def _setting(name: str, value: Any, remark: str, thing: bool = False, given: bool = False) -> str:
     """The line of one key. A `thing` without a value is a table with a name."""
-    text = show(value) if value is not None else f"{{ name = {OPEN} }}" if thing else OPEN
-    return _remarked(f"{name} = {text}" if given else f"# {name} = {text}", remark)
+    missing = f"{{ name = {OPEN} }}" if thing else OPEN
+    text = missing if value is None else show(value)
+    line = f"{name} = {text}"
+    return _remarked(line if given else f"# {line}", remark)
 
 
 def _names(registry: Registry) -> str:
@@ -199,5 +215,8 @@ def _names(registry: Registry) -> str:
 
 def _remarked(line: str, remark: str) -> str:
     """A line with the first sentence of a remark behind it, which is cut where the line is full."""
-    begun, sentence = f"{line:<{COLUMN}}  # ", re.split(ENDS, remark)[0].rstrip(".:;")
-    return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...") if remark else line
+    if not remark:
+        return line
+    begun = f"{line:<{COLUMN}}  # "
+    sentence = re.split(ENDS, remark)[0].rstrip(".")
+    return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...")

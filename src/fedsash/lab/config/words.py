@@ -59,7 +59,10 @@ def show(value: Any) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The known name that is similar to `name` (`batch` for `batch_size`, `lr` for `learning_rate`), or ""."""
-    known, name = list(known), name[:60]
+    words = list(known)
+    name = name[:60]
+    close = difflib.get_close_matches(name, words, n=1)
+    if close:
+        return close[0]
     initials = "".join(word[:1] for word in name.split("_"))
-    close = difflib.get_close_matches(name, known, n=1) or [k for k in known if k == initials]
-    return close[0] if close else ""
+    return initials if initials in words else ""

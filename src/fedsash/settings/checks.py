@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
+from enum import Enum
 from functools import cache, partial
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainValidator,
-    PydanticSchemaGenerationError,
-    PydanticUserError,
     Strict,
     TypeAdapter,
     ValidationError,
@@ -22,20 +23,24 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from .errors import FedsashError
-from .limits import limit_in, union_of
+from .errors import FedsashError, one_line
+from .limits import Inherited, Limit, Remark, limit_in, union_of
 
 LEAST_INTEGER = -(2**63)
 """The least integer of 64 bits, which is what arrays and tensors hold."""
 MOST_INTEGER = 2**63 - 1
 """The largest one."""
 TOO_WIDE = "must be a number of up to 64 bits"
-CONTAINERS = (Annotated, Union, UnionType, Literal, tuple, list, Sequence, dict, Mapping)
+CONTAINERS = (Annotated, Union, UnionType, Literal, tuple, list, set, frozenset, Sequence, dict, Mapping)
 """The forms of types whose members can be checked."""
 BELOW = ("greater_than", "greater_than_equal")
 """pydantic's types of errors for a number that is below its limit."""
 BEYOND = ("less_than", "less_than_equal")
 """The same for one that is above."""
+LENGTHS = ("too_short", "too_long", "string_too_short", "string_too_long")
+CONSTRAINTS = (*BELOW, *BEYOND, *LENGTHS, "multiple_of", "string_pattern_mismatch", "predicate_failed")
+"""The same for values of the right type that break a rule of it."""
+OUTSIDE = "outside_inherited_limit"
 
 
 class TypeRefusal(ValueError):
@@ -51,21 +56,38 @@ class TypeRefusal(ValueError):
         self.of_limits = of_limits
 
 
-def checked(kind: Any, value: Any) -> Any:
-    """The value, converted for a setting of type `kind`.
+class Checker:
+    """Checks values of one type, and converts them: `checker(value)`.
 
-    Raises `TypeRefusal` if it does not fit. A class that pydantic can't check, such as a protocol or a model, takes
-    every value: whoever uses it finds out. Raises `SettingError` for a short form that its class refuses.
+    Raises `TypeRefusal` for a value that does not fit, and `SettingError` for a short form that its class refuses. A
+    class that pydantic can't check, such as a protocol or a model, takes every value: whoever uses it finds out.
     """
-    try:
-        return _adapter(kind).validate_python(value)
-    except ValidationError as error:
-        raise _refusal(kind, error) from None
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._validate = TypeAdapter(_as_pydantic_checks(kind)).validator.validate_python
+
+    def __call__(self, value: Any) -> Any:
+        try:
+            return self._validate(value)
+        except ValidationError as error:
+            raise _refusal(self._kind, error) from None
+
+
+def checked(kind: Any, value: Any) -> Any:
+    """The value, checked and converted as by `Checker(kind)`."""
+    return _checker(kind, repr(kind))(value)
+
+
+@cache
+def _checker(kind: Any, text: str) -> Checker:
+    """The checker of a type. Making one takes longer than using it. `text` tells `int | float` from `float | int`."""
+    return Checker(kind)
 
 
 def is_settings(kind: Any) -> bool:
     """Whether a type is one of settings: a dataclass, or the base class of an axis."""
-    return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "by_name"))
+    return isinstance(kind, type) and (is_dataclass(kind) or getattr(kind, "is_setting", False) is True)
 
 
 @cache
@@ -88,15 +110,21 @@ def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
     limit = limit_in(kind)
     for line in error.errors(include_url=False, include_input=False):
         cause = line.get("ctx", {}).get("error")
-        if isinstance(cause, FedsashError):  # a short form's class refuses the value
+        if isinstance(cause, FedsashError):  # the class of a short form refuses the value
             raise cause
+        if cause is not None:  # somebody's own class refuses it
+            return TypeRefusal(one_line(cause))
         if line["type"] == TOO_WIDE:
             return TypeRefusal(TOO_WIDE)
+        if line["type"] == OUTSIDE:
+            return TypeRefusal(line["msg"], of_limits=True)
         below = line["type"] in BELOW
         if limit is not None and (below or line["type"] in BEYOND):
             requirement = f"must be {limit.words_for(below)}"
             words = "".join(f', or "{word}"' for word in _words_in(kind))
             return TypeRefusal(requirement + words, of_limits=True)
+        if line["type"] in CONSTRAINTS:
+            return TypeRefusal(re.sub(r"^\w+ should ", "must ", line["msg"]), of_limits=True)
     return TypeRefusal()
 
 
@@ -106,37 +134,52 @@ def _words_in(kind: Any) -> list[str]:
     return [word for member in members if get_origin(member) is Literal for word in get_args(member)]
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """pydantic's checker of a type. They are cached: making one takes longer than using it."""
-    return TypeAdapter(_as_pydantic_checks(kind))
-
-
 def _as_pydantic_checks(kind: Any) -> Any:
     """A type as pydantic has to read it: strictly, and with the few conversions that settings have."""
     origin = get_origin(kind)
     members = get_args(kind)
     if origin is Annotated:
-        return Annotated[_as_pydantic_checks(members[0]), *members[1:]]
+        rules = [_as_rule(rule) for rule in members[1:]]
+        return Annotated[_as_pydantic_checks(members[0]), *rules]
+    if not members:
+        return _simple(kind)
     if origin in (Union, UnionType):
         return _union(members)
     if origin is Literal:
-        numbers = any(isinstance(choice, int) for choice in members)
-        return Annotated[kind, BeforeValidator(_no_boolean)] if numbers else kind
+        return Annotated[Any, PlainValidator(partial(_choice, members))]
     if origin in (tuple, list, Sequence):
         return _sequence(origin, members)
+    if origin in (set, frozenset):
+        item: Any = _as_pydantic_checks(members[0])
+        return set[item] if origin is set else frozenset[item]
     if origin in (dict, Mapping):
         values: Any = _as_pydantic_checks(members[1])
         return dict[Any, values]
+    return Any
+
+
+def _simple(kind: Any) -> Any:
+    """What pydantic checks of a type without members: a number, a word, an object of settings, a path and so on."""
     if kind in _CHECKS:
         return _CHECKS[kind]
     if is_settings(kind):
         return Annotated[Any, PlainValidator(partial(_as_object, kind))]
-    return kind if is_known(kind) else Any
+    if _is_of_pydantic(kind):
+        return Annotated[kind, WrapValidator(partial(_unless_number, kind))]
+    return Any
+
+
+def _as_rule(rule: Any) -> Any:
+    return AfterValidator(partial(_within, rule.limit)) if isinstance(rule, Inherited) else rule
+
+
+def _wrong_type() -> PydanticCustomError:
+    return PydanticCustomError("wrong_type", "has another type")
 
 
 def _union(members: Iterable[Any]) -> Any:
     """A union whose first type that takes a value decides what becomes of it."""
+    members = sorted(members, key=_is_of_pydantic)  # a path takes every text
     kinds = [_as_pydantic_checks(member) for member in members if member is not NoneType]
     union = kinds[0] if len(kinds) == 1 else Annotated[union_of(kinds), Field(union_mode="left_to_right")]
     return union | None if NoneType in members else union
@@ -156,13 +199,43 @@ def _unless_other_collection(value: Any, check: Any) -> Any:
         return check(value)
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         return value
-    raise ValueError("must be a list")
+    raise _wrong_type()
 
 
 def _as_object(kind: Any, value: Any) -> Any:
     if isinstance(value, kind):
         return value
-    return from_short_form(kind, value)
+    try:
+        return from_short_form(kind, value)
+    except TypeRefusal:
+        raise _wrong_type() from None
+
+
+def _choice(choices: tuple[Any, ...], value: Any) -> Any:
+    """A value that is one of the choices, and no other that is equal to it: True is not 1."""
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise _wrong_type()
+    return value
+
+
+def _unless_number(kind: type, value: Any, check: Any) -> Any:
+    """An object of a class that pydantic knows, or what is made of a text or a list; of a number only an `Enum`."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, int | float) and not issubclass(kind, Enum):
+        raise _wrong_type()
+    return check(value)
+
+
+def _within(limit: Limit, value: Any) -> Any:
+    """A value whose numbers lie in the limit that a base of the class has for them."""
+    for number in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(number, Real) and not isinstance(number, bool):
+            try:
+                checked(Annotated[limit.number, limit.interval, Remark(limit.remark)], number)
+            except TypeRefusal as refusal:
+                raise PydanticCustomError(OUTSIDE, "{requirement}", {"requirement": str(refusal)}) from None
+    return value
 
 
 def is_known(kind: Any) -> bool:
@@ -175,13 +248,12 @@ def is_known(kind: Any) -> bool:
 
 def _is_of_pydantic(kind: Any) -> bool:
     """Whether pydantic knows a class, such as `Path`, by itself."""
-    if not isinstance(kind, type) or kind.__module__.startswith(("collections", "typing")):
+    if not isinstance(kind, type) or kind in _CHECKS or kind.__module__.startswith(("collections", "typing")):
         return False
     try:
-        TypeAdapter(kind)
-    except (PydanticSchemaGenerationError, PydanticUserError):
+        return TypeAdapter(kind).pydantic_complete is True
+    except Exception:  # a class may say itself how pydantic reads it
         return False
-    return True
 
 
 def _plain(value: Any) -> Any:
@@ -200,15 +272,14 @@ def _number(value: Any) -> Any:
     """Any real number, such as a fraction, as a float. NaN is none."""
     value = _integer(value)
     if isinstance(value, bool) or not isinstance(value, Real) or value != value:
-        raise ValueError("must be a number")
-    return float(value)
-
-
-def _no_boolean(value: Any) -> Any:
-    """pydantic takes True for the 1 of a literal, since they are equal."""
-    if isinstance(value, bool):
-        raise ValueError("is a boolean")
-    return value
+        raise _wrong_type()
+    try:
+        number = float(value)
+    except OverflowError:
+        raise _wrong_type() from None
+    if number == 0 and value != 0:
+        raise _wrong_type()
+    return number
 
 
 _CHECKS: dict[Any, Any] = {

@@ -30,7 +30,7 @@ class SettingError(FedsashError, ValueError):
     """
 
     def __init__(self, owner: str, field: str, value: object, right: str, kind: object = None) -> None:
-        super().__init__(owner, field, value, right, kind)
+        super().__init__(owner, field, value, right)  # without the type, which may be of no module
         self.owner = owner
         self.field = field
         self.value = value

@@ -12,7 +12,7 @@ stay in `__post_init__`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
@@ -133,18 +133,32 @@ class Limit:
         return self.words
 
 
+@dataclass(frozen=True)
+class Inherited:
+    """The limit of a field that a subclass writes anew without one."""
+
+    limit: Limit
+
+
+CONTAINERS = (Annotated, Union, UnionType, tuple, list, Sequence, dict, Mapping)
+
+
 def limit_in(hint: Any) -> Limit | None:
-    """The limit in a type, its own or that of a member of a union; None without."""
+    """The limit in a type: its own, or that of a member of a union or of a list; None without."""
     if get_origin(hint) is Annotated:
         number, *metadata = get_args(hint)
         intervals = [one for one in metadata if isinstance(one, Interval)]
+        inherited = [one.limit for one in metadata if isinstance(one, Inherited)]
+        if inherited:
+            return inherited[0]
         remarks = [one.text for one in metadata if isinstance(one, Remark)]
         remarks += [f", {one.name}" for one in metadata if isinstance(one, Unit)]
         if intervals:
             return Limit(number, intervals[0], "".join(remarks))
-    if get_origin(hint) in (Annotated, Union, UnionType):
+    if get_origin(hint) in CONTAINERS:
         for member in get_args(hint):
-            if limit := limit_in(member):
+            limit = limit_in(member)
+            if limit is not None:
                 return limit
     return None
 
@@ -171,17 +185,8 @@ def limited_hints(cls: type) -> dict[str, Any]:
     for name, hint in hints.items():
         limit = limit_in(inherited.get(name))
         if limit is not None and limit_in(hint) is None:
-            hints[name] = _limited(hint, limit)
+            hints[name] = Annotated[hint, Inherited(limit)]
     return hints
-
-
-def _limited(hint: Any, limit: Limit) -> Any:
-    """A type with that limit for its numbers."""
-    if hint is limit.number:
-        return Annotated[hint, limit.interval, Remark(limit.remark)]
-    if get_origin(hint) in (Union, UnionType):
-        return union_of(_limited(member, limit) for member in get_args(hint))
-    return hint
 
 
 def union_of(kinds: Iterable[Any]) -> Any:

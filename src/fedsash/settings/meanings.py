@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from dataclasses import fields
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 
@@ -24,14 +24,17 @@ def meanings(cls: type) -> dict[str, str]:
 
 def _of_source(cls: type) -> dict[str, str]:
     try:
-        source = textwrap.dedent(inspect.getsource(cls))
+        source = inspect.getsource(cls)
     except (OSError, TypeError):  # typed into an interpreter, or built in
         return {}
-    body = ast.parse(source).body[0]
-    if not isinstance(body, ast.ClassDef):
+    if source[0].isspace():  # a class in a function; `textwrap.dedent` would fail at a comment that is not indented
+        source = f"if True:\n{source}"
+    definitions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    if not definitions:
         return {}
+    statements = definitions[0].body
     found = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
+    for field, below in pairwise(statements):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import cache, wraps
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
-from .checks import TypeRefusal, checked, is_settings
+from .checks import Checker, TypeRefusal, checked, is_settings
 from .errors import SettingError
 from .hooks import check_hooks
 from .limits import limited_hints
@@ -36,18 +37,19 @@ class Setting:
     by_name: ClassVar[dict[str, type[Any]]]
     """The classes of the axis, by their names in experiment files."""
 
+    is_setting: ClassVar[bool] = True
+
     if TYPE_CHECKING:  # says that `replace` and `fields` take every object of settings (see `accepts.dataclass`)
         __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, *, name: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
-        axis = axis_of(cls)
-        if axis is cls:
+        if Setting in cls.__bases__:
             cls.by_name = {}
-        else:
-            check_hooks(cls, axis)
-        if name:
-            _register(name, cls)
+        for axis in axes_of(cls):
+            if axis is not cls:
+                check_hooks(cls, axis)
+            _register(name, cls, axis)
         docstring = vars(cls).get("__doc__")
         if isinstance(docstring, str):
             cls.__doc__ = Documentation(docstring)  # type: ignore[assignment]
@@ -59,16 +61,32 @@ class Setting:
         check_fields(self)
 
 
-def axis_of(cls: type[Setting]) -> type[Setting]:
-    """The axis of a class: the class among its bases that extends `Setting` itself."""
-    return next(base for base in reversed(cls.__mro__) if issubclass(base, Setting) and base is not Setting)
+def axes_of(cls: type[Setting]) -> list[type[Setting]]:
+    """The axes of a class: those among its bases that extend `Setting` itself."""
+    return [base for base in cls.__mro__ if Setting in base.__bases__]
 
 
-def _register(name: str, cls: type[Setting]) -> None:
-    other = cls.by_name.get(name)
-    if other is not None and other.__qualname__ != cls.__qualname__:
-        raise TypeError(f"{cls.__name__}: the name {name!r} is that of {other.__name__}")
-    cls.by_name[name] = cls
+def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:
+    """Enter a class under its name. With slots, `dataclass` makes the class again, without the name.
+
+    Raises `TypeError` for a name that is no word, that another class has, or that a field of the class hides.
+    """
+    for known, other in axis.by_name.items():
+        if _place(other) == _place(cls):
+            axis.by_name[known] = cls
+        elif known == name:
+            raise TypeError(f"{cls.__name__}: the name {name!r} is that of {other.__module__}.{other.__qualname__}")
+    if not name:
+        return
+    if not isinstance(name, str) or not name.isidentifier():
+        raise TypeError(f"{cls.__name__}: the name {name!r} must be a word, such as 'window'")
+    if "name" in get_annotations(cls):
+        raise TypeError(f"{cls.__name__}.name: in a file, name chooses the class; call the field otherwise")
+    axis.by_name[name] = cls
+
+
+def _place(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
 
 
 def _after_types(own_check: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -89,10 +107,10 @@ def check_fields(settings: Any) -> None:
     as None, but it must lie in the limits.
     """
     cls: Any = type(settings)
-    for field, kind in _checked_fields(cls):
+    for field, kind, checker in _checked_fields(cls):
         value = getattr(settings, field.name)
         try:
-            taken = checked(kind, value)
+            taken = checker(value)
         except TypeRefusal as refusal:
             if value is field.default and not refusal.of_limits:
                 continue
@@ -114,10 +132,11 @@ def checked_value(name: str, kind: Any, value: Any) -> Any:
 
 
 @cache
-def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any]]:
-    """The fields of `__init__` with their types; none if a user's annotations can't be evaluated."""
+def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any, Checker]]:
+    """The fields of `__init__` with their types and checkers; none if a user's annotations can't be evaluated."""
     hints = limited_hints(cls)
-    return [(field, hints[field.name]) for field in fields(cls) if field.init and field.name in hints]
+    known = [field for field in fields(cls) if field.init and field.name in hints]
+    return [(field, hints[field.name], Checker(hints[field.name])) for field in known]
 
 
 @cache

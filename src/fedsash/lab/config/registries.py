@@ -33,6 +33,8 @@ from .errors import ConfigError
 from .model import Model, options_of
 from .words import shown, suggestion
 
+LIBRARY = __name__.partition(".")[0]
+
 
 @dataclass(frozen=True)
 class Registry:
@@ -79,7 +81,9 @@ class Registry:
         """The name under which `find` returns the class of `thing`."""
         make = type(thing)
         names = [name for name, known in self.things.items() if known is make]
-        return names[0] if names else f"{make.__module__}:{make.__qualname__}"
+        if names and make.__module__.partition(".")[0] == LIBRARY:
+            return names[0]
+        return f"{make.__module__}:{make.__qualname__}"  # a name of one's own is unknown where nobody imports it
 
     @property
     def right(self) -> str:

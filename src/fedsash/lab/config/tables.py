@@ -15,7 +15,7 @@ If the type is a union with a number or a word, the number or word may replace t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -35,11 +35,14 @@ from .words import describe, shown, suggestion
 
 @dataclass(frozen=True)
 class Slot:
-    """The tables that a key takes: the class that they describe, how many, and whether a value may replace them."""
+    """The tables that a key takes: one, or several by name or in order, and whether a value may replace them.
+
+    `cls` is the class that one table describes, or the type of each of several.
+    """
 
     cls: Any
-    form: Literal["one", "by name", "in order"]
-    or_value: bool
+    form: Literal["one", "by name", "list", "tuple"]
+    or_value: bool = False
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
@@ -97,20 +100,23 @@ def _value(make: Make, kind: Any, value: Any, place: str, default: Any) -> Any:
     slot = slot_of(kind)
     if slot is None or (slot.or_value and not isinstance(value, Mapping)):
         return _leaf(make, kind, value, place)
-    if slot.form == "in order":
+    if slot.form == "by name":
+        return _by_name(make, slot.cls, value, place)
+    if slot.form != "one":
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}", place)
-        return tuple(_object(slot.cls, one, join(place, str(i)), None) for i, one in enumerate(value))
-    if slot.form == "by name":
-        return _by_name(slot.cls, value, place)
+        objects = [_value(make, slot.cls, one, join(place, str(i)), None) for i, one in enumerate(value)]
+        return objects if slot.form == "list" else tuple(objects)
     return _object(slot.cls, value, place, default if is_dataclass(default) else None)
 
 
 def _leaf(make: Make, kind: Any, value: Any, place: str) -> Any:
     """A value that is no table. What does not check it itself, such as a function, gets it checked."""
-    if isinstance(value, float) and not math.isfinite(value):
+    if not _is_finite(value):
         raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
     in_file = writable(kind)
+    if in_file is not Any and not is_known(in_file):
+        raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}, which no file can have", place)
     if isinstance(make, type) and issubclass(make, Setting) and in_file == kind:
         return value
     try:
@@ -120,7 +126,16 @@ def _leaf(make: Make, kind: Any, value: Any, place: str) -> Any:
         raise ConfigError(f"{place} = {shown(value)}: {requirement}", place) from refusal
 
 
-def _by_name(cls: Any, table: Any, place: str) -> dict[str, Any]:
+def _is_finite(value: Any) -> bool:
+    """Whether all numbers in a value are finite."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _by_name(make: Make, kind: Any, table: Any, place: str) -> dict[str, Any]:
     """The objects of a table of tables, by the names that the user gives them."""
     if not isinstance(table, Mapping):
         raise _no_table(table, place)
@@ -128,7 +143,7 @@ def _by_name(cls: Any, table: Any, place: str) -> dict[str, Any]:
     if isinstance(name, str):
         right = f"each has a table with a name of yours, such as [{place}.mine] with name = {shown(name)}"
         raise ConfigError(f"{place}.name = {shown(name)}: {right}", join(place, "name"))
-    return {name: _object(cls, inner, join(place, name), None) for name, inner in table.items()}
+    return {name: _value(make, kind, inner, join(place, name), None) for name, inner in table.items()}
 
 
 def _object(cls: Any, value: Any, place: str, default: Any) -> Any:
@@ -190,9 +205,14 @@ def plain(value: Any, kind: Any = Any) -> Any:
     return [plain(one, inner) for one in value] if isinstance(value, tuple | list) else value
 
 
-@cache
 def slot_of(kind: Any) -> Slot | None:
     """The tables that a field of this type takes; None if it takes none."""
+    return _slot_of(kind, repr(kind))
+
+
+@cache
+def _slot_of(kind: Any, text: str) -> Slot | None:
+    """`text` tells unions apart that are equal but for their order."""
     members = members_of(kind)
     slots = [slot for slot in map(_slot, members) if slot is not None]
     if not slots:
@@ -203,12 +223,13 @@ def slot_of(kind: Any) -> Slot | None:
 
 def _slot(kind: Any) -> Slot | None:
     if is_dataclass(kind) or registry_of(kind) is not None:
-        return Slot(kind, "one", False)
+        return Slot(kind, "one")
+    origin = get_origin(kind)
     members = get_args(kind)
-    if get_origin(kind) in (dict, Mapping) and _slot(members[1]):
-        return Slot(members[1], "by name", False)
-    if get_origin(kind) is tuple and _slot(members[0]):
-        return Slot(members[0], "in order", False)
+    if origin in (dict, Mapping) and slot_of(members[1]):
+        return Slot(members[1], "by name")
+    if origin in (list, tuple, Sequence) and slot_of(members[0]):
+        return Slot(members[0], "list" if origin is list else "tuple")
     return None
 
 
@@ -217,9 +238,13 @@ def members_of(kind: Any) -> list[Any]:
     return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
 
 
-@cache
 def writable(kind: Any) -> Any:
     """The type without the members of a union that TOML can't write, such as arrays and functions."""
+    return _writable(kind, repr(kind))
+
+
+@cache
+def _writable(kind: Any, text: str) -> Any:
     members = members_of(kind)
     known = [member for member in members if is_known(member)]
     return union_of(known) if len(members) > len(known) > 0 else kind

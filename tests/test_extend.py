@@ -34,10 +34,10 @@ TOUCHED = (
 
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The new method's name, in a library that has it: its file beside the others, its line in METHODS."""
-    named = re.search(r'`"(\w+)":\s(\w+)`\sto\s`METHODS`', GUIDE)
+    """The new method's name, in a library that has it: its file beside the others, its import in `methods`."""
+    named = re.search(r'^class (\w+)\(Method, name="(\w+)"\):', BLOCKS[METHOD], re.MULTILINE)
     assert named is not None
-    name, of_class = named.groups()
+    of_class, name = named.groups()
     if name in methods.METHODS:
         pytest.skip("the library has the guide's example")
     file = Path(METHOD)
@@ -45,8 +45,8 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     module = importlib.import_module(f"fedsash.methods.{file.stem}")
     monkeypatch.setattr(methods, of_class, getattr(module, of_class), raising=False)
-    monkeypatch.setitem(methods.METHODS, name, getattr(module, of_class))
     yield name
+    del methods.METHODS[name]
     del sys.modules[module.__name__]
     delattr(methods, file.stem)
 
@@ -104,7 +104,6 @@ def follow(root: Path) -> None:
     naive, registry = root / NAIVE, root / REGISTRY
     naive.write_text(naive.read_text().replace("KINDS: dict", f"{BLOCKS[NAIVE]}\n\nKINDS: dict"))
     text = registry.read_text().replace("from .fedswa", "from .fedvarp import FedVARP\nfrom .fedswa")
-    text = text.replace('    "fedmoswa": FedMoSWA,\n', '    "fedmoswa": FedMoSWA,\n    "fedvarp": FedVARP,\n')
     registry.write_text(text.replace('    "FedSWA",\n', '    "FedSWA",\n    "FedVARP",\n'))
     stub = root / "src/fedsash/__init__.pyi"
     stub.write_text(

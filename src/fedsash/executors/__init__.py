@@ -1,4 +1,4 @@
-"""Engines and executors: where and how clients train. A new engine needs a file here, a line below, and a test."""
+"""Engines and executors: where and how clients train. A new engine needs a file here, its import below, and a test."""
 
 from .base import Engine
 from .cluster.engine import RayEngine

@@ -1,4 +1,4 @@
-"""The federated methods, one file for each family. A new method needs one file here, one line below, and one test."""
+"""The federated methods, one file for each family. A new method needs one file here, its import below, and one test."""
 
 from .base import LocalRun, Method, RoundMean, Step, Upload, check_update, check_upload
 from .ewc import EWC

@@ -1,4 +1,4 @@
-"""The schedulers, one in each file. To add one, add a file here, a line below and a test."""
+"""The schedulers, one in each file. To add one, add a file here, its import below and a test."""
 
 from .base import Scheduler
 from .fedasync import FedAsync

@@ -1,4 +1,4 @@
-"""Limits as types: every interval refuses what lies outside, in the words that the checks by hand have."""
+"""Limits as types: every interval refuses what lies outside, and says in words what would be right."""
 
 from __future__ import annotations
 

@@ -149,8 +149,10 @@ def test_an_own_class_whose_types_cannot_be_read_is_let_through() -> None:
 
 
 def test_the_class_of_a_setting_checks_its_values_after_the_types() -> None:
-    with pytest.raises(SettingError, match=r"Uniform\.count = 0: must be at least 1"):
-        Uniform(0)
+    with pytest.raises(SettingError, match=r"Uniform\.count, fraction = \(1, 0\.5\): must be one of them"):
+        Uniform(1, fraction=0.5)
+    with pytest.raises(SettingError, match=r"Uniform\.fraction = 'half': must be a number"):
+        Uniform(1, fraction="half")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The keys of an experiment file: every one is found, with its default, and what docstrings say of it."""
+"""The keys of an experiment file: every one is found, with its default, and what it means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fedsash.lab.config import NetworkExperiment, parse
-from fedsash.lab.config.keys import Key, keys
+from fedsash.lab.config.keys import keys
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.tables import plain
 from fedsash.lab.config.words import show
@@ -51,8 +51,8 @@ def test_every_option_of_everything_that_has_a_name_is_among_them(title: str) ->
 def test_a_key_is_known_to_the_parser_where_it_stands() -> None:
     """The parser takes each plain key of the tables that are always there, with its own default."""
     tables = ("local", "evaluation", "checkpoint")
-    plain = [key for key in KEYS if not key.thing and key.path.rpartition(".")[0] in tables]
-    written = [f"{key.path}={key.default}" for key in plain if key.default != "(not set)" and key.name != "optimiser"]
+    known = [key for key in KEYS if not key.thing and key.path.rpartition(".")[0] in tables]
+    written = [f"{key.path}={key.default}" for key in known if key.default != "(not set)" and key.name != "optimiser"]
     assert len(written) > 15 and parse({}, written) == parse({})
 
 
@@ -76,11 +76,11 @@ def test_only_tables_of_fields_are_called_tables() -> None:
 
 
 def test_a_setting_in_a_meaning_can_be_pasted_into_a_file() -> None:
-    """Of the classes' docstrings, which Python's readers read as well."""
+    """It is written as in TOML, although it stands in a class that is read by those who write Python, too."""
     python = re.compile(r"`\w+ = (\(\)|True|False|None)|\bNone:")
     assert not [(key.path, key.meaning) for key in KEYS if python.search(key.meaning)]
 
 
 def test_a_key_that_has_no_default_says_so() -> None:
     required = next(key for key in KEYS if key.path == "averages.NAME.size" and key.thing == "window")
-    assert isinstance(required, Key) and required.default == "(required)" and required.name == "size"
+    assert required.default == "(required)" and required.name == "size"

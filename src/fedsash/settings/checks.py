@@ -123,7 +123,7 @@ def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
             requirement = f"must be {limit.words_for(below)}"
             words = "".join(f', or "{word}"' for word in _words_in(kind))
             return TypeRefusal(requirement + words, of_limits=True)
-        if line["type"] in CONSTRAINTS:
+        if line["type"] in CONSTRAINTS and (line["type"] not in LENGTHS or get_origin(kind) is Annotated):
             return TypeRefusal(re.sub(r"^\w+ should ", "must ", line["msg"]), of_limits=True)
     return TypeRefusal()
 

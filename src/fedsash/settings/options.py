@@ -92,5 +92,9 @@ def _hints(make: Make, annotated: bool = True) -> dict[str, Any]:
     function = make.__init__ if inspect.isclass(make) else make
     try:
         return get_type_hints(function, include_extras=annotated)
-    except (NameError, TypeError):  # a user's annotations may name things that are imported only for type checks
+    except (
+        NameError,
+        TypeError,
+        AttributeError,
+    ):  # a user's annotations may name things that are imported only for type checks
         return {}

@@ -58,7 +58,8 @@ class Setting:
             cls.__post_init__ = _after_types(own_check)  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        if type(self).__post_init__ is Setting.__post_init__:
+            check_fields(self)
 
 
 def axes_of(cls: type[Setting]) -> list[type[Setting]]:
@@ -67,12 +68,13 @@ def axes_of(cls: type[Setting]) -> list[type[Setting]]:
 
 
 def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:
-    """Enter a class under its name. With slots, `dataclass` makes the class again, without the name.
+    """Enter a class under its name. With slots, `dataclass` makes the class again, beside it and without the name.
 
     Raises `TypeError` for a name that is no word, that another class has, or that a field of the class hides.
     """
     for known, other in axis.by_name.items():
-        if _place(other) == _place(cls):
+        made_again = (other.__module__, other.__name__) == (cls.__module__, cls.__name__) and not issubclass(cls, other)
+        if made_again and name in ("", known):
             axis.by_name[known] = cls
         elif known == name:
             raise TypeError(f"{cls.__name__}: the name {name!r} is that of {other.__module__}.{other.__qualname__}")
@@ -85,16 +87,13 @@ def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:
     axis.by_name[name] = cls
 
 
-def _place(cls: type) -> tuple[str, str]:
-    return cls.__module__, cls.__qualname__
-
-
 def _after_types(own_check: Callable[[Any], None]) -> Callable[[Any], None]:
     """A class's own `__post_init__`, which sees only values of the right types."""
 
     @wraps(own_check)
     def post_init(self: Any) -> None:
-        check_fields(self)
+        if type(self).__post_init__ is post_init:  # and not called by a subclass, which has checked all fields
+            check_fields(self)
         own_check(self)
 
     return post_init
@@ -141,8 +140,14 @@ def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any, Checker]]:
 
 @cache
 def hints_of(cls: Any) -> dict[str, Any]:
-    """The types of a class's fields by name, without limits. They are cached: reading takes longer than using them."""
-    return get_type_hints(cls)
+    """The types of a class's fields by name, without limits; `Any` for those that can't be evaluated.
+
+    They are cached: reading takes longer than using them.
+    """
+    try:
+        return get_type_hints(cls)
+    except (NameError, TypeError, AttributeError):
+        return {field.name: Any for field in fields(cls)}
 
 
 def default_of(field: Field[Any]) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.config import ConfigError, load, parse
-from fedsash.lab.config.tables import writable
+from fedsash.lab.config.tables import form_of
 from support.experiments import WINDOW, file_with
 
 
@@ -163,7 +163,6 @@ def test_a_wrong_override_is_one_line(override: str, line: str, tmp_path: Path) 
 
 def test_a_number_is_named_as_it_was_written_whatever_was_read_before() -> None:
     """Types that are equal need not be the same object: what is kept by type gives either."""
-    writable.cache_clear()
-    writable(float | None)
+    form_of(float | None)
     with pytest.raises(ConfigError, match=r"^local\.clip = 0: must be positive$"):
         parse({"local": {"clip": 0}})

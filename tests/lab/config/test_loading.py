@@ -21,7 +21,7 @@ name = "scaffold"
 [averages]
 window20 = { name = "window", size = 20 }
 """
-MOST_FUNCTIONS, MOST_FILES = 32, 14
+MOST_FUNCTIONS, MOST_FILES = 35, 14
 """Before settings were described as data it was 82 and 31."""
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -34,15 +34,18 @@ from .words import describe, shown, suggestion
 
 
 @dataclass(frozen=True)
-class Slot:
-    """The tables that a key takes: one, or several by name or in order, and whether a value may replace them.
+class Form:
+    """What a key takes: a value, a table, or several tables by name or in order.
 
-    `cls` is the class that one table describes, or the type of each of several.
+    `cls` is the class that one table describes, or the type of each of several. `value` is the type of what may stand
+    there without being a table, as far as TOML can write it; None if only tables may. `checks` says whether a class of
+    settings checks such a value in the same way.
     """
 
-    cls: Any
-    form: Literal["one", "by name", "list", "tuple"]
-    or_value: bool = False
+    takes: Literal["value", "one", "by name", "list", "tuple"]
+    cls: Any = None
+    value: Any = None
+    checks: bool = True
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
@@ -97,30 +100,29 @@ def _arguments(
 
 def _value(make: Make, kind: Any, value: Any, place: str, default: Any) -> Any:
     """The value of one key: the objects of its tables, or else the value, which a class of settings checks itself."""
-    slot = slot_of(kind)
-    if slot is None or (slot.or_value and not isinstance(value, Mapping)):
-        return _leaf(make, kind, value, place)
-    if slot.form == "by name":
-        return _by_name(make, slot.cls, value, place)
-    if slot.form != "one":
+    form = form_of(kind)
+    if form.takes == "value" or (form.value is not None and not isinstance(value, Mapping)):
+        return _leaf(make, kind, form, value, place)
+    if form.takes == "by name":
+        return _by_name(make, form.cls, value, place)
+    if form.takes != "one":
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}", place)
-        objects = [_value(make, slot.cls, one, join(place, str(i)), None) for i, one in enumerate(value)]
-        return objects if slot.form == "list" else tuple(objects)
-    return _object(slot.cls, value, place, default if is_dataclass(default) else None)
+        objects = [_value(make, form.cls, one, join(place, str(i)), None) for i, one in enumerate(value)]
+        return objects if form.takes == "list" else tuple(objects)
+    return _object(form.cls, value, place, default if is_dataclass(default) else None)
 
 
-def _leaf(make: Make, kind: Any, value: Any, place: str) -> Any:
+def _leaf(make: Make, kind: Any, form: Form, value: Any, place: str) -> Any:
     """A value that is no table. What does not check it itself, such as a function, gets it checked."""
     if not _is_finite(value):
         raise ConfigError(f"{place} = {shown(value)}: must be finite", place)
-    in_file = writable(kind)
-    if in_file is not Any and not is_known(in_file):
+    if form.value is None:
         raise ConfigError(f"{place} = {shown(value)}: must be {describe(kind)}, which no file can have", place)
-    if isinstance(make, type) and issubclass(make, Setting) and in_file == kind:
+    if form.checks and isinstance(make, type) and issubclass(make, Setting):
         return value
     try:
-        return checked(in_file, value)
+        return checked(form.value, value)
     except TypeRefusal as refusal:
         requirement = refusal.requirement or f"must be {describe(kind)}"
         raise ConfigError(f"{place} = {shown(value)}: {requirement}", place) from refusal
@@ -192,62 +194,59 @@ def plain(value: Any, kind: Any = Any) -> Any:
     """An object as a table, with every field that is not None. `kind` is the type of the field that holds it."""
     if isinstance(value, Model):
         return plain(value.table())
-    slot = slot_of(kind)
+    form = form_of(kind)
     if is_dataclass(value):
         cls: Any = type(value)
         hints = hints_of(cls)
         table = plain({f.name: plain(getattr(value, f.name), hints[f.name]) for f in fields(value) if f.init})
-        registry = None if slot is None else registry_of(slot.cls)
+        registry = registry_of(form.cls) if form.takes == "one" else None
         return table if registry is None else {"name": registry.name_of(value), **table}
-    inner = Any if slot is None else slot.cls
+    inner = Any if form.cls is None else form.cls
     if isinstance(value, Mapping):
         return {key: plain(one, inner) for key, one in value.items() if one is not None}
     return [plain(one, inner) for one in value] if isinstance(value, tuple | list) else value
 
 
-def slot_of(kind: Any) -> Slot | None:
-    """The tables that a field of this type takes; None if it takes none."""
-    return _slot_of(kind, repr(kind))
+def form_of(kind: Any) -> Form:
+    """What a key with a field of this type takes."""
+    return _form_of(kind, repr(kind))
 
 
 @cache
-def _slot_of(kind: Any, text: str) -> Slot | None:
+def _form_of(kind: Any, text: str) -> Form:
     """`text` tells unions apart that are equal but for their order."""
     members = members_of(kind)
-    slots = [slot for slot in map(_slot, members) if slot is not None]
-    if not slots:
-        return None
-    others = [one for one in members if one is not NoneType and _slot(one) is None]
-    return Slot(slots[0].cls, slots[0].form, bool(others))
+    tables = [form for form in map(_form_of_tables, members) if form is not None]
+    others = [one for one in members if one is not NoneType and _form_of_tables(one) is None]
+    if not tables:
+        value = _writable(others)
+        return Form("value", value=value, checks=len(others) == len(list(filter(is_known, others))))
+    return replace(tables[0], value=kind if others else None)
 
 
-def _slot(kind: Any) -> Slot | None:
+def _form_of_tables(kind: Any) -> Form | None:
     if is_dataclass(kind) or registry_of(kind) is not None:
-        return Slot(kind, "one")
+        return Form("one", kind)
     origin = get_origin(kind)
     members = get_args(kind)
-    if origin in (dict, Mapping) and slot_of(members[1]):
-        return Slot(members[1], "by name")
-    if origin in (list, tuple, Sequence) and slot_of(members[0]):
-        return Slot(members[0], "list" if origin is list else "tuple")
+    if origin in (dict, Mapping) and members and form_of(members[1]).takes != "value":
+        return Form("by name", members[1])
+    if origin in (list, tuple, Sequence) and members and form_of(members[0]).takes != "value":
+        return Form("list" if origin is list else "tuple", members[0])
     return None
+
+
+def _writable(kinds: list[Any]) -> Any:
+    """The union of the types that TOML can write, such as no arrays and functions; None if there are none."""
+    if Any in kinds:
+        return Any
+    known = [kind for kind in kinds if is_known(kind)]
+    return union_of(known) if known else None
 
 
 def members_of(kind: Any) -> list[Any]:
     """The types of a union. Any other type gives a list of itself."""
     return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
-
-
-def writable(kind: Any) -> Any:
-    """The type without the members of a union that TOML can't write, such as arrays and functions."""
-    return _writable(kind, repr(kind))
-
-
-@cache
-def _writable(kind: Any, text: str) -> Any:
-    members = members_of(kind)
-    known = [member for member in members if is_known(member)]
-    return union_of(known) if len(members) > len(known) > 0 else kind
 
 
 def _no_table(

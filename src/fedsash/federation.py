@@ -157,6 +157,11 @@ class Federation(Setting, Reached, Shown):
         return partial(type(self), **settings), ()
 
     @property
+    def federation(self) -> Federation:
+        """The federation itself, which makes the rounds of its runs (see `fedsash.lab.runs.Driver`)."""
+        return self
+
+    @property
     def training_data(self) -> FederatedData:
         """The data on which clients train, on the device; raises `RunError` if the clients live elsewhere."""
         if self.clients.data is None:
@@ -320,9 +325,13 @@ class Federation(Setting, Reached, Shown):
         """The model `w` `[D]` as a new `nn.Module`, a copy of the plain one."""
         return self.layout.copied(self.module, w)
 
-    @cached_property
+    @property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name, and those of each average; without the run's length."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, str]:
         names = "seed method local aggregation buffers personal server broadcast sampling layout.order"
         named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}

@@ -86,8 +86,10 @@ def path(ring: list[int], seed: int = 0, **settings: Any) -> list[float]:
     """The models of 12 steps, of clients whose losses are those of the clients in `ring`; no other draw is made."""
     curvature, minima = ([values[i] for i in ring] for values in (CURVATURE, MINIMA))
     scheduler = FedWindow(ConstantWindow(2), **settings)
-    with Asynchronous(quadratic_federation(curvature, minima, seed=seed), Network(), scheduler) as driver:
-        state, models = driver.start(), []
+    world = quadratic_federation(curvature, minima, seed=seed)
+    driver = Asynchronous(world, Network(), scheduler)
+    with world:
+        state, models = world.start(), []
         for _ in range(12):
             state, _ = driver.round(state)
             models.append(float(state.w))
@@ -114,8 +116,9 @@ def test_a_ring_that_was_shuffled_goes_on_where_it_stopped() -> None:
             quadratic_federation(CURVATURE, MINIMA, seed=1), Network(), FedWindow(ConstantWindow(2), order="shuffled")
         )
 
-    with driver() as first, driver() as second:
-        state = first.start()
+    first, second = driver(), driver()
+    with first.federation, second.federation:
+        state = first.federation.start()
         for _ in range(5):
             state, _ = first.round(state)
         state = first.saved(state)

@@ -35,12 +35,13 @@ def test_with_fedbuff_statistics_are_the_mean_of_the_uploads_whatever_moves_the_
     local = LocalTraining(lr=0.1, batch=5, epochs=2)
     clients = SimulatedClients(seconds=1.0, spread=0.5)
     world = with_norm(sampling=Uniform(fraction=1.0), data=data((20,) * 20), local=local, averages={})
-    with Asynchronous(world, Network(Link(1e6, 0.01), clients=clients), FedBuff()) as driver:
-        state = driver.start()
+    driver = Asynchronous(world, Network(Link(1e6, 0.01), clients=clients), FedBuff())
+    with world:
+        state = world.start()
         for _ in range(25):
             state, _ = driver.round(state)
             assert bool((world.layout.views(state.w)["1.running_var"] > 0).all())
-    first = [after(Asynchronous(world, NETWORK, FedBuff(2, lr=lr, a=a)), 1).w for lr, a in ((1, 0), (0.1, 2))]  # type: ignore[arg-type]
+    first = [after(Asynchronous(world, NETWORK, FedBuff(2, lr=lr, a=a)), 1).w for lr, a in ((1, 0), (0.1, 2))]
     trained = world.layout.trained
     assert torch.equal(first[0][trained:], first[1][trained:])
     assert not torch.equal(first[0][:trained], first[1][:trained])

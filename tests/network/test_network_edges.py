@@ -111,7 +111,7 @@ def test_many_retries_wait_no_time_without_a_back_off() -> None:
 
 def stopped_at(version: int, on: Network) -> tuple[Asynchronous, Any]:
     made = Asynchronous(federation(data=data(SIZES), sampling=Uniform(5)), on, FedBuff(2))
-    state = made.start()
+    state = made.federation.start()
     for _ in range(version):
         state, _ = made.round(state)
     return made, state
@@ -122,7 +122,7 @@ EVEN = Network(Link(1e6), clients=SimulatedClients(seconds=1.0, spread=0.5))
 
 def test_a_driver_can_be_started_again() -> None:
     made, first = stopped_at(3, EVEN)
-    state = made.start()
+    state = made.federation.start()
     for _ in range(3):
         state, _ = made.round(state)
     assert torch.equal(state.w, first.w)
@@ -217,8 +217,9 @@ def test_refused_uploads_count_among_the_samples_that_were_trained_on() -> None:
             float(reply.norms) for reply in plain.executor.work(plain.ask(plain.start())) if isinstance(reply, Reply)
         ]
     world = replace(plain, aggregation=WeightedMean(limit=float(np.median(norms))))
-    with Asynchronous(world, Network(Link(1e6)), FedBuff(3)) as made:
-        state = made.start()
+    made = Asynchronous(world, Network(Link(1e6)), FedBuff(3))
+    with world:
+        state = made.federation.start()
         made.prepare(None, state)
         _, report = made.round(state)
     assert report.refused and report.samples == world.local.workload(world.sizes).samples[report.clients].sum()

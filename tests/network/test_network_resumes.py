@@ -110,8 +110,9 @@ def test_a_run_stopped_several_times_is_the_run_that_was_not(name: str, tmp_path
 
 @pytest.mark.parametrize("name", ["synchronous", "probes", "fedbuff"])
 def test_a_report_has_the_number_of_its_round(name: str) -> None:
-    with driver(name) as made:
-        state = made.start()
+    made = driver(name)
+    with made.federation as world:
+        state = world.start()
         for number in (1, 2, 3):
             state, report = made.round(state)
             assert report.round == state.round == number
@@ -142,8 +143,9 @@ def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("name", some(["own", "fedbuff"], "fedbuff"))
 def test_a_step_that_an_exception_has_ended_can_be_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with driver(name) as world, driver(name) as whole:
-        state, right = world.start(), whole.start()
+    world, whole = driver(name), driver(name)
+    with world.federation, whole.federation:
+        state, right = world.federation.start(), whole.federation.start()
         for _ in range(3):
             state, right = world.round(state)[0], whole.round(right)[0]
         state = world.saved(state)

@@ -32,11 +32,12 @@ def test_a_saved_state_has_the_models_of_trips_that_go_on_and_not_of_those_that_
     """After a step a buffer is empty, and a client that has just come back has no model: N - 1 at most."""
     network = Network(Link(1e4, 0.01), clients=SimulatedClients(spread=1.0), bytes=1000)
     saved = []
-    with Asynchronous(federation(sampling=Uniform()), network, scheduler) as world:
+    driver = Asynchronous(federation(sampling=Uniform()), network, scheduler)
+    with driver.federation as world:
         state = world.start()
         for _ in range(20):
-            state, _ = world.round(state)
-            saved.append(sum(name.startswith(MODEL) for name in world.saved(state).executor))
+            state, _ = driver.round(state)
+            saved.append(sum(name.startswith(MODEL) for name in driver.saved(state).executor))
     assert 0 < max(saved) <= len(SIZES) - 1, saved
 
 

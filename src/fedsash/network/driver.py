@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..aggregation import Privacy, WeightedMean
-from ..averages import Average, Observers
+from ..aggregation import WeightedMean
 from ..basics.arrays import Ints, Vectors
-from ..broadcast import Broadcast
-from ..evaluation import Evaluation, Goal, Metrics
 from ..exchange import Ended, RoundReport
 from ..executors import Training
 from ..executors.clients import Clients
@@ -61,6 +57,13 @@ class Time(Protocol):
 class Asynchronous:
     """A federation whose server is moved by a `scheduler`; `fedsash.run(driver, rounds)` runs it.
 
+    It makes rounds; the `federation` begins the run, evaluates and is closed. By hand:
+
+        driver = Asynchronous(federation, network, FedBuff(10))
+        with federation:
+            state = federation.start()
+            state, report = driver.round(state)
+
     `time` says when what happens: a simulated `Network`, or nodes in real time (`fedsash.flower.RealTime`).
 
     One round is one step of the server. When a run is resumed, the events are replayed up to the step of the saved
@@ -78,48 +81,14 @@ class Asynchronous:
         check_asynchronous(federation)
         if scheduler.schedule_counts == "trainings":
             _check_tuning(federation)
-        self.federation, self.time, self.scheduler = federation, time, scheduler
+        self.federation = federation
+        self.time = time
+        self.scheduler = scheduler
+        self.chronicle: NetworkChronicle | None = None
         self._site: Site | None = None
+        self._learning: Learning | None = None
         self._stopped = False
         self._before: Vectors = {}
-        self._learning: Learning | None = None
-        self._chronicle: NetworkChronicle | None = None
-
-    @property
-    def evaluation(self) -> Evaluation:
-        return self.federation.evaluation
-
-    @property
-    def goal(self) -> Goal:
-        return self.federation.goal
-
-    @property
-    def seed(self) -> int:
-        return self.federation.seed
-
-    @property
-    def broadcast(self) -> Broadcast | None:
-        return self.federation.broadcast
-
-    @property
-    def averages(self) -> Mapping[str, Average]:
-        return self.federation.averages
-
-    @property
-    def observers(self) -> Observers:
-        return self.federation.observers
-
-    @property
-    def clients(self) -> Clients:
-        return self.federation.clients
-
-    @property
-    def chronicle(self) -> NetworkChronicle | None:
-        return self._chronicle
-
-    def start(self, folder: Path | None = None) -> State:
-        """The state before the first step."""
-        return self.federation.start(folder)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the engine, and replay the events up to the `state`, if there is one. Returns notes."""
@@ -157,67 +126,25 @@ class Asynchronous:
             missing={client: why for client, why in site.missing.items() if client not in learning.trained},
         )
 
-    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:
-        """The metrics of the model and all averages. `each` passes their names on."""
-        return self.federation.evaluate(state, each)
-
     def facts(self) -> Mapping[str, object]:
         """The facts about the federation, and the scheduler."""
         return {**self.federation.facts(), "scheduler": self.scheduler}
 
-    def privacy(self, state: State) -> Privacy | None:
-        """What the run has spent of the clients' privacy."""
-        return self.federation.privacy(state)
-
-    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
-        """The state and metrics after the state has taken in its evaluation (an adaptive broadcast may choose)."""
-        return self.federation.learn(state, metrics)
-
-    def models(self, state: State) -> dict[str, Tensor]:
-        """The global model and all averages."""
-        return self.federation.models(state)
-
-    def export(self, w: Tensor) -> bytes:
-        """The model `w` `[D]` as the bytes of a safetensors file."""
-        return self.federation.export(w)
-
-    def module_of(self, w: Tensor) -> nn.Module:
-        """The model `w` `[D]` as a new module."""
-        return self.federation.module_of(w)
-
     def saved(self, state: State) -> State:
         """The state in the form in which it is saved."""
-        own = state.executor if self._learning is None else self._saved(self._learning)
-        with_executor = self.federation.saved(replace(state, executor=inner(own)))
-        theirs = {INNER + name: value for name, value in with_executor.executor.items()}
-        return replace(with_executor, executor=own | theirs, fingerprint=self.fingerprint)
+        vectors = state.executor if self._learning is None else self._saved(self._learning)
+        with_executor = self.federation.saved(replace(state, executor=inner(vectors)))
+        inner_vectors = {INNER + name: value for name, value in with_executor.executor.items()}
+        return replace(with_executor, executor=vectors | inner_vectors, fingerprint=self.fingerprint)
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine that was chosen when the run began."""
         return Asynchronous(self.federation.settled(began), self.time, self.scheduler)
 
-    def described(self) -> dict[str, Any]:
-        """The settings of the engine in use."""
-        return self.federation.described()
-
-    def memory(self) -> int:
-        """The memory of the engine's own processes, in bytes."""
-        return self.federation.memory()
-
     @property
     def fingerprint(self) -> dict[str, str]:
         """Everything that determines the run's numbers: the federation, its time and the scheduler, as texts."""
         return self.federation.fingerprint | self._events
-
-    def close(self) -> None:
-        """End the engine's processes."""
-        self.federation.close()
-
-    def __enter__(self) -> Asynchronous:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @cached_property
     def _events(self) -> dict[str, str]:
@@ -225,8 +152,9 @@ class Asynchronous:
 
     def _at_work(self, state: State) -> tuple[Site, Learning]:
         if self._site is None or self._stopped or self._site.version != state.round:
-            here = self._before and int(self._before["step"]) == state.round
-            self._begin(replace(state, executor=self._before) if here else state)
+            if self._before and int(self._before["step"]) == state.round:
+                state = replace(state, executor=self._before)
+            self._begin(state)
         assert self._site is not None and self._learning is not None
         return self._site, self._learning
 
@@ -250,8 +178,10 @@ class Asynchronous:
         learning.replaying = False
         models = {name.removeprefix(MODEL): w for name, w in saved.items() if name.startswith(MODEL)}
         learning.ledger.load(models, state.w)
-        self._site, self._learning, self._stopped = site, learning, False
-        self._chronicle = NetworkChronicle(site, self._gradient())
+        self._site = site
+        self._learning = learning
+        self._stopped = False
+        self.chronicle = NetworkChronicle(site, self._gradient())
 
     def _advance(self, site: Site, learning: Learning, version: int) -> None:
         """Let time pass until the server has made `version` steps, or the run is over."""
@@ -263,9 +193,11 @@ class Asynchronous:
 
     def _saved(self, learning: Learning) -> Vectors:
         refused = torch.tensor(sorted(learning.refused), dtype=torch.int64).reshape(-1, 2)
-        own = {"step": torch.tensor(learning.state.round), "refused": refused}
-        own |= {} if self._site is None else self._site.saved()
-        return own | {MODEL + name: w for name, w in learning.ledger.saved().items()}
+        vectors = {"step": torch.tensor(learning.state.round), "refused": refused}
+        if self._site is not None:
+            vectors |= self._site.saved()
+        vectors |= {MODEL + name: w for name, w in learning.ledger.saved().items()}
+        return vectors
 
     def _gradient(self) -> Callable[[Tensor], float] | None:
         if not self.time.gradients:

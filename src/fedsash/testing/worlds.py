@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..data.federated import FederatedData
 from ..executors import LocalEngine
 from ..federation import Federation
+from ..lab.runs import Driver
 from ..local import LocalTraining
 from ..sampling import Uniform
 from ..state import State
@@ -91,10 +92,10 @@ def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **s
     return Federation(**defaults | settings)
 
 
-def after(federation: Federation, rounds: int, state: State | None = None) -> State:
-    """The state after so many more rounds. The federation is closed at the end."""
-    with federation:
-        state = federation.start() if state is None else state
+def after(federation: Driver, rounds: int, state: State | None = None) -> State:
+    """The state after so many more rounds of a federation or another driver. The federation is closed at the end."""
+    with federation.federation as world:
+        state = world.start() if state is None else state
         for _ in range(rounds):
             state, _ = federation.round(state)
     return state

@@ -63,6 +63,6 @@ def test_a_window_of_a_fork_counts_from_the_fork(tmp_path: Path, capsys: pytest.
 
 def test_an_experiment_file_gives_data_and_model_their_names() -> None:
     experiment = parse({"partition": {"name": "iid", "clients": 10}, "model": {"name": "mlp", "hidden": [4]}})
-    with experiment.driver() as driver:
-        lines = list(opening(driver, driver.start(), 300, experiment.table()))
+    with experiment.federation() as world:
+        lines = list(opening(world, world.start(), 300, experiment.table()))
     assert lines[0].startswith("data: digits, ") and lines[1].startswith("model: mlp of ")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...evaluation import SPLITS, Curves, Metrics
+from ...federation import Federation
 from ...settings.errors import check
 from ...settings.limits import Count
 from ...tasks import Better, Criterion
 from ..runs import Callback, LiveRun
-from ..runs.driver import Driver
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class EarlyStopping(Callback, name="early_stopping"):
     """on which samples it is measured: the held-out ones, which need `evaluation.held_out`, or the test set, whose
     numbers are then no longer a fair result"""
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         known = ["model", *federation.averages]
         check(self.model in known, "EarlyStopping.model", self.model, f"must be one of {', '.join(known)}")
         metrics = federation.goal.names
@@ -60,7 +60,7 @@ class EarlyStopping(Callback, name="early_stopping"):
             what = f"{self.model}'s {criterion.name} on {SPLITS[self.on]}"
             run.stop(f"{what} has not improved in {self.patience} evaluations{reached}")
 
-    def _criterion(self, federation: Driver) -> Criterion:
+    def _criterion(self, federation: Federation) -> Criterion:
         goal = federation.goal
         name = self.metric or goal.criterion.name
         metric = goal.metrics.get(name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...evaluation import Metrics
+from ...federation import Federation
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from .. import files
 from ..runs import Callback, LiveRun
-from ..runs.driver import Driver
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ExportBest(Callback, name="export_best"):
     models: Accepts[tuple[str, ...], list[str]] = default(())
     """the names of the models that are written; empty: all"""
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         known = ["model", *federation.averages]
         for name in self.models:
             check(name in known, "ExportBest.models", name, f"must be one of {', '.join(known)}")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...evaluation import Metrics
+from ...federation import Federation
 from ...settings.errors import RunError, SettingError, library, one_line, shortened
 from ...settings.resolve import check_address
 from ..files import flat
 from ..runs import Callback, LiveRun, Result
-from ..runs.driver import Driver
 from .rows import Rows, by_round
 
 log = logging.getLogger("fedsash")
@@ -53,7 +53,7 @@ class MLflow(Callback, name="mlflow"):
             otherwise = f"set it by MLFLOW_TRACKING_URI or --set track.mlflow.uri={self.uri}"
             check_address(self.uri, "MLflow", "uri", otherwise)
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         with library("mlflow", "MLflow", "fedsash[mlflow]"):
             from mlflow import MlflowClient, MlflowException
         try:

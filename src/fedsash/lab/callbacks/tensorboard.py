@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...evaluation import Metrics
+from ...federation import Federation
 from ...settings.errors import check, library
 from ..runs import Callback, LiveRun, Result
-from ..runs.driver import Driver
 from .rows import Rows, numbers
 
 
@@ -25,7 +25,7 @@ class TensorBoard(Callback, name="tensorboard"):
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _writers: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         with library("tensorboard", "TensorBoard's curves", "fedsash[tensorboard]"):
             import torch.utils.tensorboard  # noqa: F401
 

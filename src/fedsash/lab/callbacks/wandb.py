@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...evaluation import Metrics
+from ...federation import Federation
 from ...settings.errors import RunError, library, one_line
 from ..runs import Callback, LiveRun, Result
-from ..runs.driver import Driver
 from .rows import Rows, by_round
 from .wandb_files import logged_steps
 
@@ -33,7 +33,7 @@ class WandB(Callback, name="wandb"):
     _logged: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _run: Any = field(default=None, init=False, repr=False, compare=False)
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         with library("wandb", "Weights & Biases", "fedsash[wandb]"):
             import wandb
         if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled"):

@@ -202,7 +202,7 @@ class Experiment(Setting):
         listed |= {f"track.{name}": callback for name, callback in self.track.chosen().items()}
         for place, callback in listed.items():
             with located(place):
-                callback.fits(driver)
+                callback.fits(driver.federation)
         run = {"checkpoint": self.checkpoint, "trajectory": self.trajectory}
         return {**run, "callbacks": list(listed.values()), "config": self.table()}
 

@@ -51,7 +51,7 @@ class OwnExperiment(Experiment):
         with located(""):
             made = tables.build(resolve(self.built_by, field="built_by"), self.options, "options")
             right = f"must return a Federation, returned {type(made).__name__}"
-            check(hasattr(made, "start") and hasattr(made, "round"), "built_by", self.built_by, right)
+            check(hasattr(made, "federation") and hasattr(made, "round"), "built_by", self.built_by, right)
         driver: Driver = made
         return driver
 

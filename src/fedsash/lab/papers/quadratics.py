@@ -15,9 +15,10 @@ from ...executors import LocalEngine
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg, Method
-from ...network import Asynchronous, Network, OnNetwork
+from ...network import Network, OnNetwork
 from ...network.chronicle import NetworkChronicle
 from ...sampling import Uniform
+from ..runs import Driver
 
 ENGINE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 
@@ -57,10 +58,10 @@ def quadratic_federation(
     )
 
 
-def trajectory(driver: Federation | Asynchronous, steps: int) -> Floats:
+def trajectory(driver: Driver, steps: int) -> Floats:
     """The model before the first of so many steps of the server, and after each, `[steps + 1]`."""
-    with driver:
-        state = driver.start()
+    with driver.federation:
+        state = driver.federation.start()
         models = [float(state.w)]
         for _ in range(steps):
             state, _ = driver.round(state)
@@ -93,10 +94,12 @@ class Sent:
     trained: Ints
 
 
-def sent(driver: Federation | Asynchronous, steps: int, before: int) -> Sent:
+def sent(driver: Driver, steps: int, before: int) -> Sent:
     """What clients do in so many steps of the server, after as many `before` them."""
-    with driver:
-        state, ids, samples = driver.start(), [], 0
+    with driver.federation:
+        state = driver.federation.start()
+        ids: list[int] = []
+        samples = 0
         counts = [0.0, 0.0]
         for step in range(before + steps):
             state, report = driver.round(state)
@@ -107,5 +110,5 @@ def sent(driver: Federation | Asynchronous, steps: int, before: int) -> Sent:
             if step >= before:
                 ids += report.clients.tolist()
                 samples += report.samples
-    trained = np.bincount(ids, minlength=len(driver.clients.sizes))
+    trained = np.bincount(ids, minlength=len(driver.federation.sizes))
     return Sent(measures["bytes_up"] - counts[0], measures["bytes_down"] - counts[1], samples, trained)

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...federation import Federation
 from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
@@ -37,7 +36,7 @@ __all__ = [
 
 
 def run(
-    federation: Driver | Federation,
+    federation: Driver,
     rounds: int,
     *,
     out: Path | str | None = None,
@@ -51,9 +50,9 @@ def run(
 ) -> Result:
     """Train for `rounds` rounds, with evaluations in between.
 
-    `federation` is a `Federation`, an `Asynchronous` one, or another driver. `checkpoint` says when the state
-    is saved. With `progress`, the terminal or the notebook shows how far the run is. `config` has the settings of an
-    experiment file, which `config.toml` then holds; a run that was made in Python has none.
+    `federation` is a `Federation`, an `Asynchronous` scheduler around one, or another driver. `checkpoint` says when
+    the state is saved. With `progress`, the terminal or the notebook shows how far the run is. `config` has the
+    settings of an experiment file, which `config.toml` then holds; a run that was made in Python has none.
 
     With `out` the run keeps a folder: `config.toml` (what is known of the experiment), `engine.json` (the engine as
     resolved), `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`,
@@ -75,7 +74,7 @@ def run(
 
 
 def resume(
-    federation: Driver | Federation,
+    federation: Driver,
     rounds: int,
     out: Path | str,
     *,

@@ -10,9 +10,9 @@ from typing import Any
 from ...basics.shown import Shown
 from ...evaluation import Curves, Metrics
 from ...exchange import RoundReport
+from ...federation import Federation
 from ...settings.setting import Setting
 from ...state import State
-from .driver import Driver
 from .models import RunModels
 from .result import Result
 
@@ -31,7 +31,7 @@ class LiveRun(RunModels, Shown):
     `vectors()["wima"]` the vector `[D]`, and `state_dict("wima")` what the plain module loads.
     """
 
-    federation: Driver
+    federation: Federation
     state: State
     rounds: int
     folder: Path | None
@@ -80,7 +80,7 @@ class Callback(Setting):
     the callback is not called again for the moment in which it raised.
     """
 
-    def fits(self, federation: Driver) -> None:
+    def fits(self, federation: Federation) -> None:
         """Raise `SettingError` if it can't work with this federation. Called before anything is trained or written."""
 
     def begin(self, run: LiveRun) -> None:

@@ -1,87 +1,52 @@
-"""The interface of a driver: what makes the rounds of a run, such as a federation."""
+"""What makes the rounds of a run: a federation, or a scheduler around one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from torch import Tensor, nn
-
-from ...aggregation import Privacy
-from ...averages import Average, Observers
-from ...broadcast import Broadcast
-from ...evaluation import Evaluation, Goal, Metrics
 from ...exchange import Chronicle, RoundReport
-from ...executors.clients import Clients
+from ...federation import Federation
 from ...state import State
 
 
 class Driver(Protocol):
-    """Makes the rounds of a run. `Federation` is a driver, and documents each method.
+    """Makes the rounds of a run around a `federation`, which begins the run and is asked for all else.
 
-    `round` makes the next state. It raises `Ended` if the run is over before all its rounds are finished. If a driver
-    must remember more than the models between two rounds, `saved` puts it into the state, and `prepare` restores it.
-    `chronicle`, available after `prepare`, holds what else the driver reports of the run, such as times on a network.
+    `Federation` is a driver: its own rounds are the run's. Another one moves a federation's state in its own way.
     """
 
     @property
-    def evaluation(self) -> Evaluation: ...
+    def federation(self) -> Federation:
+        """What begins the run, evaluates and exports its models, and is closed at its end."""
+        ...
 
     @property
-    def goal(self) -> Goal: ...
+    def fingerprint(self) -> dict[str, str]:
+        """All that determines the run's numbers, by name: the federation's, and the driver's own settings."""
+        ...
 
     @property
-    def seed(self) -> int: ...
+    def chronicle(self) -> Chronicle | None:
+        """What it reports of the run beside metrics, such as times on a network; there after `prepare`."""
+        ...
 
-    @property
-    def broadcast(self) -> Broadcast | None: ...
+    def facts(self) -> Mapping[str, object]:
+        """What is trained, by name: the federation's facts, and perhaps a `scheduler`."""
+        ...
 
-    @property
-    def averages(self) -> Mapping[str, Average]: ...
+    def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
+        """Get ready for so many `rounds` from a saved `state`; returns lines that say what was chosen."""
+        ...
 
-    @property
-    def observers(self) -> Observers: ...
+    def round(self, state: State) -> tuple[State, RoundReport]:
+        """The next state. Raises `Ended` if the run is over before all its rounds are finished."""
+        ...
 
-    @property
-    def clients(self) -> Clients: ...
+    def saved(self, state: State) -> State:
+        """The state to save: with all that the driver must remember between two rounds, and the fingerprint."""
+        ...
 
-    @property
-    def chronicle(self) -> Chronicle | None: ...
-
-    def start(self, folder: Path | None = None) -> State: ...
-
-    def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]: ...
-
-    def round(self, state: State) -> tuple[State, RoundReport]: ...
-
-    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]: ...
-
-    def facts(self) -> Mapping[str, object]: ...
-
-    def privacy(self, state: State) -> Privacy | None: ...
-
-    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]: ...
-
-    def models(self, state: State) -> dict[str, Tensor]: ...
-
-    def export(self, w: Tensor) -> bytes: ...
-
-    def module_of(self, w: Tensor) -> nn.Module: ...
-
-    def saved(self, state: State) -> State: ...
-
-    def settled(self, began: Mapping[str, Any]) -> Driver: ...
-
-    def described(self) -> dict[str, Any]: ...
-
-    def memory(self) -> int: ...
-
-    @property
-    def fingerprint(self) -> dict[str, str]: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Driver: ...
-
-    def __exit__(self, *error: object) -> None: ...
+    def settled(self, began: Mapping[str, Any]) -> Driver:
+        """This driver with the engine that its federation `described` when the run began."""
+        ...

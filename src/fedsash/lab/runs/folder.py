@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
+from ...exchange import Chronicle
+from ...federation import Federation
 from ...settings.errors import RunError, SettingError, check, one_line, some
 from ...state import State
 from .. import checkpoints, files, own_code
@@ -97,9 +99,9 @@ class RunFolder:
         for folder in (self.path, self.path / "models"):
             files.clear(folder)
 
-    def settled(self, federation: Driver) -> Driver:
+    def settled(self, driver: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
-        return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
+        return with_engine(self.path, driver.settled) if files.there(self.path / "engine.json") else driver
 
     def config(self) -> dict[str, Any]:
         """What is known of the experiment of the last session; empty if there was none."""
@@ -132,7 +134,7 @@ class RunFolder:
         return saved_rounds(self.states)[0]
 
     def write_beginning(
-        self, federation: Driver, state: State, config: Mapping[str, Any], started: bool, history: list[Any]
+        self, federation: Federation, state: State, config: Mapping[str, Any], started: bool, history: list[Any]
     ) -> None:
         """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
 
@@ -154,19 +156,20 @@ class RunFolder:
                 cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(history)
 
-    def write_end(self, result: Result) -> None:
-        """Write the results. The federation must still be at work, since its chronicle ends with it.
+    def write_end(self, result: Result, chronicle: Chronicle | None) -> None:
+        """Write the results. The federation must still be at work, since the run's chronicle ends with it.
 
         The summary comes last: it says to a sweep that nothing is left to do.
         """
-        federation, folder = result.federation, self.path
-        timeline = None if federation.chronicle is None else federation.chronicle.timeline()
-        curves = Curves.of(result.history, federation.goal.criterion)
+        folder = self.path
+        criterion = result.federation.goal.criterion
+        timeline = None if chronicle is None else chronicle.timeline()
+        curves = Curves.of(result.history, criterion)
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
         if curves:
             draw(result.plot(), folder / "curves.png")
-        draw_clients(folder, federation.goal.criterion)
+        draw_clients(folder, criterion)
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))
 

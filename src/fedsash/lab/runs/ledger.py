@@ -14,6 +14,7 @@ from uuid import uuid4
 from ...basics.saved import cut, place, prune, saved_rounds
 from ...broadcast import Choice
 from ...evaluation import SPLITS
+from ...federation import Federation
 from ...settings.errors import RunError, check, one_line, some
 from ...settings.fingerprint import differences
 from ...state import State, best_by
@@ -39,7 +40,7 @@ class Ledger:
     `saved` the state that was saved last. `clients` are the clients' own results since then.
     """
 
-    federation: Driver
+    driver: Driver
     rounds: int
     folder: RunFolder | None
     checkpoint: Checkpoint
@@ -49,6 +50,11 @@ class Ledger:
     state: State | None = None
     saved: State | None = None
     clients: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def federation(self) -> Federation:
+        """The federation whose models the run trains, with the engine with which it began."""
+        return self.driver.federation
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
@@ -63,7 +69,7 @@ class Ledger:
     def reopen(self) -> State:
         """The newest readable state of the run in the folder. Everything after it is removed.
 
-        The federation then has the engine with which the run began.
+        The driver then has the engine with which the run began.
         """
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
@@ -84,7 +90,7 @@ class Ledger:
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
         self.saved = state if saved_rounds(self.folder.states) else None
-        self.federation = self.folder.settled(self.federation)
+        self.driver = self.folder.settled(self.driver)
         state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
         return state
 
@@ -103,7 +109,7 @@ class Ledger:
     def save(self, state: State) -> None:
         """Save the state, unless the run has no folder."""
         if self.folder is not None:
-            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
+            state.oldest = self.folder.save(self.driver.saved(state), self.checkpoint.keep, self.clients)
             self.saved, self.clients = state, {}
 
     def rescue(self, error: BaseException) -> None:
@@ -145,7 +151,7 @@ class Ledger:
 
     def _check_same(self, path: Path) -> None:
         """Raise `RunError` if the state at `path` is of another experiment."""
-        here, there = self.federation.fingerprint, checkpoints.fingerprint(path)
+        here, there = self.driver.fingerprint, checkpoints.fingerprint(path)
         if other := self._differences(here, there, path):
             run = f"{path.parent.parent} holds a run of another experiment"
             raise RunError(f"{run}: {'; '.join(other)}. To change it on purpose, fork{_seed_hint(here, there)}")
@@ -181,10 +187,10 @@ class Ledger:
         source = Path(fork.folder)
         self._check_fork(source, fork.round)
         its = checkpoints.fingerprint(place(source / "state", fork.round))
-        names = sources(fork, state.averages, self.federation.fingerprint, its)
+        names = sources(fork, state.averages, self.driver.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
-        if other := other_samples(self.federation.fingerprint, its):
+        if other := other_samples(self.driver.fingerprint, its):
             rows = [row for row in rows if row["split"] not in SPLITS]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
@@ -200,7 +206,7 @@ class Ledger:
             self.hold(state)
             self.save(state)
         self.sums.take(source, state)
-        for line in taken_over(self.federation.fingerprint, its, state):
+        for line in taken_over(self.driver.fingerprint, its, state):
             log.warning(line)
         if other:
             log.warning(
@@ -217,7 +223,7 @@ class Ledger:
         if state.choice is None or broadcast is None:
             return None
         anew = any(names[name].endswith(ANEW) for name in broadcast.averages)
-        return broadcast.first() if anew or self.federation.fingerprint[metric] != its.get(metric) else state.choice
+        return broadcast.first() if anew or self.driver.fingerprint[metric] != its.get(metric) else state.choice
 
     def _check_fork(self, source: Path, round: int) -> None:
         """Raise an error unless this run can begin at this round of the run in the folder `source`."""
@@ -233,8 +239,8 @@ class Ledger:
     def _forked(self, state: State, own: tuple[int, str]) -> State:
         """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
         self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
-        check_kept(self.federation.fingerprint, state.fingerprint)
-        other = other_samples(self.federation.fingerprint, state.fingerprint)
+        check_kept(self.driver.fingerprint, state.fingerprint)
+        other = other_samples(self.driver.fingerprint, state.fingerprint)
         if other and state.client_state:
             raise RunError(f"a fork must keep the samples from which clients remember something: {'; '.join(other)}")
         state = replace(state, forked=own[0], lineage=(*state.lineage, own))

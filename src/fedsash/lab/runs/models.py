@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ...federation import Federation
 from ...settings.errors import FedsashError
 from ...state import State
-from .driver import Driver
 
 
 class UnknownModelError(FedsashError, KeyError):
@@ -26,7 +26,7 @@ class RunModels:
     """What has a `state` and its `federation`, and so the run's models. An unknown name raises `UnknownModelError`."""
 
     state: State
-    federation: Driver
+    federation: Federation
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ...aggregation import WeightedMean
 from ...averages import Window
 from ...basics.shown import fact
 from ...data.federated import FederatedData, Problem
+from ...federation import Federation
 from ...servers import ServerSGD
 from ...settings.fingerprint import text
 from ...settings.setting import default_of
@@ -34,16 +35,17 @@ def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]
     The `config` of an experiment file gives the data and the model their names.
     """
     facts = driver.facts()
-    yield f"data: {', '.join(filter(None, [_named(config, 'data'), _data(driver)]))}"
+    federation = driver.federation
+    yield f"data: {', '.join(filter(None, [_named(config, 'data'), _data(federation)]))}"
     model = type(facts["model"]).__name__
     yield f"model: {fact(facts['model']).replace(model, _named(config, 'model') or model, 1)}"
     parts = [facts.get(name) for name in PARTS]
     yield f"method: {', '.join(_told(part) for part in parts if part is not None and part not in USUAL)}"
-    if driver.averages:
-        yield f"averages: {', '.join(f'{name} {_told(average)}' for name, average in driver.averages.items())}"
+    if federation.averages:
+        yield f"averages: {', '.join(f'{name} {_told(average)}' for name, average in federation.averages.items())}"
     if state.round < rounds:
         yield f"device: {_device(state.w.device)}, rounds {state.round + 1:,} to {rounds:,}"
-    for name, average in driver.averages.items():
+    for name, average in federation.averages.items():
         if isinstance(average, Window) and 0 < (most := _models(average, name, state, rounds)) < average.size:
             yield f"averages.{name}.size = {average.size}: not full in this run, where it is the mean of at most {most}"
 
@@ -58,10 +60,10 @@ def _named(config: Mapping[str, Any], table: str) -> str:
     return str(found.get("name", "")) if isinstance(found, Mapping) else ""
 
 
-def _data(driver: Driver) -> str:
+def _data(federation: Federation) -> str:
     """The samples, what is learned of them, the clients, and the samples on which models are tested."""
-    data, problem = driver.clients.data, driver.clients.problem
-    sizes, shape = driver.clients.sizes, () if data is None else data.train.x.shape
+    data, problem = federation.clients.data, federation.clients.problem
+    sizes, shape = federation.clients.sizes, () if data is None else data.train.x.shape
     clients = f"{len(sizes):,}" if data is None else FederatedData.facts(data)["clients"]
     features = f" of {_number(shape[1], 'feature', 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
     if data is not None and not data.feature_names and getattr(data.train.x, "dtype", None) == torch.int64:

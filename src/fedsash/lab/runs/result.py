@@ -8,13 +8,13 @@ from typing import Any
 
 from ...basics.shown import Shown, html_table, text_table
 from ...evaluation import NOT_EVALUATED, SPLITS, Curves
+from ...federation import Federation
 from ...settings.errors import RunError
 from ...state import State
 from ..pictures import Picture
 from ..pictures.curves import curves
 from ..summaries import metric_of
 from ..table import cells, heads, notes
-from .driver import Driver
 from .models import RunModels, UnknownModelError
 
 MOST_ROWS = 7
@@ -64,14 +64,14 @@ class Result(RunModels):
     that rounds are left, and `signal` is the number of the signal that asked to stop, or 0. `summary["ended_early"]`
     says why a callback has stopped the run, or is empty.
 
-    `history` holds the rows of `metrics.jsonl`. `state` is the state after the last round, and `federation` is what
-    made the rounds, with the engine with which the run began.
+    `history` holds the rows of `metrics.jsonl`. `state` is the state after the last round, and `federation` is the
+    run's, with the engine with which it began.
     """
 
     history: list[dict[str, Any]]
     summary: dict[str, Any]
     state: State
-    federation: Driver = field(compare=False)
+    federation: Federation = field(compare=False)
     folder: Path | None
     interrupted: bool = False
     signal: int = 0

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from ...basics.paths import check_folder
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
+from ...federation import Federation
 from ...state import Made, State
 from ..client_results import content
 from ..progress import Progress
@@ -76,8 +77,8 @@ class Session:
         self.chronicle: Chronicle | None = None
 
     @property
-    def federation(self) -> Driver:
-        """What makes the rounds, with the engine with which the run began."""
+    def federation(self) -> Federation:
+        """The federation whose models the run trains, with the engine with which it began."""
         return self.ledger.federation
 
     def run(self, fork: Fork | None) -> Result:
@@ -106,7 +107,7 @@ class Session:
             try:
                 state = next(course)
                 while True:
-                    state = made_for(course, partial(made, self.federation, state))
+                    state = made_for(course, partial(made, self.ledger.driver, state))
             except StopIteration as ended:
                 result: Result = ended.value
                 return result
@@ -132,7 +133,7 @@ class Session:
             history = self.ledger.history
             if self.folder is not None:
                 self.folder.write_beginning(self.federation, state, self._settings(), started, history)
-            self.chronicle = self.federation.chronicle
+            self.chronicle = self.ledger.driver.chronicle
             self.live = LiveRun(self.federation, state, self.rounds, self.place, self.config or {}, history, resumed)
             self._hold(state)
             with ExitStack() as called:
@@ -145,16 +146,16 @@ class Session:
 
     def _notes(self, state: State) -> Iterator[str]:
         """Lines that say what is trained, then those of the engine, which is started."""
-        yield from opening(self.federation, state, self.rounds, self.config or {})
+        yield from opening(self.ledger.driver, state, self.rounds, self.config or {})
         here = self.federation.clients.data is not None
         if here and "auto" in self.federation.described().values():
             yield "engine: choosing what is fastest on this machine"
-        yield from self.federation.prepare(self.rounds - state.round, state)
+        yield from self.ledger.driver.prepare(self.rounds - state.round, state)
 
     def _warnings(self, state: State) -> Iterator[str]:
         """Lines on what this run may not learn, will not reach and does not protect."""
         yield from doubtful(self.federation)
-        facts = self.federation.facts()
+        facts = self.ledger.driver.facts()
         yield from beyond(self.federation, self.checkpoint, self.trajectory, self.rounds, state)
         yield from rate_notes(facts["local"], facts.get("scheduler"), self.rounds)
         yield from unprotected(self.federation, state)
@@ -193,7 +194,7 @@ class Session:
     def _end(self, state: State, signal: int, stopped: str) -> Result:
         if state is not self.ledger.saved:
             self.ledger.save(state)
-        state = self.federation.saved(state)
+        state = self.ledger.driver.saved(state)
         for line in uncounted(self.federation, state):
             log.warning(line)
         left, history = state.round < self.rounds and not self.over, self.ledger.history
@@ -201,7 +202,7 @@ class Session:
         interrupted = left and not stopped
         self.result = Result(history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
-            self.folder.write_end(self.result)
+            self.folder.write_end(self.result, self.chronicle)
         return self.result
 
     def _finish(self, made: Made, live: LiveRun) -> State:
@@ -283,10 +284,10 @@ class Session:
         return f"fedsash.resume(federation, rounds, {str(self.place)!r})"
 
 
-def made(federation: Driver, state: State) -> Made:
-    """The next round, which the federation makes by itself."""
+def made(driver: Driver, state: State) -> Made:
+    """The next round, which the driver makes by itself."""
     began = time.perf_counter()
-    after, report = federation.round(state)
+    after, report = driver.round(state)
     return Made(after, report, time.perf_counter() - began)
 
 

@@ -9,13 +9,13 @@ import torch
 from ...basics.machine import versions
 from ...basics.posix import forget_peak_memory, peak_memory
 from ...exchange import Chronicle
+from ...federation import Federation
 from ...state import State
 from ..summaries import stuck, summarise
-from .driver import Driver
 
 
 def summary(
-    federation: Driver, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None, stopped: str
+    federation: Federation, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None, stopped: str
 ) -> dict[str, Any]:
     """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
 
@@ -48,7 +48,7 @@ def forget_peaks() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _peak_memory(federation: Driver) -> int | None:
+def _peak_memory(federation: Federation) -> int | None:
     """The largest memory of this process in this session, of the federation's others and on a GPU, in bytes; None if
     unknown."""
     own = peak_memory()

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...averages import Average
 from ...broadcast import Broadcast
-from ...local import SGD, LocalTraining
+from ...federation import Federation
+from ...local import SGD
 from ...state import State
 from ...tasks import Binary, Classification, Regression
-from .driver import Driver
 from .running_sums import RunningSums
 from .settings import Checkpoint
 
@@ -26,7 +26,7 @@ KNOWN = Classification, Binary, Regression
 
 
 class Averaging(Protocol):
-    """A driver, or an experiment before its driver is made."""
+    """A federation, or an experiment before its federation is made."""
 
     @property
     def averages(self) -> Mapping[str, Average]: ...
@@ -36,7 +36,7 @@ class Averaging(Protocol):
 
 
 def beyond(
-    driver: Averaging, checkpoint: Checkpoint, trajectory: RunningSums, rounds: int, state: State | None = None
+    settings: Averaging, checkpoint: Checkpoint, trajectory: RunningSums, rounds: int, state: State | None = None
 ) -> Iterator[str]:
     """A line for each average, broadcast, kept state and running sum that `rounds` rounds do not reach; of a fork or a
     run that goes on, those after its `state`.
@@ -44,14 +44,14 @@ def beyond(
     The run may be resumed with more rounds.
     """
     first = 1 if state is None else state.round + 1
-    for name, average in driver.averages.items():
+    for name, average in settings.averages.items():
         start, here = getattr(average, "start", 0), range(first, rounds + 1)
         if isinstance(start, int) and start > rounds:
             yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
         elif here and not (_models(average, name, state) or any(map(average.observes, here))):
             yield f"averages.{name}: observes none of the rounds {first} to {rounds}, so it stays the model"
-    if driver.broadcast is not None:
-        yield from _unsent(driver.broadcast, driver.averages, rounds)
+    if settings.broadcast is not None:
+        yield from _unsent(settings.broadcast, settings.averages, rounds)
     later = [round for round in checkpoint.keep if round > rounds]
     if later:
         yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
@@ -100,11 +100,11 @@ def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) 
             )
 
 
-def doubtful(driver: Driver) -> Iterator[str]:
+def doubtful(federation: Federation) -> Iterator[str]:
     """A line if all training labels are the same, if there are hardly more samples than classes, or if numbers are so
     large that the squared error sends a network astray."""
-    data, task = driver.clients.data, driver.goal.task
-    if data is None or type(task) not in KNOWN or driver.goal.loss != task.loss_of:
+    data, task = federation.clients.data, federation.goal.task
+    if data is None or type(task) not in KNOWN or federation.goal.loss != task.loss_of:
         return
     y = data.train.y
     if y.dim() == 1 and len(y) > 1 and bool((y == y[0]).all()):
@@ -113,15 +113,13 @@ def doubtful(driver: Driver) -> Iterator[str]:
         if len(y) < FEW * (found := len(set(y.tolist()))):
             yield f"{len(y):,} training samples have {found:,} classes: for numbers as labels name the task regression"
     elif isinstance(task, Regression) and task.error == "squared":
-        yield from _steep(driver, y)
+        yield from _steep(federation, y)
 
 
-def _steep(driver: Driver, y: Tensor) -> Iterator[str]:
+def _steep(federation: Federation, y: Tensor) -> Iterator[str]:
     """A line if the labels `y` `[n, ...]` are too large for the learning rate of a network with hidden layers."""
-    facts = driver.facts()
-    local, model = facts["local"], facts["model"]
-    assert isinstance(local, LocalTraining) and isinstance(model, nn.Module)
-    deep = sum(p.requires_grad and p.dim() > 1 for p in model.parameters()) > 1
+    local = federation.local
+    deep = sum(p.requires_grad and p.dim() > 1 for p in federation.model.parameters()) > 1
     if not deep or not isinstance(local.optimiser, SGD) or local.clip is not None:
         return
     targets = y.reshape(len(y), -1)
@@ -136,27 +134,27 @@ def _rounded(number: Tensor) -> str:
     return f"{float(f'{float(number):.3g}'):,g}"
 
 
-def uncounted(driver: Driver, state: State) -> Iterator[str]:
+def uncounted(federation: Federation, state: State) -> Iterator[str]:
     """A line for each average that observes rounds of this run and has no model in it, so that it stays the model."""
     made = range((state.forked or 0) + 1, state.round + 1)
     why = "no round gave a finite model, or `take` does not count it in `seen`"
-    for name, average in driver.averages.items():
+    for name, average in federation.averages.items():
         if any(map(average.observes, made)) and not average.count(state.averages[name]):
             yield f"averages.{name}: no model is in it after round {state.round}, so it stays the model: {why}"
 
 
-def unprotected(driver: Driver, state: State) -> Iterator[str]:
+def unprotected(federation: Federation, state: State) -> Iterator[str]:
     """A line for each setting of a private run by which something of the clients' own samples is used without noise."""
-    if driver.privacy(state) is None:
+    if federation.privacy(state) is None:
         return
     shown = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
-    if driver.evaluation.clients:
+    if federation.evaluation.clients:
         yield f"evaluation.clients = true: {shown}"
-    if driver.evaluation.client_test:
+    if federation.evaluation.client_test:
         yield f"evaluation.client_test = true: {shown}"
-    if driver.clients.held:
-        yield f"evaluation.held_out = {driver.evaluation.held_out:g}: {shown}"
-    data = driver.clients.data
+    if federation.clients.held:
+        yield f"evaluation.held_out = {federation.evaluation.held_out:g}: {shown}"
+    data = federation.clients.data
     if data is not None and data.feature_scales:
         scales = "its means and deviations come from the clients' own samples without noise"
         yield f"data.standardise = true: {scales}, so epsilon does not cover them"

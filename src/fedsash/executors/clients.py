@@ -98,9 +98,10 @@ class LocalClients:
         return len(Members.of(self.data.held).flat) > 0
 
     def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
-        right = "must be the federation's, {}: take the clients of a federation that has it"
-        check_set_aside("clients", self, evaluation, None if self.seed is None else seed, right)
-        check(engine == self.engine, "clients.engine", self.engine, right.format(engine))
+        requirement = "must be the federation's, {}: take the clients of a federation that has it"
+        drawn_by = None if self.seed is None else seed
+        check_set_aside("clients", self, evaluation, drawn_by, requirement)
+        check(engine == self.engine, "clients.engine", self.engine, requirement.format(engine))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
@@ -111,14 +112,16 @@ class LocalClients:
 
     def fingerprint(self, training: Training) -> dict[str, str]:
         """The fingerprint uses about a thousand evenly spaced samples, and the whole partition."""
-        x, y = self.data.train.x, self.data.train.y
+        x = self.data.train.x
+        y = self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
         features = x.rows[some] if isinstance(x, EncodedImages) else x[some]
-        numbers = np.empty(0, dtype=np.int64) if self.data.numbers is None else self.data.numbers
-        partition = np.concatenate([self.data.sizes, Members.of(self.data.clients).flat, numbers])
+        partition = [self.data.sizes, Members.of(self.data.clients).flat]
+        if self.data.numbers is not None:
+            partition.append(self.data.numbers)
         return {
             "data": f"{len(y)} samples: x {text(features)}, y {text(y)}",
-            "partition": f"{len(self.data.clients)} clients: {text(partition)}",
+            "partition": f"{len(self.data.clients)} clients: {text(np.concatenate(partition))}",
             "transform": text(self.data.transform),
         }
 
@@ -133,12 +136,13 @@ class SetAside(Protocol):
     def seed(self) -> int | None: ...
 
 
-def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int | None, right: str) -> None:
+def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int | None, requirement: str) -> None:
     """Raise `SettingError` unless their samples were set aside as a federation's `evaluation` and `seed` do it."""
     for key in ("held_out", "client_test"):
-        own, whole = getattr(clients.evaluation, key), getattr(evaluation, key)
-        check(own == whole, f"{name}.evaluation.{key}", own, right.format(whole))
-    check(clients.seed == seed, f"{name}.seed", clients.seed, right.format(seed))
+        theirs = getattr(clients.evaluation, key)
+        whole = getattr(evaluation, key)
+        check(theirs == whole, f"{name}.evaluation.{key}", theirs, requirement.format(whole))
+    check(clients.seed == seed, f"{name}.seed", clients.seed, requirement.format(seed))
 
 
 def set_aside(data: FederatedData, evaluation: Evaluation, seed: int) -> FederatedData:
@@ -159,7 +163,8 @@ def local_clients(
     `SettingError` if the fraction is above 0 and so small that no client has a held-out sample, and `ModelError` if the
     module does not take the samples.
     """
-    held_out, (data, notes) = evaluation.held_out, suited(module, data)
+    held_out = evaluation.held_out
+    data, notes = suited(module, data)
     untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained(data)
     drawn = held_out > 0 or (evaluation.client_test and not len(data.client_test))
     clients = LocalClients(
@@ -169,8 +174,8 @@ def local_clients(
         evaluation=evaluation,
         seed=seed if drawn else None,
     )
-    right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
-    check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
+    one = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
+    check(held_out == 0 or clients.held, "evaluation.held_out", held_out, one)
     return clients
 
 
@@ -207,7 +212,8 @@ class LazyExecutor:
     """
 
     def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
-        self._clients, self._training = clients, training
+        self._clients = clients
+        self._training = training
         self.current: Executor = NOT_STARTED
 
     @property
@@ -221,12 +227,6 @@ class LazyExecutor:
             return []
         self.current, notes = self._clients.open(self._training(), rounds)
         return notes
-
-    @property
-    def running(self) -> Executor:
-        """The running executor; it is started if necessary."""
-        self.start()
-        return self.current
 
     def close(self) -> None:
         """End the executor."""
@@ -242,7 +242,9 @@ class Reached:
     @property
     def executor(self) -> Executor:
         """The executor, which answers requests; it is started if necessary."""
-        return self._lazy.running
+        if not self._lazy.started:
+            self._lazy.start()
+        return self._lazy.current
 
     @property
     def chronicle(self) -> Chronicle | None:

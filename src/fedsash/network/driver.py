@@ -74,9 +74,9 @@ class Asynchronous:
     """
 
     def __init__(self, federation: Federation, time: Time, scheduler: Scheduler) -> None:
-        right = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
         check(isinstance(scheduler, Scheduler), "scheduler", scheduler, "must be a Scheduler, such as FedBuff()")
-        check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
+        on_network = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
+        check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", on_network)
         time.fits(federation.clients, scheduler)
         check_asynchronous(federation)
         if scheduler.schedule_counts == "trainings":
@@ -210,39 +210,46 @@ class Asynchronous:
 
 def check_asynchronous(federation: Federation) -> None:
     """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
-    method, w = federation.method, federation.layout.flatten(federation.module)
-    kept = bool(WholeMethod(method, federation.sharing).server_state(w)) or federation.remembers
     check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     part = federation.personal.part
     check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
-    own, buffers = federation.sharing.own_size, federation.buffers
-    check(not own, "buffers", buffers, "needs synchronous rounds, in which clients keep state: take 'average'")
-    right = "sums up uploads where the clients are, and here each one is needed: take another engine"
-    check(not federation.engine.sums, "engine", type(federation.engine).__name__, right)
-    changed = method.overridden & {"send", "probe", "upload", "server_update"}
-    right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
-    check(not kept and not changed, "method", type(method).__name__, right)
-    right = "an asynchronous scheduler says itself who trains: leave it out"
-    check(_everybody(federation.sampling, len(federation.sizes)), "sampling", federation.sampling, right)
-    right = "an asynchronous scheduler moves the model itself: leave it out"
-    check(federation.server == ServerSGD(), "server", federation.server, right)
-    aggregation = type(federation.aggregation)
-    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, right)
-    broadcast = federation.broadcast
-    check(
-        broadcast is None or broadcast.order == "after",
-        "Broadcast.order",
-        getattr(broadcast, "order", ""),
-        "must be 'after' here",
+    buffers = federation.buffers
+    stateless = federation.sharing.own_size == 0
+    check(stateless, "buffers", buffers, "needs synchronous rounds, in which clients keep state: take 'average'")
+    engine = federation.engine
+    needs_each = "sums up uploads where the clients are, and here each one is needed: take another engine"
+    check(not engine.sums, "engine", type(engine).__name__, needs_each)
+    method = federation.method
+    by_rounds = (
+        "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     )
+    check(not _counts_on_rounds(federation), "method", type(method).__name__, by_rounds)
+    chooses = "an asynchronous scheduler says itself who trains: leave it out"
+    check(_everybody(federation.sampling, len(federation.sizes)), "sampling", federation.sampling, chooses)
+    moves = "an asynchronous scheduler moves the model itself: leave it out"
+    check(federation.server == ServerSGD(), "server", federation.server, moves)
+    aggregation = type(federation.aggregation)
+    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, moves)
+    broadcast = federation.broadcast
+    if broadcast is not None:
+        check(broadcast.order == "after", "Broadcast.order", broadcast.order, "must be 'after' here")
+
+
+def _counts_on_rounds(federation: Federation) -> bool:
+    """Whether the method remembers something between rounds, or has a say in one beside local steps."""
+    if federation.remembers or federation.method.overridden & {"send", "probe", "upload", "server_update"}:
+        return True
+    w = federation.layout.flatten(federation.module)
+    return bool(WholeMethod(federation.method, federation.sharing).server_state(w))
 
 
 def _check_tuning(federation: Federation) -> None:
     """Raise `SettingError` if clients are to fine-tune at the last round's rate, and each counts its own rounds."""
-    tuning, changes = federation.evaluation.fine_tuning, federation.local.schedule != Constant()
-    unclear = tuning is not None and tuning.trains and tuning.lr is None and changes
-    right = "must be given: the scheduler counts each client's own trainings, so there is no last round's rate"
-    check(not unclear, "evaluation.fine_tuning.lr", None, right)
+    tuning = federation.evaluation.fine_tuning
+    if tuning is None or not tuning.trains or federation.local.schedule == Constant():
+        return
+    no_last_round = "must be given: the scheduler counts each client's own trainings, so there is no last round's rate"
+    check(tuning.lr is not None, "evaluation.fine_tuning.lr", None, no_last_round)
 
 
 def _everybody(sampling: Sampling, clients: int) -> bool:

@@ -76,7 +76,9 @@ class Timing:
         self, clients: int, bytes: int, sampling: Sampling = EVERYBODY, seed: int = 0, samples: Ints | None = None
     ) -> None:
         self.samples: Ints = np.ones(clients, dtype=np.int64) if samples is None else samples
-        self.messages, self._sampling, self._seed = Messages(bytes, bytes), sampling, seed
+        self.messages = Messages(bytes, bytes)
+        self._sampling = sampling
+        self._seed = seed
         self.asked(0)  # raises an error if the sampling does not fit
 
     def asked(self, round: int) -> Ints:
@@ -117,7 +119,8 @@ class Learning:
     """
 
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
-        self.federation, self.ledger = federation, Ledger()
+        self.federation = federation
+        self.ledger = Ledger()
         self.samples: Ints = federation.training().samples(federation.sizes)
         size = bytes or model_bytes(federation.sharing)
         self.messages = Messages(size, size)
@@ -133,7 +136,8 @@ class Learning:
         self.state = state
         self.trained: list[int] = []
         self.left_out: list[int] = []
-        self.passed, self.moved = 0, False
+        self.passed = 0
+        self.moved = False
 
     def end(self) -> None:
         """Finish a step, after all events at the same instant."""
@@ -146,7 +150,8 @@ class Learning:
     def newest(self) -> Vector:
         """The model that clients are sent: one vector for each version, so that it is saved once."""
         if self._sent is None:
-            self._sent = self.ledger.make(None if self.replaying else self.federation.send(self.state)[0])
+            sent = None if self.replaying else self.federation.send(self.state)[0]
+            self._sent = self.ledger.make(sent)
         return self._sent
 
     def model(self) -> Vector:
@@ -169,32 +174,38 @@ class Learning:
 
     def train(self, client: int, number: int, start: Start) -> Vector | None:
         """The model, float64 `[D]`, after a client's training from `start`; None if its upload can't be used."""
+        if self.replaying and (client, number) in self.refused:
+            return None
         if self.replaying:
-            return None if (client, number) in self.refused else self.ledger.make(None)
+            return self.ledger.make(None)
         self.trained.append(client)
-        w, reply = start.w.known, self.came.pop((client, number), None)
+        w = start.w.known
+        reply = self.came.pop((client, number), None)
         if reply is None:
             (reply,) = self.federation.executor.work(self.ask(client, number, start))
-        self.passed += int(reply.effort.samples.sum()) if isinstance(reply, Reply) else 0  # a refused upload's, too
+        if isinstance(reply, Reply):
+            self.passed += int(reply.effort.samples.sum())  # a refused upload's, too
         if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
             self.refused.add((client, number))
             self.left_out.append(client)
             return None
-        return self.ledger.make(
-            w.double() + self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0].double()
-        )
+        change = self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0]
+        return self.ledger.make(w.double() + change.double())
 
     def statistics(self, w: Vector) -> Vector | float:
         trained = self.federation.layout.trained
         if trained == self.federation.layout.size:
             return 0.0
-        return self.ledger.make(None if self.replaying else w.known[trained:])
+        statistics = None if self.replaying else w.known[trained:]
+        return self.ledger.make(statistics)
 
     def with_statistics(self, w: Vector, statistics: Vector | float) -> Vector:
         if not isinstance(statistics, Vector):
             return w
+        if self.replaying:
+            return self.ledger.make(None)
         trained = self.federation.layout.trained
-        return self.ledger.make(None if self.replaying else torch.cat([w.known[:trained], statistics.known]))
+        return self.ledger.make(torch.cat([w.known[:trained], statistics.known]))
 
     def move(self, w: AnyModel) -> None:
         self.moved = True
@@ -205,6 +216,6 @@ class Learning:
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:
     """||grad F(w)|| as a function of w `[D]`. F is the mean loss over all clients' training samples, not augmented."""
-    held = data.train[torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)]
-    training_loss = Curvature(module, data, held, loss, batch)
+    numbers = torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)
+    training_loss = Curvature(module, data, data.train[numbers], loss, batch)
     return lambda w: float(training_loss.gradient(w).norm())

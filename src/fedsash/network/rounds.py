@@ -76,7 +76,7 @@ class OnNetwork(Setting):
         clock = Clock(self.network, self.scheduler, self.sizes, training)
         chronicle = NetworkChronicle(clock.site, self._gradient(training))
         executor, notes = self.clients.open(training, rounds)
-        return Rounds(executor, clock, chronicle), notes
+        return NetworkExecutor(executor, clock, chronicle), notes
 
     def settled(self, began: Mapping[str, Any]) -> OnNetwork:
         return replace(self, clients=self.clients.settled(began))
@@ -107,7 +107,9 @@ class Clock:
     """The network's simulation. Every request advances it, and it can be replayed with a list of requests."""
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
-        self._network, self._scheduler, self._seed = network, scheduler, training.seed
+        self._network = network
+        self._scheduler = scheduler
+        self._seed = training.seed
         samples = training.samples(sizes)
         self._lengths = lengths(training, network.bytes)
         self._learner = Timing(len(sizes), self._lengths.train.up, samples=samples)
@@ -117,7 +119,8 @@ class Clock:
     def rewind(self) -> None:
         """Go back to time 0."""
         self.site: SimulatedSite = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
-        self._round, self._until = -1, math.inf
+        self._round = -1
+        self._until = math.inf
 
     def play(self, asked: Asked) -> list[str]:
         """Simulate the events of a request. Returns for each client why it does not answer, "" if it answers.
@@ -125,23 +128,26 @@ class Clock:
         A round's deadline counts from its first request. A probe takes the time of one pass over a client's samples.
         Raises `Ended` if the run ends before the request does.
         """
-        site, ids = self.site, asked.ids.tolist()
+        site = self.site
+        ids = asked.ids.tolist()
         self._learner.messages = self._lengths.of(asked.probe)
         if asked.round != self._round:
-            self._round, self._until = asked.round, self._scheduler.until(site)
+            self._until = self._scheduler.until(site)
+            self._round = asked.round
         site.version = asked.round
-        process = site.env.process(self._scheduler.round(site, ids, self._until, self._pass if asked.probe else ()))
+        shares = self._pass if asked.probe else ()
+        process = site.env.process(self._scheduler.round(site, ids, self._until, shares))
         site.advance(lambda: process.triggered)
         if not site.running:
             raise Ended(site.why)
         if not process.ok:
             raise cast(BaseException, process.value)
         trips: list[Trip] = process.value or []
-        came = {trip.client: trip.why for trip in trips}
-        return [came.get(client, "away") for client in ids]
+        reasons = {trip.client: trip.why for trip in trips}
+        return [reasons.get(client, "away") for client in ids]
 
 
-class Rounds(Executor):
+class NetworkExecutor(Executor):
     """Simulates each request on the network, and lets the wrapped executor answer for the uploads that arrive.
 
     Evaluation takes no simulated time. The executor remembers which clients it has asked so far. Since events never
@@ -151,8 +157,11 @@ class Rounds(Executor):
     chronicle: NetworkChronicle
 
     def __init__(self, executor: Executor, clock: Clock, chronicle: NetworkChronicle) -> None:
-        self._executor, self._clock, self.chronicle = executor, clock, chronicle
-        self.threads, self.server_threads = executor.threads, executor.server_threads
+        self._executor = executor
+        self._clock = clock
+        self.chronicle = chronicle
+        self.threads = executor.threads
+        self.server_threads = executor.server_threads
         self.minimum = executor.minimum
         self._asked: list[Asked] = []
         self._played = 0
@@ -167,11 +176,14 @@ class Rounds(Executor):
         if self._played > len(self._asked):  # an unfinished request must take no time
             self._replay()
         self._played += 1
-        why = self._clock.play(asked)
-        came = np.array([place for place, reason in enumerate(why) if not reason], dtype=np.int64)
-        yield from (Missing(np.array([place]), reason) for place, reason in enumerate(why) if reason)
-        for answer in self._executor.work(request.only(came)) if len(came) else ():
-            yield _placed(answer, came)
+        reasons = self._clock.play(asked)
+        for place, reason in enumerate(reasons):
+            if reason:
+                yield Missing(np.array([place]), reason)
+        arrived = np.array([place for place, reason in enumerate(reasons) if not reason], dtype=np.int64)
+        if len(arrived):
+            for answer in self._executor.work(request.only(arrived)):
+                yield _placed(answer, arrived)
         self._asked.append(asked)
 
     def described(self) -> dict[str, Any]:
@@ -183,12 +195,12 @@ class Rounds(Executor):
     def saved(self) -> Vectors:
         """For each request so far: 2 * round + (1 if it was a probe), the number of its clients, and their ids."""
         ids = [asked.ids for asked in self._asked]
-        own = {
+        requests = {
             "rounds": torch.tensor([2 * asked.round + asked.probe for asked in self._asked], dtype=torch.int64),
             "asked": torch.tensor([len(clients) for clients in ids], dtype=torch.int64),
             "ids": torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *ids])),
         }
-        return own | {INNER + name: value for name, value in self._executor.saved().items()}
+        return requests | {INNER + name: value for name, value in self._executor.saved().items()}
 
     def load(self, saved: Vectors) -> None:
         self._executor.load(inner(saved))
@@ -213,14 +225,15 @@ def inner(saved: Vectors) -> Vectors:
 
 
 def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
-    rounds, ids = saved["rounds"].tolist(), saved["ids"].numpy()
+    rounds = saved["rounds"].tolist()
+    ids = saved["ids"].numpy()
     ends = saved["asked"].cumsum(0).tolist()
     each = np.split(ids, ends[:-1]) if ends else []
     return [Asked(code // 2, clients, bool(code % 2)) for code, clients in zip(rounds, each, strict=True)]
 
 
-def _placed(answer: Answer, came: Ints) -> Reply | Missing:
+def _placed(answer: Answer, arrived: Ints) -> Reply | Missing:
     """An answer to the reduced request, with the places of the whole request."""
     if isinstance(answer, PartialSum):
         raise RunError("behind a simulated network each upload is needed: take an engine that does not sum them up")
-    return replace(answer, places=came[answer.places])
+    return replace(answer, places=arrived[answer.places])

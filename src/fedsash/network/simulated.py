@@ -34,7 +34,9 @@ class SimulatedSite(Site):
         seed: int,
     ) -> None:
         super().__init__(env, learner, population.size, rounds, seed)
-        self.network, self.population, self.up = network, population, up
+        self.network = network
+        self.population = population
+        self.up = up
         self.down = None if network.down is None else network.down.open(env)
         self.presence = population.presence()
 
@@ -52,8 +54,10 @@ class SimulatedSite(Site):
 
     def wait(self, clients: Sequence[int], until: float = math.inf) -> Steps:
         back = self._back(clients)
-        if back > self.env.now:
-            yield self.env.event() if math.isinf(back) else self.env.timeout(max(min(back, until) - self.env.now, 0.0))
+        if math.isinf(back):
+            yield self.env.event()
+        elif back > self.env.now:
+            yield self.env.timeout(max(min(back, until) - self.env.now, 0.0))
 
     def gone(self, clients: Sequence[int]) -> bool:
         return math.isinf(self._back(clients))
@@ -64,9 +68,10 @@ class SimulatedSite(Site):
     def trip(
         self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0
     ) -> Steps:
-        env, trip = self.env, self._begin(client, start)
+        env = self.env
+        trip = self._begin(client, start)
         leaves = self.presence.leaves(client, env.now)
-        why, ends = ("late", until) if until <= leaves else ("went away", leaves)
+        ends = min(until, leaves)
         if not download or (yield from self._download(ends, client)):
             began = env.now
             there = yield from self._stay(share * self.population.training(client, trip.number), ends)
@@ -75,8 +80,10 @@ class SimulatedSite(Site):
                 trip.trained = env.now
                 yield from self._upload(trip, ends)
         if not trip.arrived:
-            given_up = trip.failures > self.network.retries
-            trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
+            if trip.failures > self.network.retries:
+                trip.why = f"lost: {trip.failures} failed uploads"
+            else:
+                trip.why = "late" if until <= leaves else "went away"
         self._end(trip)
         self.log.carried.add(env.now, self.up.carried)
         return trip
@@ -105,10 +112,12 @@ class SimulatedSite(Site):
 
     def _download(self, until: float, client: int | None = None) -> Steps:
         """Send a model. In a trip of a client, its time counts as time of the client."""
-        began, size = self.env.now, self.learner.messages.down
+        began = self.env.now
+        size = self.learner.messages.down
         if self.down is None:
             there = yield from self._stay(self.network.link.latency, until)
-            self.log.bytes_down += size if there else 0
+            if there:
+                self.log.bytes_down += size
         else:
             there, sent = yield from self._send(self.down, size, until)
             self.log.bytes_down += sent
@@ -118,8 +127,10 @@ class SimulatedSite(Site):
 
     def _upload(self, trip: Trip, until: float) -> Steps:
         """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
-        network, env, size = self.network, self.env, self.learner.messages.up
-        own = self.population.access(size)
+        network = self.network
+        env = self.env
+        size = self.learner.messages.up
+        access = self.population.access(size)
         for attempt in range(1 + network.retries):
             if attempt:
                 jitter = self.population.jitter(trip.client, trip.number, attempt)
@@ -127,18 +138,18 @@ class SimulatedSite(Site):
                     break
             began = env.now
             given_up = until if network.timeout is None else min(until, began + network.timeout)
-            trip.arrived = yield from self._attempt(size, own, given_up)
+            trip.arrived = yield from self._attempt(size, access, given_up)
             self.log.interval(trip.client, "upload" if trip.arrived else "failed", began, env.now)
             if trip.arrived:
-                alone = own + size / self.up.link.rate + self.up.link.latency
+                alone = access + size / self.up.link.rate + self.up.link.latency
                 trip.waited = max(round(env.now - trip.trained - alone, 9), 0.0)
                 break
             if env.now >= until or math.isclose(env.now, until, rel_tol=1e-12):  # the clock rounds
                 break
             trip.failures += 1
 
-    def _attempt(self, size: int, own: float, until: float) -> Steps:
-        if not (yield from self._stay(own, until)):
+    def _attempt(self, size: int, access: float, until: float) -> Steps:
+        if not (yield from self._stay(access, until)):
             return False
         arrived, sent = yield from self._send(self.up, size, until)
         self.log.bytes_up += sent

@@ -53,7 +53,8 @@ class InFlight:
 
         Nothing is heard if nobody is asked any more, and nobody comes within the time of a roll call.
         """
-        waiting, began = self._executor.waiting, time.monotonic()
+        waiting = self._executor.waiting
+        began = time.monotonic()
         while True:
             time.sleep(waiting.poll)  # so that a node that fails at once is not asked without end
             now = time.monotonic()  # what lies there at a deadline is in time
@@ -72,8 +73,10 @@ class InFlight:
         self._unsent = []
         for message, one in pulled(self._executor.grid, self._pending):
             (answer,) = self._executor.read(one.request, one.request.ids * 0, message)
-            known = (None, answer.why) if isinstance(answer, Missing) else (answer, "")
-            yield Heard(one.client, one.request.round, *known)
+            if isinstance(answer, Missing):
+                yield Heard(one.client, one.request.round, None, answer.why)
+            else:
+                yield Heard(one.client, one.request.round, answer, "")
         for message, one in list(self._pending.items()):
             if one.node not in live or now >= one.until:
                 del self._pending[message]

@@ -65,12 +65,14 @@ class RealTime(Setting):
         return False
 
     def fits(self, clients: Clients, scheduler: Scheduler) -> None:
-        right = "FedWindow's window says how many clients train at a time: leave it out"
-        check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, right)
+        by_window = "FedWindow's window says how many clients train at a time: leave it out"
+        check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, by_window)
         fewest = clients.waiting.minimum if isinstance(clients, FlowerClients) else 1
         check(fewest == 1, "Waiting.minimum", fewest, "is for synchronous rounds: leave it out")
-        right = "the clients must be FlowerClients, or RealTime replays a run"
-        check(self.replay is not None or isinstance(clients, FlowerClients), "clients", type(clients).__name__, right)
+        on_nodes = self.replay is not None or isinstance(clients, FlowerClients)
+        check(
+            on_nodes, "clients", type(clients).__name__, "the clients must be FlowerClients, or RealTime replays a run"
+        )
 
     def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
         """What a run's past depends on beside its record, as `Network.past` gives it."""
@@ -104,7 +106,9 @@ class RealSite(Site):
         super().__init__(Environment(), learning, len(federation.sizes), inf, federation.seed)
         self.happened: list[Arrival] = []
         self._until_step = 0
-        self._limit, self._ahead, self._live = inf if limit is None else limit, deque(record), live
+        self._limit = inf if limit is None else limit
+        self._ahead = deque(record)
+        self._live = live
         self._nodes: InFlight | None = None
         self._began = 0.0
         self._flying: dict[tuple[int, int], tuple[Trip, Event]] = {}
@@ -142,7 +146,8 @@ class RealSite(Site):
 
     def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
         """One trip. Rounds and their deadlines are the federation's own affair: `until` and `share` mean nothing."""
-        trip, over = self._begin(client, start), self.env.event()
+        trip = self._begin(client, start)
+        over = self.env.event()
         self._flying[client, trip.number] = trip, over
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start))
@@ -151,11 +156,13 @@ class RealSite(Site):
         if download:
             self.log.bytes_down += self.learner.messages.down
         end: Arrival = yield over
-        trip.arrived, trip.trained = end.came, trip.began  # the server can't know when the training was over
+        trip.arrived = end.came
+        trip.trained = trip.began  # the server can't know when the training was over
         if trip.arrived:
             self.log.bytes_up += self.learner.messages.up
         else:
-            trip.why, trip.failures = end.why, 1
+            trip.why = end.why
+            trip.failures = 1
         self.log.interval(client, "train" if trip.arrived else "failed", trip.began, self.env.now)
         self._end(trip)
         return trip
@@ -182,7 +189,8 @@ class RealSite(Site):
         """Let clients train on their nodes from now on."""
         executor = self.learner.federation.executor
         assert isinstance(executor, OnGrid)
-        self._nodes, self._began = InFlight(executor), time.monotonic() - self.env.now
+        self._nodes = InFlight(executor)
+        self._began = time.monotonic() - self.env.now
         for trip, _ in self._flying.values():
             self._ahead.append(Arrival(self.env.now, trip.client, trip.number, trip.start.version, STOPPED))
 
@@ -206,18 +214,27 @@ class RealSite(Site):
             self.env.run(until=one.time)
         key = one.client, one.number
         if one.number < 0:
-            (self._away.add if one.why == AWAY else self._away.discard)(one.client)
+            self._note_presence(one.client, one.why == AWAY)
         else:
             trip, over = self._flying.pop(key, (None, None))
             if trip is None or over is None or trip.start.version != one.version:
                 raise RunError(f"the record of arrivals is of another run: client {one.client} made no such trip")
-            self._note(key, one.why == REFUSED)
+            self._note_answer(key, one.why == REFUSED)
             over.succeed(one)
         self._changed.succeed()
         self._changed = self.env.event()
 
-    def _note(self, training: tuple[int, int], refused: bool) -> None:
+    def _note_presence(self, client: int, away: bool) -> None:
+        if away:
+            self._away.add(client)
+        else:
+            self._away.discard(client)
+
+    def _note_answer(self, training: tuple[int, int], refused: bool) -> None:
         """Note whether the guard refused an upload: a replay must not ask again."""
-        (self.learner.refused.add if refused else self.learner.refused.discard)(training)
-        if refused and not self.learner.replaying:
+        if not refused:
+            self.learner.refused.discard(training)
+            return
+        self.learner.refused.add(training)
+        if not self.learner.replaying:
             self.learner.came.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
 import subprocess
 import sys
 import time
@@ -10,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +22,33 @@ from torch import nn
 
 from fedsash.basics.machine import cores
 from fedsash.basics.sharing import Personal
+from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
+from fedsash.executors.auto import (
+    CLOSE,
+    COMPILING,
+    WATCHED,
+    Candidate,
+    Decision,
+    EngineEstimate,
+    Timing,
+    Timings,
+    _of_steps,
+    _options,
+    decide,
+    duration,
+    repays,
+    resolve,
+    step_seconds,
+    timed,
+)
 from fedsash.executors.devices import threads
 from fedsash.executors.training import ClientWork
-from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
 from fedsash.executors.workers import dealt
+from fedsash.sampling import Uniform
 from fedsash.testing.worlds import small_data, small_federation, small_model
 from support.by_default import rotated
+from support.limits import small_memory
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
@@ -37,7 +57,7 @@ SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_form
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=6))
 def test_what_is_chosen_is_about_as_good_as_the_fastest_and_nothing_simpler_is(seconds: list[float]) -> None:
     candidates = [Candidate(ALONE, each, each) for each in seconds]
-    best = choose(candidates)
+    best = Decision(candidates, {}).best
     assert best.seconds <= CLOSE * min(seconds)
     assert all(simpler.seconds >= CLOSE * min(seconds) for simpler in candidates[: candidates.index(best)])
 
@@ -52,7 +72,7 @@ def test_the_time_of_a_round_has_no_powers_of_ten(seconds: float, text: str) -> 
 
 def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None:
     """Two threads wait for each other, so that they do not show who else uses the cores, and gain nothing there."""
-    quiet, waiting, busy = Trial(1.0, 0.95, 1), Trial(1.0, 0.5, 2), Trial(3.0, 1.0, 1)
+    quiet, waiting, busy = Timing(1.0, 0.95, 1), Timing(1.0, 0.5, 2), Timing(3.0, 1.0, 1)
     assert step_seconds([quiet, waiting]) == [1.0, 1.0]
     assert step_seconds([quiet, waiting, busy]) == [0.95, 0.5, 1.0]
 
@@ -63,7 +83,7 @@ def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
 
 
 def test_a_first_step_that_imports_or_compiles_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.executors.trials.LONG_STEP", 0.02)
+    monkeypatch.setattr("fedsash.executors.auto.LONG_STEP", 0.02)
     calls: list[float] = []
 
     def step() -> None:
@@ -86,10 +106,10 @@ def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> Non
 
 
 @pytest.fixture(autouse=True)
-def _short_trials(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_timings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured need not be exact here, but where a test says that it takes long."""
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr("fedsash.executors.trials.LONG_TRIES", 0.01)
+        monkeypatch.setattr("fedsash.executors.auto.ENOUGH", 0.01)
 
 
 @pytest.fixture
@@ -100,29 +120,30 @@ def work() -> Iterator[ClientWork]:
 
 def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Path) -> None:
     with threads(2):  # one more to choose from than tests have
-        first, (said,), _ = resolve(LocalEngine(), work)
+        first = resolve(LocalEngine(), work)
         (file,) = (cache / "engines").iterdir()
-        kept = file.read_bytes()
-        second, (again,), _ = resolve(LocalEngine(), work)
-    assert second == first and again == f"{said} (measured in an earlier run)" and file.read_bytes() == kept
+        content = file.read_bytes()
+        second = resolve(LocalEngine(), work)
+    assert second.engine == first.engine and file.read_bytes() == content
+    assert second.notes == [f"{first.notes[0]} (measured in an earlier run)"]
 
 
 @pytest.mark.parametrize(
     "content", rotated(["{", "[]", '{"a": [1, 1, Infinity]}', '{"a": 1}', "", '{"a": ["b", "c", "d"]}', "\0"], turns=4)
 )
 def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
-    file = Trials(work)._file
+    file = Timings(work)._file
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    _, (said,), _ = resolve(LocalEngine(), work)
-    assert "earlier" not in said and file.read_text() != content
+    (line,) = resolve(LocalEngine(), work).notes
+    assert "earlier" not in line and file.read_text() != content
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_changes_nothing(
     work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.write_text("a file")
-    assert resolve(LocalEngine(), work)[0].resolved
+    assert resolve(LocalEngine(), work).engine.resolved
     assert caplog.messages[0].startswith("what was measured can't be kept (")
 
 
@@ -136,14 +157,14 @@ def test_a_training_that_differs_only_in_its_numbers_shares_what_was_measured(wo
     assert len(list((cache / "engines").iterdir())) == 2
 
 
-def test_what_takes_longer_than_promised_is_forgotten_and_the_time_of_other_programs_does_not_count(
+def test_what_takes_longer_than_estimated_is_forgotten_and_the_time_of_other_programs_does_not_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     forgotten: list[bool] = []
     for seconds in (1.4 * 0.01, 1.6 * 0.01):
-        promise = Promise(0.01, lambda: forgotten.append(True))
+        estimate = EngineEstimate(0.01, lambda: forgotten.append(True))
         for _ in range(3 * WATCHED):
-            promise(seconds)
+            estimate(seconds)
     assert forgotten == [True]
     assert caplog.messages == [
         "engine: a round takes 16 ms here, and took 10 ms when it was timed; so the next run times it again"
@@ -211,18 +232,17 @@ def test_a_model_whose_code_is_edited_so_that_it_can_not_be_stacked_is_measured_
 def test_what_can_not_be_forgotten_is_said_and_ends_no_run(
     work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, _, promise = resolve(LocalEngine(), work)
+    estimate = resolve(LocalEngine(), work).estimate
     cache.rename(cache.with_name("moved"))
     cache.write_text("a file")
-    assert promise is not None
+    assert estimate is not None
     for _ in range(WATCHED):
-        promise(1e6)
+        estimate(1e6)
     assert caplog.messages[-1].startswith("what was measured can't be forgotten (")
 
 
 def test_a_choice_among_compiled_engines_needs_no_trial_of_single_clients(work: ClientWork, cache: Path) -> None:
-    candidates = _candidates(LocalEngine(compile=True), work, Trials(work))
-    assert {candidate.engine.kind for candidate in candidates} == {"vectorised"}
+    assert {option.kind for option in _options(LocalEngine(compile=True), work)} == {"vectorised"}
 
 
 @pytest.mark.parametrize(("speed", "said_of_it"), [(0.1, ["10.0 times as long"]), (10.0, [])])
@@ -236,16 +256,66 @@ def test_a_loss_of_speed_by_bfloat16_is_said(
     for name in known:
         known[name] = [0.01 * (speed if name.endswith("full") else 1.0)] * 2 + [1]
     file.write_text(json.dumps(known))
-    _, (_, *lines), _ = resolve(low, work)
+    _, *lines = resolve(low, work).notes
     assert lines == [f"engine: a step in bfloat16 takes {said} as in full precision here" for said in said_of_it]
+
+
+class Drawing(nn.Module):
+    """A model that draws from PyTorch's own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_model(dtype=torch.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.inner(x + 0.1 * torch.rand_like(x))
+        return output
+
+
+def test_a_run_draws_as_if_nothing_had_been_timed(cache: Path) -> None:
+    with small_federation(model=Drawing(), engine=LocalEngine()) as world:
+        work = ClientWork(world.training(), small_data())
+        before = torch.get_rng_state()
+        resolve(LocalEngine(), work)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_not_timed_after_a_minute_is_left_out_until_the_next_run(
+    work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsash.executors.auto.LONGEST", 0.0)
+    engine = LocalEngine(workers=1, threads=1)
+    first, second = (resolve(engine, work) for _ in range(2))
+    assert first.engine.kind == "sequential" and len(first.notes) == 2
+    assert re.fullmatch(
+        r"engine: vectorised over 4 clients on 1 thread.*left out \(others took \d+ s\)", first.notes[0]
+    )
+    assert len(second.notes) == 1, "it is timed by the next run, which knows the others"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+def test_a_stack_that_memory_does_not_hold_is_left_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.executors.auto.SLOW_STEP", 1e9)
+    x = torch.zeros(200, 1500)
+    data = FederatedData.from_arrays(x, torch.arange(200) % 3, [[i, i + 1] for i in range(0, 200, 2)], classes=3)
+    model = nn.Sequential(nn.Linear(1500, 1500), nn.Linear(1500, 3))  # of 9 MB: 100 of them are 900 MB
+    engine = LocalEngine(workers=1, threads=1)
+    with small_federation(model=model, data=data, sampling=Uniform(100), engine=engine) as world:
+        work = ClientWork(world.training(), data)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        with small_memory(used + 600 * 2**20):
+            choice = resolve(engine, work)
+    assert choice.engine.kind == "sequential"
+    assert choice.notes[0].startswith("engine: vectorised over 100 clients on 1 thread, contiguous: left out (")
+    assert "allocate" in choice.notes[0] and "1 thread" in choice.notes[1]
 
 
 @pytest.mark.slow
 def test_compiled_steps_are_timed_where_a_run_may_repay_them(work: ClientWork, cache: Path) -> None:
-    short, _, _ = resolve(LocalEngine(), work, rounds=10)
-    long, (said,), _ = resolve(LocalEngine(), work, rounds=10**7)
-    assert short.compile is False and long.compile is True and "and compiled" in said
-    assert resolve(LocalEngine(), work, rounds=10)[0] == short
+    short = resolve(LocalEngine(), work, rounds=10).engine
+    long = resolve(LocalEngine(), work, rounds=10**7)
+    assert short.compile is False and long.engine.compile is True and "and compiled" in long.notes[0]
+    assert resolve(LocalEngine(), work, rounds=10).engine == short
 
 
 @pytest.mark.slow
@@ -253,7 +323,9 @@ def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measure
     work: ClientWork, cache: Path
 ) -> None:
     def measured() -> list[float]:
-        return [candidate.seconds for candidate in _candidates(LocalEngine(workers=1, threads=1), work, Trials(work))]
+        options = _options(LocalEngine(workers=1, threads=1), work)
+        decision = decide(options, Timings(work), None, on_cpu=True)
+        return [candidate.seconds for candidate in decision.candidates]
 
     alone = measured()
     with busy_cores(3 * len(cores())):
@@ -272,25 +344,6 @@ def busy_cores(count: int) -> Iterator[None]:
         for other in others:
             other.kill()
             other.wait()
-
-
-@pytest.mark.parametrize(
-    "error, said_of_it",
-    [
-        (RuntimeError("the compiler has a bug\n  and says much"), "the compiler has a bug and says much"),
-        (NotImplementedError(), "NotImplementedError"),
-    ],
-)
-def test_steps_that_cannot_be_compiled_run_uncompiled_with_a_line(
-    error: RuntimeError, said_of_it: str, work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr("fedsash.executors.auto._compiled", fails)
-    engine, (why, said), _ = resolve(LocalEngine("vectorised", workers=1, threads=1), work, rounds=10**7)
-    assert engine.compile is False and "vectorised" in said
-    assert why == f"engine: local steps can't be compiled ({said_of_it}); they run uncompiled"
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 6))

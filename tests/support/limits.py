@@ -22,3 +22,5 @@ short_files = partial(_limited, resource.RLIMIT_FSIZE)
 """No file may become longer than so many bytes."""
 few_files = partial(_limited, resource.RLIMIT_NOFILE)
 """At first no more than so many files may be open; a process may raise this limit."""
+small_memory = partial(_limited, resource.RLIMIT_AS)
+"""The process may have no more than so many bytes of address space."""

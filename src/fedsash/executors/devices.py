@@ -19,13 +19,15 @@ def pick_device(name: str) -> torch.device:
         try:
             device = torch.zeros((), device=name).device
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-            right = f"not available here ({shortened(one_line(error))})"
-            raise SettingError("", "device", name, right) from None
+            message = f"not available here ({shortened(one_line(error))})"
+            raise SettingError("", "device", name, message) from None
         check(device.type != "meta", "device", name, "holds no numbers")
         return device
     if torch.cuda.is_available():
         return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
 
 
 @contextmanager

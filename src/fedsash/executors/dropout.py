@@ -40,7 +40,9 @@ class SeededDropout(TorchFunctionMode):
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        return self._dropout(func, *args, **kwargs) if func in _WITHOUT_BATCH else func(*args, **kwargs)
+        if func in _WITHOUT_BATCH:
+            return self._dropout(func, *args, **kwargs)
+        return func(*args, **kwargs)
 
     def _dropout(
         self, func: Callable[..., Any], input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -48,14 +50,15 @@ class SeededDropout(TorchFunctionMode):
         if not training or p == 0:
             return input
         self.calls += 1
-        lead = _own_dimensions(func, input.dim())
-        shape = input.shape[:lead] + (1,) * (input.dim() - lead)
+        masked = _masked_dimensions(func, input.dim())
+        shape = input.shape[:masked] + (1,) * (input.dim() - masked)
         counter = torch.arange(shape.numel(), device=input.device).view(shape)
         keep = uniform(self._key + (self.calls << 48), counter) >= p
-        return input * (keep.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
+        scale = 1 / (1 - p) if p < 1 else 0.0
+        return input * (keep.to(input.dtype) * scale)
 
 
-def _own_dimensions(func: Callable[..., Any], dimensions: int) -> int:
+def _masked_dimensions(func: Callable[..., Any], dimensions: int) -> int:
     """How many leading dimensions have their own masks (samples, channels); the spatial dimensions share one mask."""
     if func is F.dropout:
         return dimensions

@@ -78,18 +78,18 @@ class LocalEngine(Engine, name="local"):
         from .auto import resolve  # it needs this class
 
         if current_process().daemon and self.workers != 1:
-            right = "must be 1 in a process of a pool, which can't start others"
-            check(self.workers == "auto", "LocalEngine.workers", self.workers, right)
+            requirement = "must be 1 in a process of a pool, which can't start others"
+            check(self.workers == "auto", "LocalEngine.workers", self.workers, requirement)
             return replace(self, workers=1).open(work, rounds)
-        engine, notes, promise = resolve(self, work, rounds)
+        choice = resolve(self, work, rounds)
         try:
-            return engine._open(work, promise), notes
+            return choice.engine._open(work, choice.estimate), choice.notes
         except RuntimeError:
-            if promise is None:
+            if choice.estimate is None:
                 raise
-            promise.forget()  # what was measured may have been another code of the same model, which could be stacked
-        engine, notes, promise = resolve(self, work, rounds)
-        return engine._open(work, promise), notes
+            choice.estimate.forget()  # the timings may be those of another code of the model, which could be stacked
+        choice = resolve(self, work, rounds)
+        return choice.engine._open(work, choice.estimate), choice.notes
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
         asked = asdict(self)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ...executors.auto import CLOSE, COMPILED, repays, step_seconds
+from ...executors.auto import CLOSE, COMPILED, repays, step_seconds, timed
 from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
-from ...executors.trials import timed
 from ...federation import Federation
 from ...joint_rounds import begin, trainer_of
 from ...local import Begun

@@ -1,0 +1,213 @@
+"""The decision of `auto`, given the timings: which engine is the best, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from fedsash.executors import LocalEngine
+from fedsash.executors.auto import MESSAGE, Decision, Timing, Timings, _left_out, decide
+from fedsash.settings.errors import SettingError
+
+ALONE = LocalEngine("sequential", workers=1, block=1, memory_format="contiguous", threads=1)
+TWO_THREADS = LocalEngine("sequential", workers=1, block=1, memory_format="contiguous", threads=2)
+TWO_PROCESSES = LocalEngine("sequential", workers=2, block=1, memory_format="contiguous", threads=1)
+STACKED = LocalEngine("vectorised", workers=1, block=10, memory_format="contiguous", threads=1)
+HALVES = LocalEngine("vectorised", workers=2, block=5, memory_format="contiguous", threads=1)
+NAMES = {"alone": ALONE, "threads": TWO_THREADS, "processes": TWO_PROCESSES, "stacked": STACKED, "halves": HALVES}
+STEPS = {"alone": 100.0, "threads": 100.0, "processes": 50.0, "stacked": 10.0, "halves": 10.0}
+"""Ten clients take ten steps each."""
+
+
+@dataclass
+class GivenTimings(Timings):
+    """Timings that are written down: a number is a step's time, an exception is what its timing ends in."""
+
+    table: Mapping[str, Timing | float | Exception]
+    earlier: tuple[str, ...] = ()
+    timed: list[str] = field(default_factory=list)
+
+    def of(self, engine: LocalEngine) -> Timing:
+        name = self.name(engine)
+        self.timed.append(name)
+        timing = self.table[name]
+        if isinstance(timing, Exception):
+            raise timing
+        assert isinstance(engine.threads, int)
+        return timing if isinstance(timing, Timing) else Timing(timing, timing, engine.threads)
+
+    def known(self, engine: LocalEngine) -> bool:
+        return self.name(engine) in self.earlier
+
+    @staticmethod
+    def name(engine: LocalEngine) -> str:
+        if engine.kind == "vectorised":
+            return "compiled" if engine.compile else ("stacked" if engine.block == 10 else "halves")
+        return "threads" if engine.threads == 2 else "alone"
+
+
+def decision(
+    table: Mapping[str, Timing | float | Exception],
+    names: str = "alone threads processes stacked halves",
+    rounds: int | None = None,
+    on_cpu: bool = True,
+    earlier: tuple[str, ...] = (),
+) -> tuple[Decision, list[str]]:
+    timings = GivenTimings(table, earlier)
+    options = {NAMES[name]: STEPS[name] for name in names.split()}
+    return decide(options, timings, rounds, on_cpu), timings.timed
+
+
+QUICK = {"alone": 2e-4, "threads": 2e-4, "stacked": 8e-4, "halves": 5e-4, "compiled": 1e-4}
+MIDDLE = {"alone": 2e-3, "threads": 2e-3, "stacked": 0.05, "halves": 0.025}
+SLOW = {"alone": 0.02, "threads": 0.012}
+OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "best", "compiled", "seconds"),
+    [
+        pytest.param({"alone": 1.0}, {"names": "alone"}, "alone", False, 100.0, id="the only one"),
+        pytest.param(SLOW, {}, "processes", False, 50 * 0.02 + MESSAGE, id="slow steps: processes, no stack is timed"),
+        pytest.param(SLOW | {"threads": 0.0104}, {}, "threads", False, 1.04, id="within 5 %: the simpler one"),
+        pytest.param(SLOW | {"threads": 0.0106}, {}, "processes", False, 1.0 + MESSAGE, id="not within 5 %"),
+        pytest.param(OTHERS, {"names": "alone threads"}, "alone", False, 1.0, id="cores in use: the processor's time"),
+        pytest.param(MIDDLE, {}, "processes", False, 0.1 + MESSAGE, id="the first stack is too slow"),
+        pytest.param(
+            MIDDLE | {"stacked": 0.03, "halves": 0.005}, {}, "halves", False, 0.05 + MESSAGE, id="the second is not"
+        ),
+        pytest.param(
+            {"alone": 0.02, "threads": 0.02, "stacked": 0.03, "halves": 0.03},
+            {"on_cpu": False},
+            "stacked",
+            False,
+            0.3,
+            id="a GPU's stacks are always timed",
+        ),
+        pytest.param(QUICK, {}, "halves", False, 5e-3 + MESSAGE, id="quick steps in stacks"),
+        pytest.param(QUICK, {"rounds": 100}, "halves", False, 5e-3 + MESSAGE, id="too short to be compiled"),
+        pytest.param(QUICK, {"rounds": 10_000}, "halves", True, (5e-3 + MESSAGE) / 5, id="long enough to be compiled"),
+        pytest.param(
+            QUICK | {"compiled": 4.5e-4},
+            {"rounds": 10_000},
+            "halves",
+            False,
+            5e-3 + MESSAGE,
+            id="compiling gains little",
+        ),
+        pytest.param(
+            QUICK, {"rounds": 5_000}, "halves", False, 5e-3 + MESSAGE, id="too short for the gain that is expected"
+        ),
+        pytest.param(
+            QUICK,
+            {"rounds": 5_000, "earlier": ("compiled",)},
+            "halves",
+            True,
+            (5e-3 + MESSAGE) / 5,
+            id="long enough for the gain that is known",
+        ),
+    ],
+)
+def test_the_best_engine_follows_from_the_timings(
+    table: dict[str, float], settings: dict[str, object], best: str, compiled: bool, seconds: float
+) -> None:
+    made, _ = decision(table, **settings)  # type: ignore[arg-type]
+    assert NAMES[best] == LocalEngine(**vars(made.best.engine) | {"compile": "auto"})
+    assert made.best.engine.compile is compiled
+    assert made.best.seconds == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("table", "timed"),
+    [
+        (SLOW, "alone threads alone"),
+        (MIDDLE, "alone threads alone stacked"),
+        (QUICK, "alone threads alone stacked halves"),
+    ],
+    ids=["slow", "middle", "quick"],
+)
+def test_stacks_are_timed_only_while_they_may_gain_something(table: dict[str, float], timed: str) -> None:
+    made, order = decision(table)
+    assert order == timed.split()
+    kinds = {candidate.engine.kind for candidate in made.candidates}
+    assert kinds == ({"sequential", "vectorised"} if table is QUICK else {"sequential"})
+
+
+MEMORY = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 800 bytes")
+STUBBORN = RuntimeError("vmap: .item() is not supported\n and more")
+
+
+@pytest.mark.parametrize(
+    ("failures", "best", "lines"),
+    [
+        (
+            {"stacked": MEMORY},
+            "halves",
+            [
+                "engine: vectorised over 10 clients on 1 thread, contiguous: left out (DefaultCPUAllocator: "
+                "can't allocate memory: you tried to allocate 800 bytes)"
+            ],
+        ),
+        (
+            {"stacked": MemoryError(), "halves": TimeoutError("others took 61 s")},
+            "processes",
+            [
+                "engine: vectorised over 10 clients on 1 thread, contiguous: left out (MemoryError)",
+                "engine: vectorised over 5 clients in 2 processes, contiguous: left out (others took 61 s)",
+            ],
+        ),
+        (
+            {"stacked": STUBBORN, "halves": STUBBORN},
+            "processes",
+            [
+                "engine: this model can't be vectorised over clients (vmap: .item() is not supported and more); "
+                "training one client at a time"
+            ],
+        ),
+        (
+            {"threads": TypeError("no")},
+            "halves",
+            ["engine: one client at a time on 2 threads, contiguous: left out (no)"],
+        ),
+    ],
+    ids=["short of memory", "short of memory and time", "can't be stacked", "any other exception"],
+)
+def test_what_ends_in_an_exception_is_left_out_with_a_line(
+    failures: dict[str, Exception], best: str, lines: list[str]
+) -> None:
+    made, _ = decision({**QUICK, **failures})
+    assert NAMES[best] == LocalEngine(**vars(made.best.engine) | {"compile": "auto"})
+    assert _left_out(made) == lines
+
+
+def test_steps_that_can_not_be_compiled_run_uncompiled_with_a_line() -> None:
+    cause = NotImplementedError()
+    error = SettingError("LocalEngine", "compile", True, "PyTorch can't compile these steps")
+    error.__cause__ = cause
+    for failure, reason in (
+        (RuntimeError("a bug\n  of the compiler"), "a bug of the compiler"),
+        (error, "NotImplementedError"),
+    ):
+        made, _ = decision(QUICK | {"compiled": failure}, rounds=10**7)
+        assert made.best.engine == LocalEngine(**vars(HALVES) | {"compile": False})
+        assert _left_out(made) == [f"engine: local steps can't be compiled ({reason}); they run uncompiled"]
+
+
+def test_if_nothing_can_be_timed_there_is_no_candidate() -> None:
+    first = ValueError("labels")
+    made, _ = decision(dict.fromkeys(QUICK, STUBBORN) | {"alone": first})
+    assert not made.candidates and next(iter(made.errors.values())) is first
+
+
+def test_an_error_for_users_ends_the_choice() -> None:
+    wrong = SettingError("LocalEngine", "precision", "bfloat16", "needs a model of float32")
+    with pytest.raises(SettingError, match="precision"):
+        decision(QUICK | {"alone": wrong})
+
+
+def test_demanded_compiled_steps_stand_for_themselves() -> None:
+    options = {LocalEngine(**vars(STACKED) | {"compile": True}): 10.0}
+    made = decide(options, GivenTimings({"stacked": 1.0}), None, on_cpu=True)
+    assert [candidate.engine for candidate in made.candidates] == list(options)

@@ -29,12 +29,12 @@ from fedsash.executors.auto import (
     COMPILING,
     WATCHED,
     Candidate,
-    Decision,
     EngineEstimate,
     Timing,
     Timings,
     _of_steps,
     _options,
+    choose,
     decide,
     duration,
     repays,
@@ -57,7 +57,7 @@ SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_form
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=6))
 def test_what_is_chosen_is_about_as_good_as_the_fastest_and_nothing_simpler_is(seconds: list[float]) -> None:
     candidates = [Candidate(ALONE, each, each) for each in seconds]
-    best = Decision(candidates, {}).best
+    best = choose(candidates)
     assert best.seconds <= CLOSE * min(seconds)
     assert all(simpler.seconds >= CLOSE * min(seconds) for simpler in candidates[: candidates.index(best)])
 
@@ -324,8 +324,7 @@ def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measure
 ) -> None:
     def measured() -> list[float]:
         options = _options(LocalEngine(workers=1, threads=1), work)
-        decision = decide(options, Timings(work), None, on_cpu=True)
-        return [candidate.seconds for candidate in decision.candidates]
+        return [candidate.seconds for candidate in decide(options, Timings(work), None, on_cpu=True)]
 
     alone = measured()
     with busy_cores(3 * len(cores())):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import MESSAGE, Decision, Timing, Timings, _left_out, decide
+from fedsash.executors.auto import MESSAGE, Candidate, Timing, Timings, _left_out, choose, decide
 from fedsash.settings.errors import SettingError
 
 ALONE = LocalEngine("sequential", workers=1, block=1, memory_format="contiguous", threads=1)
@@ -54,7 +55,7 @@ def decision(
     rounds: int | None = None,
     on_cpu: bool = True,
     earlier: tuple[str, ...] = (),
-) -> tuple[Decision, list[str]]:
+) -> tuple[list[Candidate], list[str]]:
     timings = GivenTimings(table, earlier)
     options = {NAMES[name]: STEPS[name] for name in names.split()}
     return decide(options, timings, rounds, on_cpu), timings.timed
@@ -113,10 +114,10 @@ OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
 def test_the_best_engine_follows_from_the_timings(
     table: dict[str, float], settings: dict[str, object], best: str, compiled: bool, seconds: float
 ) -> None:
-    made, _ = decision(table, **settings)  # type: ignore[arg-type]
-    assert NAMES[best] == LocalEngine(**vars(made.best.engine) | {"compile": "auto"})
-    assert made.best.engine.compile is compiled
-    assert made.best.seconds == pytest.approx(seconds, rel=1e-12)
+    candidates, _ = decision(table, **settings)  # type: ignore[arg-type]
+    assert NAMES[best] == LocalEngine(**vars(choose(candidates).engine) | {"compile": "auto"})
+    assert choose(candidates).engine.compile is compiled
+    assert choose(candidates).seconds == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,9 @@ def test_the_best_engine_follows_from_the_timings(
     ids=["slow", "middle", "quick"],
 )
 def test_stacks_are_timed_only_while_they_may_gain_something(table: dict[str, float], timed: str) -> None:
-    made, order = decision(table)
+    candidates, order = decision(table)
     assert order == timed.split()
-    kinds = {candidate.engine.kind for candidate in made.candidates}
+    kinds = {candidate.engine.kind for candidate in candidates}
     assert kinds == ({"sequential", "vectorised"} if table is QUICK else {"sequential"})
 
 
@@ -177,9 +178,9 @@ STUBBORN = RuntimeError("vmap: .item() is not supported\n and more")
 def test_what_ends_in_an_exception_is_left_out_with_a_line(
     failures: dict[str, Exception], best: str, lines: list[str]
 ) -> None:
-    made, _ = decision({**QUICK, **failures})
-    assert NAMES[best] == LocalEngine(**vars(made.best.engine) | {"compile": "auto"})
-    assert _left_out(made) == lines
+    candidates, _ = decision({**QUICK, **failures})
+    assert NAMES[best] == LocalEngine(**vars(choose(candidates).engine) | {"compile": "auto"})
+    assert _left_out(candidates) == lines
 
 
 def test_steps_that_can_not_be_compiled_run_uncompiled_with_a_line() -> None:
@@ -190,15 +191,15 @@ def test_steps_that_can_not_be_compiled_run_uncompiled_with_a_line() -> None:
         (RuntimeError("a bug\n  of the compiler"), "a bug of the compiler"),
         (error, "NotImplementedError"),
     ):
-        made, _ = decision(QUICK | {"compiled": failure}, rounds=10**7)
-        assert made.best.engine == LocalEngine(**vars(HALVES) | {"compile": False})
-        assert _left_out(made) == [f"engine: local steps can't be compiled ({reason}); they run uncompiled"]
+        candidates, _ = decision(QUICK | {"compiled": failure}, rounds=10**7)
+        assert choose(candidates).engine == LocalEngine(**vars(HALVES) | {"compile": False})
+        assert _left_out(candidates) == [f"engine: local steps can't be compiled ({reason}); they run uncompiled"]
 
 
 def test_if_nothing_can_be_timed_there_is_no_candidate() -> None:
     first = ValueError("labels")
-    made, _ = decision(dict.fromkeys(QUICK, STUBBORN) | {"alone": first})
-    assert not made.candidates and next(iter(made.errors.values())) is first
+    candidates, _ = decision(dict.fromkeys(QUICK, STUBBORN) | {"alone": first})
+    assert choose(candidates).error is first and {candidate.seconds for candidate in candidates} == {math.inf}
 
 
 def test_an_error_for_users_ends_the_choice() -> None:
@@ -209,5 +210,5 @@ def test_an_error_for_users_ends_the_choice() -> None:
 
 def test_demanded_compiled_steps_stand_for_themselves() -> None:
     options = {LocalEngine(**vars(STACKED) | {"compile": True}): 10.0}
-    made = decide(options, GivenTimings({"stacked": 1.0}), None, on_cpu=True)
-    assert [candidate.engine for candidate in made.candidates] == list(options)
+    candidates = decide(options, GivenTimings({"stacked": 1.0}), None, on_cpu=True)
+    assert [candidate.engine for candidate in candidates] == list(options)

@@ -59,11 +59,8 @@ MESSAGE = 2e-4
 BUSY = 0.9
 """If one thread gets a smaller share of a processor core than this, other programs use the cores."""
 
-MOST_CALLS, ENOUGH = 20, 0.1
-"""A step is timed at most so often, and for so many seconds of the processor. The shortest time is the quietest."""
-
-LONG_STEP = 1.0
-"""A step that takes longer than this, in seconds, is not timed a third time."""
+MOST_CALLS, ENOUGH, LONG_STEP = 20, 0.1, 1.0
+"""A step is timed at most so often, and for so many seconds of the processor. One that is longer is timed twice."""
 
 STEPS, SHORT_STEP = 4, 0.05
 """Steps shorter than this, in seconds, are timed so many at once, since each answer takes time of its own."""
@@ -98,26 +95,14 @@ class Timing:
 class Candidate:
     """An engine without "auto" settings, and the approximate time of a round with it, in seconds.
 
-    `processor` is the time that local steps take of the processor in the busiest process.
+    `processor` is the time that local steps take of the processor in the busiest process. If the engine can't be timed,
+    `error` is the exception, and both times are infinite.
     """
 
     engine: LocalEngine
-    seconds: float
-    processor: float
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The candidates, the simplest first, and for each engine that is none the exception that its timing ended in."""
-
-    candidates: list[Candidate]
-    errors: dict[LocalEngine, Exception]
-
-    @property
-    def best(self) -> Candidate:
-        """The simplest candidate that is about as fast as the fastest."""
-        close = CLOSE * min(candidate.seconds for candidate in self.candidates)
-        return next(candidate for candidate in self.candidates if candidate.seconds < close)
+    seconds: float = math.inf
+    processor: float = math.inf
+    error: Exception | None = None
 
 
 class EngineEstimate:
@@ -170,29 +155,36 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
     timings = Timings(work)
     options = _options(replace(engine, compile=False) if obstacle else engine, work)
     with draws_kept():  # the run draws as if nothing had been timed
-        decision = decide(options, timings, rounds, work.on_cpu)
-        if not decision.candidates:
-            error = next(iter(decision.errors.values()))
-            if isinstance(error, RuntimeError | MemoryError) and (
-                engine.kind == "vectorised" or engine.compile is True
-            ):
-                raise _unstacked(engine, _reason(error)) from error
-            raise error
-        best = decision.best
-        notes = [*_left_out(decision), _comparison(decision, timings.measured)]
+        candidates = decide(options, timings, rounds, work.on_cpu)
+        best = choose(candidates)
+        if best.error is not None:
+            demanded = engine.kind == "vectorised" or engine.compile is True
+            if demanded and isinstance(best.error, RuntimeError | MemoryError):
+                raise _unstacked(engine, _reason(best.error)) from best.error
+            raise best.error
+        notes = [*_left_out(candidates), _comparison(best, candidates, timings.measured)]
         notes += _slower_in_bfloat16(best.engine, timings)
     timings.keep()
     return Choice(best.engine, notes, EngineEstimate(best.processor, timings.forget))
 
 
-def decide(options: Mapping[LocalEngine, float], timings: Timings, rounds: int | None, on_cpu: bool) -> Decision:
-    """The decision among `options`, the simplest first, each with the steps of its busiest process in a round.
+def choose(candidates: Sequence[Candidate]) -> Candidate:
+    """The simplest candidate that is about as fast as the fastest, or the first one if none can be timed.
 
-    It depends on timings only. On the CPU stacks are timed only while they may gain something. Where compiled steps are
-    demanded, the timings of uncompiled ones stand for them; where they are left open, they become more candidates.
+    They must be ordered, the simplest first.
+    """
+    close = CLOSE * min(candidate.seconds for candidate in candidates)
+    return next((candidate for candidate in candidates if candidate.seconds < close), candidates[0])
+
+
+def decide(options: Mapping[LocalEngine, float], timings: Timings, rounds: int | None, on_cpu: bool) -> list[Candidate]:
+    """The candidates among `options`, the simplest first, each with the steps of its busiest process in a round.
+
+    They depend on timings only. On the CPU stacks are timed only while they may gain something. Where compiled steps
+    are demanded, the timings of uncompiled ones stand for them; where they are left open, they are more candidates.
     """
     timed: dict[LocalEngine, Timing] = {}
-    errors: dict[LocalEngine, Exception] = {}
+    candidates = []
     for option in options:
         if option.kind == "vectorised" and on_cpu and _gains_nothing(timed):
             timed = {engine: timing for engine, timing in timed.items() if engine.kind == "sequential"}
@@ -203,19 +195,15 @@ def decide(options: Mapping[LocalEngine, float], timings: Timings, rounds: int |
         except FedsashError:
             raise
         except Exception as error:  # its class depends on the model and on the device
-            errors[uncompiled] = error
-    candidates = []
+            candidates.append(Candidate(uncompiled, error=error))
     for option, seconds in zip(timed, step_seconds(list(timed.values())), strict=True):
         steps = options[option]
         messages = MESSAGE if option.workers != 1 else 0.0
         engine = replace(option, compile=option.compile is True)
         candidates.append(Candidate(engine, steps * seconds + messages, steps * timed[option].processor))
-    if any(option.compile == "auto" for option in timed):
-        try:
-            candidates += _compiled(candidates, timings, rounds)
-        except Exception as error:  # PyTorch's compiler can't do everything
-            errors[replace(candidates[-1].engine, compile=True)] = error  # of a stack: they come last
-    return Decision(candidates, errors)
+    if any(option.kind == "vectorised" and option.compile == "auto" for option in timed):
+        candidates += _compiled(candidates, timings, rounds)
+    return candidates
 
 
 def _compiled(candidates: Sequence[Candidate], timings: Timings, rounds: int | None) -> list[Candidate]:
@@ -223,18 +211,19 @@ def _compiled(candidates: Sequence[Candidate], timings: Timings, rounds: int | N
 
     The steps of one stack are compiled and timed, and the others are taken to gain as much.
     """
-    stacked = [candidate for candidate in candidates if candidate.engine.kind == "vectorised"]
-    if not stacked:
-        return []
+    stacked = [one for one in candidates if one.engine.kind == "vectorised" and one.error is None]
     fastest = min(candidate.seconds for candidate in candidates)
     best = min(stacked, key=lambda candidate: candidate.seconds)
     compiled = replace(best.engine, compile=True)
     if not timings.known(compiled) and not repays(fastest - best.seconds / COMPILED, rounds):
         return []
-    gain = timings.of(best.engine).processor / timings.of(compiled).processor
+    try:
+        gain = timings.of(best.engine).processor / timings.of(compiled).processor
+    except Exception as error:  # PyTorch's compiler can't do everything
+        return [Candidate(compiled, error=error)]
     if not repays(fastest - best.seconds / gain, rounds):
         return []
-    return [Candidate(replace(c.engine, compile=True), c.seconds / gain, c.processor / gain) for c in stacked]
+    return [Candidate(replace(one.engine, compile=True), one.seconds / gain, one.processor / gain) for one in stacked]
 
 
 def step_seconds(timings: Sequence[Timing]) -> list[float]:
@@ -273,31 +262,30 @@ def _reason(error: Exception) -> str:
     return shortened(one_line(error.__cause__ or error), 90)
 
 
-def _left_out(decision: Decision) -> list[str]:
-    """Lines that say which engines are no candidates, and why."""
+def _left_out(candidates: Sequence[Candidate]) -> list[str]:
+    """Lines that say which engines can't be timed, and why."""
     notes = []
-    stacked = any(candidate.engine.kind == "vectorised" for candidate in decision.candidates)
-    for engine, error in decision.errors.items():
+    stacked = any(one.engine.kind == "vectorised" and one.error is None for one in candidates)
+    failed = [(one.engine, one.error) for one in candidates if one.error is not None]
+    for engine, error in failed:
+        reason = _reason(error)
         # Only its text tells PyTorch's error for memory from others: "... you tried to allocate 8 bytes".
         short = isinstance(error, MemoryError | TimeoutError) or "allocate" in str(error)
         if engine.compile is True:
-            line = f"engine: local steps can't be compiled ({_reason(error)}); they run uncompiled"
+            line = f"engine: local steps can't be compiled ({reason}); they run uncompiled"
         elif short or stacked or engine.kind == "sequential":
-            line = f"engine: {described(engine)}: left out ({_reason(error)})"
+            line = f"engine: {described(engine)}: left out ({reason})"
         else:
-            line = (
-                f"engine: this model can't be vectorised over clients ({_reason(error)}); training one client at a time"
-            )
+            line = f"engine: this model can't be vectorised over clients ({reason}); training one client at a time"
         if line not in notes:
             notes.append(line)
     return notes
 
 
-def _comparison(decision: Decision, measured: bool) -> str:
+def _comparison(best: Candidate, candidates: Sequence[Candidate], measured: bool) -> str:
     """A line that says which engine was chosen, and how its speed compares with the next best."""
-    best = decision.best
     line = f"engine: {described(best.engine)}: about {duration(best.seconds)} for each round"
-    others = [candidate for candidate in decision.candidates if candidate is not best]
+    others = [candidate for candidate in candidates if candidate is not best and candidate.error is None]
     if others:
         next_best = min(others, key=lambda candidate: candidate.seconds)
         gain = next_best.seconds / best.seconds
@@ -513,15 +501,16 @@ def timed(call: Callable[[], object], threads: int, steps: int = 1) -> Timing:
     """
     clock = list[float]()
     processor = list[float]()
-    while len(clock) < 3 or (len(clock) <= MOST_CALLS and sum(processor[1:]) < ENOUGH):
+    call()
+    while len(clock) < 2 or (len(clock) < MOST_CALLS and sum(processor) < ENOUGH):
         began = time.perf_counter()
         used = time.process_time()
         call()
         clock.append((time.perf_counter() - began) / steps)
         processor.append((time.process_time() - used) / steps)
-        if clock[-1] > LONG_STEP and len(clock) > 1:
+        if clock[-1] > LONG_STEP:
             break
-    return Timing(min(clock[1:]), min(processor[1:]), threads)
+    return Timing(min(clock), min(processor), threads)
 
 
 def _depends_on(work: ClientWork) -> str:

@@ -88,6 +88,9 @@ OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
             id="a GPU's stacks are always timed",
         ),
         pytest.param(QUICK, {}, "halves", False, 5e-3 + MESSAGE, id="quick steps in stacks"),
+        pytest.param(
+            QUICK | {"stacked": 0.02}, {}, "halves", False, 5e-3 + MESSAGE, id="quick steps: all stacks are timed"
+        ),
         pytest.param(QUICK, {"rounds": 100}, "halves", False, 5e-3 + MESSAGE, id="too short to be compiled"),
         pytest.param(QUICK, {"rounds": 10_000}, "halves", True, (5e-3 + MESSAGE) / 5, id="long enough to be compiled"),
         pytest.param(
@@ -152,6 +155,16 @@ STUBBORN = RuntimeError("vmap: .item() is not supported\n and more")
             ],
         ),
         (
+            {"stacked": MEMORY, "halves": MEMORY},
+            "processes",
+            [
+                "engine: vectorised over 10 clients on 1 thread, contiguous: left out (DefaultCPUAllocator: "
+                "can't allocate memory: you tried to allocate 800 bytes)",
+                "engine: vectorised over 5 clients in 2 processes, contiguous: left out (DefaultCPUAllocator: "
+                "can't allocate memory: you tried to allocate 800 bytes)",
+            ],
+        ),
+        (
             {"stacked": MemoryError(), "halves": TimeoutError("others took 61 s")},
             "processes",
             [
@@ -173,7 +186,13 @@ STUBBORN = RuntimeError("vmap: .item() is not supported\n and more")
             ["engine: one client at a time on 2 threads, contiguous: left out (no)"],
         ),
     ],
-    ids=["short of memory", "short of memory and time", "can't be stacked", "any other exception"],
+    ids=[
+        "short of memory",
+        "short of it for all stacks",
+        "short of memory and time",
+        "can't be stacked",
+        "any other exception",
+    ],
 )
 def test_what_ends_in_an_exception_is_left_out_with_a_line(
     failures: dict[str, Exception], best: str, lines: list[str]

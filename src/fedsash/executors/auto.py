@@ -142,7 +142,7 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
 
     Each candidate is timed for a few local steps, or its timing is known from an earlier run. The time of a round
     follows from the timing and from the steps of the clients in the first rounds. `rounds` is the length of the run, if
-    known. What can't be timed is no candidate, with a line that says why. Raises `SettingError` if steps are to be
+    known. What can't be timed is left out, with a line that says why. Raises `SettingError` if steps are to be
     compiled or clients stacked, and can't be; if nothing can be timed, the first exception.
     """
     obstacle = _uncompiled(work)

@@ -1,132 +1,70 @@
-"""A sweep as one more axis: the rounds of several runs, jointly and one after another, as in docs/design/speed.md.
+"""A sweep as a user meets it: the command, nothing compiled or measured before, wall clock and processor's time.
 
-    python -m benchmarks.sweeps [WORK ...]          # WORK: mlp, images, convolution
+    python -m benchmarks.sweeps [--rounds 300] [--runs 16] [--turns 3] [--set KEY=VALUE ...] [SRC ...]
 
-One process, one thread, no evaluation. Each way makes a round of all runs in turn; a number is the fastest of some, in
-rounds of one run in a second of the processor's time, summed over the runs. Runs differ in seed and rate. `mlp`: 16
-runs of W1 of `benchmarks.peers` (an MLP 64-64-10, 100 clients of 18 samples, batch 10, 1 epoch, 10 a round). `images`:
-16 runs of an MLP 784-32-10, clients of 500 samples, batch 50; all their models together are too large for the caches.
-`convolution`: 4 runs of LeNet5 on images of 28 x 28, clients of 20 samples.
+Runs of W1 of `benchmarks.peers` (an MLP 64-64-10, 100 clients of about 18 digits, batch 10, 1 epoch, 10 clients a
+round) that differ in their seeds, with `--jobs 1`. Each SRC is a folder with the package, such as that of an earlier
+commit, and all are measured in turn; without any it is this one. Every sweep begins with a new cache folder.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import resource
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-import torch
+import tomli_w
 
-import fedsash as fs
-from fedsash import models
-from fedsash.executors import LocalEngine
-from fedsash.executors.joint import Shape
-from fedsash.joint_rounds import JointRounds, trainer_of
-from fedsash.lab.sweeps.trial import Trial, most_clients
-from fedsash.state import Made
-
-STACKED = LocalEngine("vectorised", 1, 10, False, "contiguous", 1)
-ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
-COMPILED = replace(STACKED, compile=True)
-SECONDS = 3.0
-"""How long a way is measured, in the processor's time."""
+HERE = Path(__file__).parents[1] / "src"
 
 
-@dataclass(frozen=True)
-class Work:
-    """Runs of one model, which differ in seed and rate."""
-
-    runs: int
-    model: str
-    shape: tuple[int, ...]
-    size: int
-    batch: int
-    compiles: bool
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def federations(self, engine: LocalEngine) -> list[fs.Federation]:
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(100 * self.size, *self.shape)).astype(np.float32)
-        data = fs.FederatedData.from_arrays(
-            x, rng.integers(0, 10, len(x)), np.split(np.arange(len(x)), 100), classes=10
-        )
-        found = []
-        for run in range(self.runs):
-            model = models.build(self.model, dict(self.options), shape=self.shape, classes=10, seed=run)
-            local = fs.LocalTraining(lr=0.1 / (1 + run), batch=self.batch)
-            found.append(fs.Federation(model, data, local=local, engine=engine, device="cpu", seed=run))
-            found[-1].prepare()
-        return found
-
-
-WORKS = {
-    "mlp": Work(16, "mlp", (64,), 18, 10, compiles=True),
-    "images": Work(16, "mlp", (1, 28, 28), 500, 50, compiles=True, options={"hidden": [32]}),
-    "convolution": Work(4, "lenet5", (1, 28, 28), 20, 10, compiles=False),
-}
-
-
-def alone(federations: list[fs.Federation]) -> Callable[[], object]:
-    """A round of each run, one after another."""
-    states = [federation.start() for federation in federations]
-
-    def turn() -> None:
-        for run, federation in enumerate(federations):
-            states[run], _ = federation.round(states[run])
-
-    return turn
-
-
-def jointly(federations: list[fs.Federation], compiled: bool) -> Callable[[], object]:
-    """A round of each run, jointly."""
-    trainers = [trainer_of(federation) for federation in federations]
-    shape = Shape.of(trainers, max(map(most_clients, federations)))
-    joint = JointRounds(federations, shape.compiled(trainers) if compiled else shape, range(len(trainers)))
-    states = {run: federation.start() for run, federation in enumerate(federations)}
-
-    def turn() -> None:
-        for run, made in joint.made(dict(states)):
-            assert isinstance(made, Made), made
-            states[run] = made.state
-
-    return turn
-
-
-def measured(work: Work) -> Iterator[tuple[str, float]]:
-    """Each way, and its rounds in a second."""
-    ways = {
-        "alone, one by one": alone(work.federations(ONE_BY_ONE)),
-        "alone, stacked": alone(work.federations(STACKED)),
-        "joint": jointly(work.federations(STACKED), compiled=False),
+def table(runs: int, rounds: int) -> dict[str, object]:
+    """The sweep's file."""
+    base = {
+        "rounds": rounds,
+        "data": {"name": "digits"},
+        "partition": {"name": "iid", "clients": 100},
+        "model": {"name": "mlp", "hidden": [64]},
+        "local": {"lr": 0.1, "batch": 10, "epochs": 1},
+        "sampling": {"name": "uniform", "count": 10},
     }
-    if work.compiles:
-        ways["alone, compiled"] = alone(work.federations(COMPILED))
-        ways["joint, compiled"] = jointly(work.federations(COMPILED), compiled=True)
-    fastest, spent = dict.fromkeys(ways, float("inf")), 0.0
-    for call in ways.values():  # the first one compiles
-        call()
-    while spent < SECONDS * len(ways):
-        for name, call in ways.items():
-            began = time.process_time()
-            call()
-            fastest[name] = min(fastest[name], time.process_time() - began)
-            spent += time.process_time() - began
-    yield from ((name, work.runs / seconds) for name, seconds in fastest.items())
+    return {"base": base, "axes": {"seed": list(range(runs))}}
 
 
-def main(names: list[str]) -> None:
-    torch.set_num_threads(1)
-    for name in names or WORKS:
-        work = WORKS[name]
-        print(f"{name}: {work.runs} runs")
-        for way, rounds in measured(work):
-            print(f"  {way:26} {rounds:8.0f} rounds/s")
-        federations = work.federations(STACKED)
-        trial = Trial(federations, [federation.start() for federation in federations])
-        print(f"  {trial.choose(10_000, work.compiles).why}")
+def swept(source: Path, content: dict[str, object], settings: Sequence[str]) -> tuple[float, float]:
+    """The seconds of one sweep by the clock, and those of the processor in all its processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sweep.toml"
+        file.write_text(tomli_w.dumps(content))
+        environ = os.environ | {"FEDSASH_CACHE": f"{folder}/cache", "TMPDIR": folder, "PYTHONPATH": str(source)}
+        more = [word for setting in settings for word in ("--set", setting)]
+        command = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", f"{folder}/out", "--jobs", "1", *more]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.perf_counter()
+        subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweeps")
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
+    parser.add_argument("sources", nargs="*", type=Path, default=[HERE], metavar="SRC")
+    asked = parser.parse_args(words)
+    for turn in range(asked.turns):
+        for source in asked.sources:
+            clock, processor = swept(source.resolve(), table(asked.runs, asked.rounds), asked.settings)
+            print(f"turn {turn + 1}  {source}  {clock:7.1f} s, of the processor {processor:7.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .evaluation import Evaluation, Metrics
-from .exchange import Copy, Handle, Lineage, RoundReport
+from .exchange import Copy, Handle, Lineage
 from .settings.errors import RunError
 from .tasks import Criterion
 
@@ -193,15 +193,6 @@ def first_client_state(own: Vectors, clients: int, folder: Path | None, holds: C
 def files_of(past: Past) -> dict[int, str]:
     """The file names of the models that an average needs, by their rounds; a shared model has a single file."""
     return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
-
-
-@dataclass(frozen=True, eq=False)
-class Made:
-    """A round as its maker hands it over: the next state, the report, and the seconds that it took."""
-
-    state: State
-    report: RoundReport
-    seconds: float
 
 
 def best_by(evaluation: Evaluation, criterion: Criterion) -> str:

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash import LocalEngine, LocalTraining
-from fedsash.joint_rounds import kind
 from fedsash.methods import MimeLite
 from fedsash.settings.errors import SettingError
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, small_data
@@ -89,16 +88,3 @@ def test_a_smaller_last_batch_that_is_dropped_pads_nothing_but_full_gradients_ha
     torch.testing.assert_close(*(after(world, 2).w for world in worlds), rtol=0, atol=1e-12)
     with pytest.raises(SettingError, match="a sample's loss depends on the others"):
         after(federation(engine=VECTORISED, method=MimeLite(), **alike), 1)
-
-
-def test_runs_of_such_a_model_with_other_batches_are_of_two_kinds() -> None:
-    """Together the smaller batches would be padded to the larger ones."""
-    for name, of_each in {"a layer": 2, "none": 1}.items():
-        kinds = set()
-        for batch in (2, 3):
-            local = LocalTraining(lr=0.1, batch=batch, epochs=2)
-            world = federation(engine=VECTORISED, data=small_data((6,) * 6), local=local, **ACROSS.get(name, {}))
-            with world:
-                world.prepare()
-                kinds.add(kind(world))
-        assert "" not in kinds and len(kinds) == of_each

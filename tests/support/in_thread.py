@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import pytest
 
 from fedsash.basics.child import Child
-from fedsash.lab.sweeps import job, machines, together
+from fedsash.lab.sweeps import job, machines
 from fedsash.lab.sweeps.assigned import Assigned, Messages
 
 _HERE = threading.local()
@@ -77,12 +77,7 @@ class InThread:
 
 def _trained(line: str) -> None:
     """What `job.main` does with a line; it keeps to one core, as all tests do."""
-    given = json.loads(line)
-    legs = [Assigned.of(leg) for leg in given["legs"]]
-    if len(legs) > 1:
-        together.train(legs, given["stack"], Path(given["out"]))
-    else:
-        job.alone(legs[0])
+    job.train(Assigned.of(json.loads(line)["leg"]))
 
 
 class _Voice:

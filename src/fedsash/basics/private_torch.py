@@ -5,7 +5,10 @@ Tested with PyTorch 2.13.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -53,30 +56,69 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-def _lerp(self: Tensor, end: Tensor, weight: float) -> Tensor:
-    return self.copy_(torch.lerp(self, end, weight))
-
-
-def _addcmul(self: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
-    return self.copy_(torch.addcmul(self, a, b, value=value))
-
-
-# vmap has no rules for these two operations, and would do them for one run after another
-_RULES = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-_RULES.impl("lerp_.Scalar", _lerp, "FuncTorchBatched")  # type: ignore[no-untyped-call]
-_RULES.impl("addcmul_", _addcmul, "FuncTorchBatched")  # type: ignore[no-untyped-call]
-
-
 def transformed() -> bool:
     """Whether `vmap`, `grad` or another transform of functions is at work."""
     return bool(torch._C._are_functorch_transforms_active())
 
 
+COMPILED_KEPT = 64
+"""So many compiled functions are kept in this process. They hold code, and the constants of their graphs."""
+
+_compiled: OrderedDict[str, Callable[..., Any]] = OrderedDict()
+
+
 def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
-    """The function, compiled for tensors of these shapes: it is traced to a flat graph, which Inductor compiles."""
+    """The function, compiled for tensors of these shapes: it is traced to a flat graph, which Inductor compiles.
+
+    A graph that this process has compiled before is not compiled again: the runs of a sweep share their code. To read
+    it from Inductor's cache on the disk takes longer than some hundred rounds of a small model.
+    """
     from torch import _inductor as inductor
     from torch.fx.experimental.proxy_tensor import make_fx
 
     copies = [t.clone() for t in tensors]
-    run: Callable[..., Any] = inductor.compile(make_fx(function)(*copies), list[Any](copies))
-    return run
+    graph = make_fx(function)(*copies)
+    name = _content(graph, copies)
+    if name not in _compiled:
+        run: Callable[..., Any] = inductor.compile(graph, list[Any](copies))
+        if not name:
+            return run
+        _compiled[name] = run
+    _compiled.move_to_end(name)
+    while len(_compiled) > COMPILED_KEPT:
+        _compiled.popitem(last=False)
+    return _compiled[name]
+
+
+def _content(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> str:
+    """A name for all that the code of a graph depends on: what it computes, its constants, its inputs, PyTorch's
+    settings. It is empty if the code can't be shared: the graph changes a constant, or holds something else than
+    tensors."""
+    from torch._inductor import config
+
+    settings = [
+        torch.__version__,
+        torch.get_num_threads(),  # Inductor writes it into loops
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        config.save_config_portable(),
+    ]
+    content = sha256(repr([settings, graph.code, [_form(one) for one in inputs]]).encode())
+    for node in graph.graph.find_nodes(op="get_attr"):
+        constant = attrgetter(str(node.target))(graph)
+        if not isinstance(constant, Tensor) or any(_changes(user, node) for user in node.users):
+            return ""
+        content.update(repr([node.target, _form(constant)]).encode())
+        content.update(constant.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
+
+
+def _changes(operation: torch.fx.Node, tensor: torch.fx.Node) -> bool:
+    """Whether an operation may change this tensor in place."""
+    schema = getattr(operation.target, "_schema", None)
+    return schema is not None and schema.is_mutable and tensor in (*operation.args[:1], *operation.kwargs.values())
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    """All of a tensor but its values."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from support.sweeps import BASE, contents
 pytestmark = pytest.mark.slow
 
 IMA = {"off": {}, "t3": {"broadcast": {"average": "ima", "start": 4}}}
-STACKED = BASE | {"engine": BASE["engine"] | {"kind": "vectorised"}}
 
 
 def sweep(axes: dict[str, Any], **more: Any) -> Sweep:
@@ -60,16 +58,6 @@ def test_a_sweep_that_began_here_goes_on_there(tmp_path: Path, trained: Path) ->
     assert on_cluster(sweep({"seed": [0, 1], "ima": IMA}), tmp_path / "begun", 4) == {}
     for run in (trained / "runs").iterdir():
         assert contents(tmp_path / "begun/runs" / run.name) == contents(run)
-
-
-def test_runs_are_trained_together_there_too(tmp_path: Path) -> None:
-    seeds = sweep({"seed": [0, 1, 2, 3]}, **{"engine": STACKED["engine"]})
-    for out, address in ((tmp_path / "here", None), (tmp_path / "there", "local")):
-        assert not execute(seeds, out, 2, progress=False, cluster=address).failed
-        tables = [json.loads(file.read_text()) for file in (out / "stacks").iterdir()]
-        assert [len(group["legs"]) for table in tables for group in table["groups"] if group["shape"]] == [2, 2]
-    for run in (tmp_path / "here" / "runs").iterdir():
-        assert contents(tmp_path / "there" / "runs" / run.name) == contents(run)
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:

@@ -21,9 +21,7 @@ from support.sweeps import BASE, contents, started, trains_into, wait_for, write
 ray: Any = pytest.importorskip("ray", reason=WITHOUT_RAY)
 pytestmark = pytest.mark.slow
 
-STACKED = {"engine": BASE["engine"] | {"kind": "vectorised"}}
 LONG: dict[str, Any] = {"base": BASE | {"rounds": 300, "checkpoint": {"every": 10}}, "axes": {"seed": [0, 1]}}
-TOGETHER = LONG | {"base": LONG["base"] | STACKED}
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +60,6 @@ def test_a_run_whose_process_or_actor_is_killed_goes_on_in_another_one(whose: st
     why = {"process": "killed by SIGKILL, out of memory perhaps", "actor": "its actor died"}[whose]
     assert f"a process has died ({why}" in " ".join(said.split()) and "another one goes on" in said
     assert same(out, whole)
-
-
-def test_runs_that_were_trained_together_go_on_together_if_their_actor_is_killed(tmp_path: Path) -> None:
-    out, process = begun(tmp_path, TOGETHER, "--jobs", "1")
-    os.kill(parent_of(trains_into(out)[0]), signal.SIGKILL)
-    process.communicate()
-    execute(parse(TOGETHER, Path()), tmp_path / "whole", jobs=1, progress=False)
-    for folder in (out, tmp_path / "whole"):
-        (file,) = (folder / "stacks").iterdir()
-        (group,) = json.loads(file.read_text())["groups"]
-        assert len(group["legs"]) == 2 and group["shape"]
-    assert process.returncode == 0 and same(out, tmp_path / "whole")
 
 
 def test_a_run_that_loses_three_processes_has_failed_and_the_other_goes_on(whole: Path, tmp_path: Path) -> None:

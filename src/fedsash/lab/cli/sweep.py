@@ -87,8 +87,7 @@ a sweep file:
 Every combination is a run. With zip = [["seed", "local.lr"]] the first value of one axis goes with the first value of
 the other, and so on. Runs that are identical up to some round train these rounds once. Runs that differ only in the
 averages that they observe share all rounds. Runs that broadcast an average share the rounds before the broadcast.
-Stacked runs that differ in seed, rates, numbers of the method or partition are trained together where that is faster.
-The results are those of separate runs, but for rounding where runs are trained together.
+The results are those of separate runs with the same engine. It is chosen for the rounds of all runs of a process.
 
 examples:
   fedsash sweep sweep.toml --plan                    print what would be trained

@@ -1,22 +1,21 @@
-"""A session: the rounds of a run in one process. Who makes the rounds decides when each of them is made."""
+"""A session: the rounds of a run in one process, from a state to the end or to a request to stop."""
 
 from __future__ import annotations
 
 import logging
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...basics.paths import check_folder
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...federation import Federation
-from ...state import Made, State
+from ...state import State
 from ..client_results import content
 from ..progress import Progress
 from .arguments import check_arguments, number_of
@@ -36,16 +35,11 @@ from .warned import beyond, doubtful, rate_notes, uncounted, unprotected
 log = logging.getLogger("fedsash")
 
 
-Course: TypeAlias = Generator[State, Made, Result]
-"""The course of a session: it yields the state whenever it needs the next round, which it is then sent."""
-
-
 @dataclass
 class Session:
     """One session of a run: from a state to the run's end, or to a request to stop.
 
-    `stopping` gives the flag that a request to stop sets, and shows a line. If an exception ends the session, the last
-    complete state is saved.
+    If an exception ends the session, the last complete state is saved.
     """
 
     driver: Driver
@@ -57,7 +51,6 @@ class Session:
     config: Mapping[str, Any] | None
     until: int | None
     trajectory: RunningSums = NEVER
-    stopping: Callable[[Callable[[str], None]], AbstractContextManager[Stop]] = stop_flag
 
     def __post_init__(self) -> None:
         check_arguments(self.driver, self.checkpoint, self.trajectory, self.callbacks, self.shown)
@@ -83,36 +76,17 @@ class Session:
 
     def run(self, fork: Fork | None) -> Result:
         """Begin the run and train it. Nobody else works in its folder meanwhile."""
-        return self._alone(self.begun(fork))
+        with nullcontext() if self.folder is None else self.folder.held():
+            return self._train(self.ledger.begin(fork), resumed=False)
 
     def resume(self) -> Result:
         """Go on with the run in the folder. Nobody else works there meanwhile."""
-        return self._alone(self.resumed())
-
-    def begun(self, fork: Fork | None) -> Course:
-        """The course of a run that begins."""
-        with nullcontext() if self.folder is None else self.folder.held():
-            return (yield from self._train(self.ledger.begin(fork), resumed=False))
-
-    def resumed(self) -> Course:
-        """The course of a run that goes on."""
         assert self.folder is not None
         self.folder.check_begun()
         with self.folder.held():
-            return (yield from self._train(self.ledger.reopen(), resumed=True))
+            return self._train(self.ledger.reopen(), resumed=True)
 
-    def _alone(self, course: Course) -> Result:
-        """The result of a course whose rounds the federation makes as soon as they are needed."""
-        with closing(course):
-            try:
-                state = next(course)
-                while True:
-                    state = made_for(course, partial(made, self.ledger.driver, state))
-            except StopIteration as ended:
-                result: Result = ended.value
-                return result
-
-    def _train(self, state: State, resumed: bool) -> Course:
+    def _train(self, state: State, resumed: bool) -> Result:
         """Train until the end, or until a signal or a callback asks to stop: then the current round is finished.
 
         If an exception ends the training, the last complete state is saved, and a note of the exception says how to
@@ -121,7 +95,7 @@ class Session:
         forget_peaks()
         with ExitStack() as stack:
             stack.enter_context(self.federation)
-            stop = stack.enter_context(self.stopping(self.progress.say))
+            stop = stack.enter_context(stop_flag(self.progress.say))
             stack.enter_context(self.progress)
             # an executor with a saved state has a chronicle
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
@@ -139,7 +113,7 @@ class Session:
             with ExitStack() as called:
                 try:
                     self._begin(self.live, called)
-                    return (yield from self._go_on(state, stop, self.live))
+                    return self._go_on(state, stop, self.live)
                 except BaseException as error:
                     self._rescue(error)
                     raise
@@ -166,20 +140,22 @@ class Session:
             callback.begin(live)
             called.callback(lambda callback: callback.end(live, self.result), callback)
 
-    def _go_on(self, state: State, stop: Stop, live: LiveRun) -> Course:
+    def _go_on(self, state: State, stop: Stop, live: LiveRun) -> Result:
+        """Make round after round until the end, or until a signal or a callback asks to stop."""
         if state.evaluation_due:
             state, _ = self._evaluate(state, live)
             self.ledger.save(state)
         stop.keep_time()
         while state.round < self.end and not (stop or self.over or live.stopped):
+            began = time.perf_counter()
             try:
-                next_one = yield state
+                after, report = self.federation.round(state)
             except Ended:
                 self.over = True
                 if self.ledger.unevaluated(state):
                     state, _ = self._evaluate(state, live)
             else:
-                state = self._finish(next_one, live)
+                state = self._finish(after, report, began, live)
             stop.keep_time()
         return self._end(state, stop.number, live.stopped)
 
@@ -205,24 +181,23 @@ class Session:
             self.folder.write_end(self.result, self.chronicle)
         return self.result
 
-    def _finish(self, made: Made, live: LiveRun) -> State:
-        """Count, evaluate, record and save a round that was made."""
-        began, state, outcome = time.perf_counter(), made.state, made.report
-        state.samples += outcome.samples
-        state.training_seconds += made.seconds
+    def _finish(self, state: State, report: RoundReport, began: float, live: LiveRun) -> State:
+        """Count, evaluate, record and save a round that `began` at this time and led to this state."""
+        state.samples += report.samples
+        state.training_seconds += time.perf_counter() - began
         state.evaluation_due = self.federation.evaluation.due(state.round, self.rounds)
-        self.sums.observe(state, outcome.moved)
-        self._report(outcome)
+        self.sums.observe(state, report.moved)
+        self._report(report)
         self._hold(state)
         values = None
         if state.evaluation_due:
             state, values = self._evaluate(state, live)
-        state.seconds += made.seconds + time.perf_counter() - began
+        state.seconds += time.perf_counter() - began
         if self.checkpoint.due(state.round, self.rounds):
             self.ledger.save(state)
         self.progress.update(state.round, values)
         for callback in self.callbacks:
-            callback.round(live, outcome)
+            callback.round(live, report)
         return state
 
     def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
@@ -282,19 +257,3 @@ class Session:
                 return "the fedsash flower serve that began it"
             return shlex.join(["fedsash", "resume", str(self.place)])
         return f"fedsash.resume(federation, rounds, {str(self.place)!r})"
-
-
-def made(driver: Driver, state: State) -> Made:
-    """The next round, which the driver makes by itself."""
-    began = time.perf_counter()
-    after, report = driver.round(state)
-    return Made(after, report, time.perf_counter() - began)
-
-
-def made_for(course: Course, make: Callable[[], Made]) -> State:
-    """Send a course the round that `make` gives, or what `make` raises; returns the state for the round after it."""
-    try:
-        given = make()
-    except BaseException as error:
-        return course.throw(error)
-    return course.send(given)

@@ -25,6 +25,8 @@ from ..runs.timing import TimeStudy
 class Assigned:
     """A leg by its `name` in the sweep: its experiment, its folder, where it starts, and its last round.
 
+    `like_it` is how many rounds its process trains with steps like this leg's, about.
+
     The experiment may name code of one's own. It comes from the sweep itself, which has been allowed to use it.
     """
 
@@ -33,12 +35,19 @@ class Assigned:
     folder: Path
     fork: Fork | None
     until: int
+    like_it: int
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Assigned:
+    def of(cls, message: Mapping[str, Any]) -> Assigned:
         """A leg from what `Process.train` has written."""
-        fork = given["fork"] and Fork(**given["fork"])
-        return cls(given["name"], given["experiment"], Path(given["folder"]), fork, given["until"])
+        return cls(
+            name=message["name"],
+            table=message["experiment"],
+            folder=Path(message["folder"]),
+            fork=message["fork"] and Fork(**message["fork"]),
+            until=message["until"],
+            like_it=message["like_it"],
+        )
 
     @cached_property
     def experiment(self) -> Experiment:

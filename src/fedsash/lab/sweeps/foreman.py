@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,25 @@ from ..runs.time_limit import TIME_UP, time_limit
 from .machines import Machines
 from .plan import Leg, Plan
 from .process import Message, Process, StopRequest
-from .stacks import stacks
+
+NOT_IN_STEPS = (
+    "seed",
+    "partition_seed",
+    "rounds",
+    "aggregation",
+    "server",
+    "averages",
+    "broadcast",
+    "evaluation",
+    "metrics",
+    "checkpoint",
+    "trajectory",
+    "callbacks",
+    "track",
+)
+"""The settings of an experiment on which its local steps do not depend: those of the server and of the records."""
+RATES = ("lr", "schedule", "local_schedule")
+"""The settings of local training that are inputs of the steps."""
 
 
 @dataclass
@@ -32,25 +51,23 @@ class SweepReport:
 
 @dataclass
 class _Work:
-    """What a process is at work on, or will be: the legs of a `stack` that are `left`, by name, and its `slots`."""
+    """What a process is at work on: a leg, on its `slots`."""
 
-    stack: list[Leg]
-    left: dict[str, Leg]
-    slots: list[int] = field(default_factory=list)
-
-    @classmethod
-    def on(cls, stack: list[Leg]) -> _Work:
-        """All legs of a stack."""
-        return cls(stack, {leg.folder: leg for leg in stack})
+    leg: Leg
+    slots: list[int]
 
 
 class Foreman:
-    """Gives stacks of legs to processes as soon as the legs are ready."""
+    """Gives legs to processes as soon as they are ready."""
 
     def __init__(self, out: Path, plan: Plan, machines: Machines, bar: Progress) -> None:
-        self.executed, self.bar, self.machines, self.slots = SweepReport(out), bar, machines, [*machines.slots]
+        self.executed = SweepReport(out)
+        self.bar = bar
+        self.machines = machines
+        self.slots = [*machines.slots]
         self.done = done(plan.legs, out)
-        self.waiting = [_Work.on(stack) for stack in stacks(plan.legs, len(self.slots))]
+        self.waiting = [*plan.legs]
+        self.like = rounds_alike(plan.legs, len(self.slots))
         self.reached = {leg.folder: leg.last if leg.folder in self.done else _saved(leg, out) for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
         self.running: dict[Process, _Work] = {}
@@ -93,7 +110,7 @@ class Foreman:
         elif message.crash:
             self._crash(message)
             self._start()
-        elif message.alone or message.ended:
+        elif message.ended:
             self._hear_end(message)
             self._start()
         elif message.note:
@@ -102,32 +119,23 @@ class Foreman:
             self.reached[message.leg] = message.round
 
     def _hear_end(self, message: Message) -> None:
-        """Handle the end of a leg, or a leg that is handed back."""
-        work = self.running[message.sender]
-        leg = work.left.pop(message.leg)
-        if message.alone:
-            self.waiting.append(_Work.on([leg]))
-        else:
-            self._end(leg, message)
-        if not work.left:
-            self._free(message.sender)
-            self.idle.append(message.sender)
+        """Handle the end of a leg, after which its process may train another one."""
+        work = self._free(message.sender)
+        self.idle.append(message.sender)
+        self._end(work.leg, message)
 
     def _start(self) -> None:
-        """Start the stacks that are ready, and close the processes for which there are none."""
-        for work in self.waiting:
-            work.left = {name: leg for name, leg in work.left.items() if self._open(leg)}
-        self.waiting = [work for work in self.waiting if work.left]
-        ready = [work for work in self.waiting if self._ready(work)]
+        """Start the legs that are ready, and close the processes for which there are none."""
+        self.waiting = [leg for leg in self.waiting if self._open(leg)]
+        ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
         share = len(self.slots) if self.machines.together and len(ready) == 1 and not self.running else 1
         while ready and len(self.slots) >= share and not self.executed.signal:
-            work = ready.pop(0)
-            self.waiting.remove(work)
-            work.slots = [self.slots.pop(0) for _ in range(share)]
-            process = self.idle.pop() if self.idle else Process(self.machines.program(work.slots[0]), self.heard)
-            self.running[process] = work
-            cores = self.machines.cores(work.slots)
-            process.train([*work.left.values()], work.stack, self.executed.folder, cores)
+            leg = ready.pop(0)
+            self.waiting.remove(leg)
+            slots = [self.slots.pop(0) for _ in range(share)]
+            process = self.idle.pop() if self.idle else Process(self.machines.program(slots[0]), self.heard)
+            self.running[process] = _Work(leg, slots)
+            process.train(leg, self.like[leg.folder], self.executed.folder, self.machines.cores(slots))
         for process in self.idle:
             process.close()
         self.closed += self.idle
@@ -137,10 +145,6 @@ class Foreman:
         """Whether a leg is still to be trained: it is not done, and has not failed."""
         return leg.folder not in self.done and not self.executed.failed.keys() & set(leg.runs)
 
-    def _ready(self, work: _Work) -> bool:
-        """Whether all the legs before those that are left are done."""
-        return all(leg.parent is None or leg.parent.folder in self.done for leg in work.left.values())
-
     def _free(self, process: Process) -> _Work:
         """Give back the slots of a process that has nothing left to do."""
         work = self.running.pop(process)
@@ -148,24 +152,16 @@ class Foreman:
         return work
 
     def _crash(self, message: Message) -> None:
-        """Handle the end of a process. Its legs go on in another one, as often as they are tried.
-
-        Then each is tried alone if there were several: so one of them fails at most.
-        """
-        work = self._free(message.sender)
-        left, names = [*work.left.values()], ", ".join(work.left)
-        stack = " ".join(leg.folder for leg in work.stack)
-        self.deaths[stack] += 1
+        """Handle the end of a process. Its leg goes on in another one, as often as it is tried."""
+        leg = self._free(message.sender).leg
+        self.deaths[leg.folder] += 1
         if self.executed.signal:
             return
-        if self.deaths[stack] < self.machines.tries:
-            self.bar.say(f"{names}: a process has died ({message.reason}): another one goes on")
-            self.waiting.append(work)
-        elif len(left) > 1:
-            self.bar.say(f"a process of {len(left)} runs has died ({message.reason}): they go on, each alone")
-            self.waiting += [_Work.on([leg]) for leg in left]
+        if self.deaths[leg.folder] < self.machines.tries:
+            self.bar.say(f"{leg.folder}: a process has died ({message.reason}): another one goes on")
+            self.waiting.append(leg)
         else:
-            self._end(left[0], message)
+            self._end(leg, message)
 
     def _end(self, leg: Leg, message: Message) -> None:
         """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
@@ -194,7 +190,7 @@ class Foreman:
 
     def _show(self) -> None:
         """Show the rounds of all legs together, and where each one is that is being trained."""
-        running = [leg for work in self.running.values() for leg in work.left.values()]
+        running = [work.leg for work in self.running.values()]
         rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg in running}
         self.bar.update(sum(self.reached.values()) - self.before, rounds)
 
@@ -203,6 +199,28 @@ def done(legs: Sequence[Leg], out: Path) -> set[str]:
     """The folders of the legs that need no work: they are done, or all runs that share them are."""
     found = {leg.folder for leg in legs if is_done(leg, out)}
     return found | {leg.folder for leg in legs if all(f"runs/{run}" in found for run in leg.runs)}
+
+
+def rounds_alike(legs: Sequence[Leg], processes: int) -> dict[str, int]:
+    """How many rounds a process trains with steps like those of each leg, which has this folder, about.
+
+    It follows from the plan alone, and not from what is left of it: a sweep that was stopped chooses its engines again
+    as it has before.
+    """
+    steps = {leg.folder: _steps(leg) for leg in legs}
+    rounds: Counter[str] = Counter()
+    for leg in legs:
+        rounds[steps[leg.folder]] += leg.rounds
+    return {leg.folder: max(rounds[steps[leg.folder]] // processes, leg.rounds) for leg in legs}
+
+
+def _steps(leg: Leg) -> str:
+    """The settings on which compiled steps depend."""
+    table = leg.experiment.table()
+    fixed = {key: value for key, value in table.items() if key not in NOT_IN_STEPS}
+    if "local" in fixed:
+        fixed["local"] = {key: value for key, value in table["local"].items() if key not in RATES}
+    return json.dumps(fixed, sort_keys=True)
 
 
 def trained(legs: Sequence[Leg], out: Path, finished: Collection[str]) -> int:

@@ -1,9 +1,8 @@
 """A process that trains legs of a sweep.
 
-It reads a line of JSON from standard input for each leg, or for several that are trained jointly. It writes a line of
-JSON to standard output after every round and at the end of a leg; whatever else is printed goes to the log. If nobody
-reads its output, it stops at once and saves its last state: no process survives a killed sweep, and none holds runs
-that go on elsewhere.
+It reads a line of JSON from standard input for each leg. It writes a line of JSON to standard output after every round
+and at the end of a leg; whatever else is printed goes to the log. If nobody reads its output, it stops at once and
+saves its last state: no process survives a killed sweep, and none holds runs that go on elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
@@ -31,14 +29,13 @@ from ..config import NetworkExperiment
 from ..runs import Result
 from ..runs.interrupts import ECHO
 from ..runs.timing import TimeStudy
-from . import together
 from .assigned import Assigned, Messages, Tell, tell
 
 T = TypeVar("T")
 
 
 def main() -> None:
-    """Train one stack of `legs` after another on the `cores`. `stack` are the names of all legs that it has had."""
+    """Train one leg after another, each on the `cores` that its line names."""
     Messages.keep_apart()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # they come from the sweep, whatever it does with its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -48,18 +45,14 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
-        legs = [Assigned.of(leg) for leg in job["legs"]]
-        if len(legs) > 1:
-            together.train(legs, job["stack"], Path(job["out"]))
-        else:
-            alone(legs[0])
+        train(Assigned.of(job["leg"]))
 
 
-def alone(leg: Assigned) -> None:
+def train(leg: Assigned) -> None:
     """Train a leg, and tell its end."""
     try:
-        own = leg.experiment
-        ended = simulate(leg, own) if isinstance(own, NetworkExperiment) else train(leg)
+        experiment = leg.experiment
+        ended = simulated(leg, experiment) if isinstance(experiment, NetworkExperiment) else trained(leg)
     except (FedsashError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -68,7 +61,7 @@ def alone(leg: Assigned) -> None:
         leg.ended(ended)
 
 
-def simulate(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStudy:
+def simulated(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStudy:
     """Begin or resume the run, and return its result. It is finished if its simulated time is over."""
 
     def go() -> Result | TimeStudy:
@@ -79,15 +72,21 @@ def simulate(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStudy
     return _when_free(leg, go)
 
 
-def train(leg: Assigned) -> Result:
-    """Begin or resume the run up to the leg's last round, and return its result."""
+def trained(leg: Assigned) -> Result:
+    """Begin or resume the run up to the leg's last round, and return its result.
+
+    A run that begins gets the engine that is fastest for all rounds that this process trains with steps like its own:
+    what is compiled for the first of the runs serves the others.
+    """
     driver = leg.experiment.driver()
     rounds, settings = leg.experiment.rounds, leg.settings(driver)
 
     def go() -> Result:
         if leg.begun:
             return runs.resume(driver, rounds, leg.folder, **settings)
-        return runs.run(driver, rounds, out=leg.folder, fork=leg.fork, **settings)
+        with driver.federation:
+            driver.prepare(leg.like_it)
+            return runs.run(driver, rounds, out=leg.folder, fork=leg.fork, **settings)
 
     return _when_free(leg, go)
 

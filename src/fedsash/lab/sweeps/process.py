@@ -22,8 +22,8 @@ from .plan import Leg
 class Message:
     """A message of a process: a finished round of a `leg`, or its end, with the round that it reached.
 
-    `reason` says why a leg failed, and `results` holds its models' values. `note` is a line for the user. A leg that is
-    handed back is to be trained `alone`. After a `crash` the process is gone.
+    `reason` says why a leg failed, and `results` holds its models' values. `note` is a line for the user. After a
+    `crash` the process is gone.
     """
 
     sender: Process
@@ -34,7 +34,6 @@ class Message:
     results: str = ""
     reason: str = ""
     note: str = ""
-    alone: bool = False
     crash: bool = False
 
 
@@ -58,20 +57,20 @@ class Program(Protocol):
 
 
 class Process:
-    """Trains one stack of legs after another in a program, and puts its messages into the queue `heard`."""
+    """Trains one leg after another in a program, and puts its messages into the queue `heard`."""
 
     def __init__(self, program: Program, heard: SimpleQueue[Message | StopRequest]) -> None:
         self._program, self._heard = program, heard
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def train(self, legs: Sequence[Leg], stack: Sequence[Leg], out: Path, cores: Sequence[int]) -> None:
-        """Start training the `legs` that are left of a `stack` of the sweep in the folder `out`.
+    def train(self, leg: Leg, like_it: int, out: Path, cores: Sequence[int]) -> None:
+        """Start training a leg of the sweep in the folder `out`; it trains `like_it` rounds with such steps in all.
 
         It keeps to the `cores` of its machine; without any, it uses one, whichever it gets.
         """
-        job = {"legs": [_told(leg, out) for leg in legs], "stack": [leg.folder for leg in stack], "out": str(out)}
-        self._program.write(json.dumps(job | {"cores": [*cores]}))
+        message = _message(leg, out) | {"like_it": like_it}
+        self._program.write(json.dumps({"leg": message, "cores": [*cores]}))
 
     def stop(self, at_once: bool) -> None:
         """Let it finish its round and save its state; or, `at_once`, give up its round and save its last state."""
@@ -114,7 +113,7 @@ class Process:
         return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(log)})"
 
 
-def _told(leg: Leg, out: Path) -> dict[str, Any]:
+def _message(leg: Leg, out: Path) -> dict[str, Any]:
     """A leg as its process is told of it."""
     fork = leg.parent and {"folder": str(out / leg.parent.folder), "round": leg.first, "names": leg.renamed}
     place = {"name": leg.folder, "folder": str(out / leg.folder)}

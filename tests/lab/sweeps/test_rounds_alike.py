@@ -1,0 +1,60 @@
+"""The rounds for which a process of a sweep chooses its engine: those of all its runs that take such steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash.exchange import Executor
+from fedsash.executors import LocalEngine
+from fedsash.executors.training import ClientWork
+from fedsash.lab.sweeps import execute, plan
+from fedsash.lab.sweeps.foreman import rounds_alike
+from support.sweeps import sweep
+
+
+def of_runs(axes: dict[str, Any], processes: int = 1) -> list[int]:
+    """The rounds, of each run."""
+    return [*rounds_alike(plan(sweep(axes).runs).legs, processes).values()]
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"seed": [0, 1, 2, 3]},
+        {"local.lr": [0.1, 0.2, 0.3, 0.4]},
+        {"server.lr": [0.5, 1.0], "aggregation": [{"name": "mean"}, {"name": "fednova"}]},
+        {"evaluation.every": [1, 2], "partition_seed": [0, 1]},
+    ],
+)
+def test_runs_with_the_same_steps_count_together(axes: dict[str, Any]) -> None:
+    assert of_runs(axes) == [24] * 4
+    assert of_runs(axes, 2) == [12] * 4
+    assert of_runs(axes, 9) == [6] * 4, "a run counts as a whole"
+
+
+def test_runs_with_other_steps_count_by_themselves() -> None:
+    assert of_runs({"seed": [0, 1], "local.batch": [5, 10]}) == [12] * 4
+    assert of_runs({"model.hidden": [[8], [4]]}) == [6, 6]
+    assert of_runs({"method": [{"name": "fedavg"}, {"name": "scaffold"}]}) == [6, 6]
+    assert of_runs({"rounds": [3, 6]}) == [9, 9]
+
+
+def test_rounds_that_runs_share_count_once() -> None:
+    ima: dict[str, Any] = {"off": {}, "on": {"broadcast": {"average": "ima", "start": 3}}}
+    assert set(of_runs({"seed": [0, 1], "ima": ima})) == {2 * (3 + 3 + 3)}
+
+
+def test_engines_are_opened_for_these_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int | None] = []
+    whole = LocalEngine.open
+
+    def recorded(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        opened.append(rounds)
+        return whole(engine, work, rounds)
+
+    monkeypatch.setattr(LocalEngine, "open", recorded)
+    assert not execute(sweep({"seed": [0, 1, 2]}), tmp_path, jobs=1, progress=False).failed
+    assert opened == [18] * 3

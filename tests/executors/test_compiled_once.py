@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, _inductor, nn
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from fedsash import LocalTraining
 from fedsash.basics import private_torch
@@ -124,3 +126,13 @@ def test_no_more_functions_are_kept_than_so_many(compilations: list[Any], monkey
     for size in (1, 2, 1, 3, 1, 2):  # the third size takes the place of the second
         private_torch.compiled(lambda x: x.mul_(2), [torch.ones(size)])
     assert len(compilations) == 4
+
+
+def test_code_is_kept_where_the_user_says_else_in_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor names a folder for temporary files in the environment when it is imported."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    for chosen, kept in ((None, "ours"), (default_cache_dir(), "ours"), ("theirs", "theirs")):
+        if chosen is not None:
+            monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", chosen)
+        private_torch.keep_compiled_in("ours")
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == kept

@@ -5,6 +5,7 @@ Tested with PyTorch 2.13.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -59,6 +60,18 @@ def seed_cpu(seed: int) -> None:
 def transformed() -> bool:
     """Whether `vmap`, `grad` or another transform of functions is at work."""
     return bool(torch._C._are_functorch_transforms_active())
+
+
+def keep_compiled_in(folder: str) -> None:
+    """Let Inductor keep its code in a folder, unless the user has chosen another one.
+
+    As soon as it is imported, it names its own choice in the environment: a folder for temporary files.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    usual = os.path.abspath(default_cache_dir())
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", usual) == usual:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
 
 
 COMPILED_KEPT = 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..basics.paths import cache_folder
-from ..basics.private_torch import compiled
+from ..basics.private_torch import compiled, keep_compiled_in
 from ..local import StepInputs, Trainer
 from ..settings.errors import SettingError, one_line
 from .replayed import Replayed, replayed
@@ -106,7 +105,7 @@ def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[...,
 
     Raises `SettingError` if PyTorch fails at them: its compiler can't do everything, and has errors of its own.
     """
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    keep_compiled_in(str(cache_folder() / "compiled"))
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version

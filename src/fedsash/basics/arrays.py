@@ -55,7 +55,7 @@ def first_rows(vectors: Vectors, count: int) -> Vectors:
 
 
 def stacked(rows: Sequence[Vectors]) -> Vectors:
-    """The vectors of several clients, or of several runs, as rows of new tensors; nothing of nobody."""
+    """The vectors of several clients as rows of new tensors; nothing of nobody."""
     return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
 
 

@@ -25,7 +25,7 @@ from ..runs.timing import TimeStudy
 class Assigned:
     """A leg by its `name` in the sweep: its experiment, its folder, where it starts, and its last round.
 
-    `like_it` is how many rounds its process trains with steps like this leg's, about.
+    `rounds_alike` is about how many rounds its process trains with steps like this leg's.
 
     The experiment may name code of one's own. It comes from the sweep itself, which has been allowed to use it.
     """
@@ -35,7 +35,7 @@ class Assigned:
     folder: Path
     fork: Fork | None
     until: int
-    like_it: int
+    rounds_alike: int
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Assigned:
@@ -46,7 +46,7 @@ class Assigned:
             folder=Path(message["folder"]),
             fork=message["fork"] and Fork(**message["fork"]),
             until=message["until"],
-            like_it=message["like_it"],
+            rounds_alike=message["rounds_alike"],
         )
 
     @cached_property
@@ -69,6 +69,11 @@ class Assigned:
             if began.resolved:
                 engine = replace(began, workers=min(int(began.workers), torch.get_num_threads()))
         return replace(experiment, engine=engine)
+
+    @property
+    def trains(self) -> bool:
+        """Whether rounds are left after those that it shares with other legs."""
+        return self.fork is None or self.fork.round < self.until
 
     @property
     def begun(self) -> bool:

@@ -67,7 +67,7 @@ class Foreman:
         self.slots = [*machines.slots]
         self.done = done(plan.legs, out)
         self.waiting = [*plan.legs]
-        self.like = rounds_alike(plan.legs, len(self.slots))
+        self.rounds_alike = rounds_alike(plan.legs, len(self.slots))
         self.reached = {leg.folder: leg.last if leg.folder in self.done else _saved(leg, out) for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
         self.running: dict[Process, _Work] = {}
@@ -135,7 +135,7 @@ class Foreman:
             slots = [self.slots.pop(0) for _ in range(share)]
             process = self.idle.pop() if self.idle else Process(self.machines.program(slots[0]), self.heard)
             self.running[process] = _Work(leg, slots)
-            process.train(leg, self.like[leg.folder], self.executed.folder, self.machines.cores(slots))
+            process.train(leg, self.rounds_alike[leg.folder], self.executed.folder, self.machines.cores(slots))
         for process in self.idle:
             process.close()
         self.closed += self.idle
@@ -202,7 +202,7 @@ def done(legs: Sequence[Leg], out: Path) -> set[str]:
 
 
 def rounds_alike(legs: Sequence[Leg], processes: int) -> dict[str, int]:
-    """How many rounds a process trains with steps like those of each leg, which has this folder, about.
+    """About how many rounds a process trains with steps like those of each leg, by the legs' folders.
 
     It follows from the plan alone, and not from what is left of it: a sweep that was stopped chooses its engines again
     as it has before.

@@ -85,7 +85,8 @@ def trained(leg: Assigned) -> Result:
         if leg.begun:
             return runs.resume(driver, rounds, leg.folder, **settings)
         with driver.federation:
-            driver.prepare(leg.like_it)
+            if leg.trains:
+                driver.prepare(leg.rounds_alike)
             return runs.run(driver, rounds, out=leg.folder, fork=leg.fork, **settings)
 
     return _when_free(leg, go)

@@ -129,7 +129,7 @@ class Effort(Shown):
     """The amount of training that clients report: the number of `samples` `[b]` and of local `steps` `[b]`.
 
     Samples of a personal part that trains alone count, its steps don't: they move nothing that is sent. `normaliser`
-    `[b]` are FedNova's a_i, if the aggregation needs them (see `LocalTraining.coefficients`).
+    `[b]` are FedNova's a_i, if the aggregation needs them (see `local.plan.normalisers`).
     """
 
     samples: Ints

@@ -32,6 +32,7 @@ from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, Reached, clients_of
 from .executors.devices import threads
 from .local import LocalTraining
+from .local.plan import clients_of_single
 from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
 from .schedules import Constant
@@ -127,7 +128,7 @@ class Federation(Setting, Reached, Shown):
         if samples := problem.test if data is None else data.train:
             try_out(self.module, problem, samples, self.goal, self.loss)
         if data is not None:
-            check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
+            check_single(self.module, problem, data.train, *clients_of_single(self.local, self.method, self.sizes))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)
         self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.sharing)

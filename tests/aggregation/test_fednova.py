@@ -18,6 +18,7 @@ from fedsash.data import FederatedData
 from fedsash.exchange import Effort
 from fedsash.federation import Federation
 from fedsash.local import SGD, LocalTraining
+from fedsash.local.plan import normalisers
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential, Flat, LocalSchedule, Mild, SawTooth
@@ -31,7 +32,7 @@ tau = st.integers(1, 60)
 
 
 def coefficient(local: LocalTraining, steps: int, method: Method | None = None) -> float:
-    return float(local.coefficients(np.array([steps]), method or FedAvg())[0])
+    return float(normalisers(local, method or FedAvg(), np.array([steps]))[0])
 
 
 @given(steps=tau, lr=st.floats(0, 10))
@@ -69,7 +70,7 @@ def test_the_coefficient_of_a_saw_tooth_is_the_sum_of_its_rates(steps: int, rho:
 @given(steps=st.lists(tau, min_size=1, max_size=5), m=st.floats(0, 0.9), mu=st.floats(0, 2))
 def test_a_clients_coefficient_does_not_depend_on_the_others(steps: list[int], m: float, mu: float) -> None:
     local = LocalTraining(lr=0.3, optimiser=SGD(momentum=m), local_schedule=SawTooth(0.1))
-    together = local.coefficients(np.array(steps), FedProx(mu))
+    together = normalisers(local, FedProx(mu), np.array(steps))
     assert together.tolist() == [coefficient(local, k, FedProx(mu)) for k in steps]
 
 
@@ -113,7 +114,7 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, op
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)
-    moved = -local.lr * local.coefficients(steps, method)
+    moved = -local.lr * normalisers(local, method, steps)
     assert len(set(steps.tolist())) > 2
     np.testing.assert_allclose(torch.cat(watched.seen).numpy(), moved, rtol=1e-14)
 

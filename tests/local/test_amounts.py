@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fedsash.aggregation import FedNova
 from fedsash.lab.config import parse
-from fedsash.local import SGD, Adam, LocalTraining
-from fedsash.methods import Scaffold
+from fedsash.local import SGD, Adam, LocalTraining, RoundPlan
+from fedsash.local.plan import drawn_amounts
+from fedsash.methods import FedAvg, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.schedules import Mild
 from fedsash.settings.errors import SettingError
@@ -37,39 +38,39 @@ def test_amounts_stay_in_their_range_and_do_not_depend_on_who_else_is_asked(
 ) -> None:
     for local in (LocalTraining(epochs=(low, low + more)), LocalTraining(steps=(low, low + more), stragglers=0.3)):
         ids = np.arange(30)
-        amounts = local.amounts(round, ids, seed)
+        amounts = drawn_amounts(local, round, ids, seed)
         least = low if not local.stragglers else 1
         assert amounts.dtype == np.int64 and least <= amounts.min() and amounts.max() <= low + more
-        assert np.array_equal(local.amounts(round, ids[7::5], seed), amounts[7::5])
+        assert np.array_equal(drawn_amounts(local, round, ids[7::5], seed), amounts[7::5])
 
 
 @given(epochs=st.integers(1, 9), round=st.integers(0, 99))
 def test_a_single_number_is_everybodys(epochs: int, round: int) -> None:
     for local in (LocalTraining(epochs=epochs), LocalTraining(steps=(epochs, epochs))):
-        assert local.equal and set(local.amounts(round, np.arange(5), 3).tolist()) == {epochs}
+        assert local.equal and set(drawn_amounts(local, round, np.arange(5), 3).tolist()) == {epochs}
 
 
 def test_a_range_is_drawn_from_uniformly_and_anew_in_every_round() -> None:
     """20,000 draws from four: each number comes 5,000 times, with a standard deviation of 61."""
     local = LocalTraining(epochs=(2, 5))
-    first, second = (local.amounts(round, IDS, 0) for round in (0, 1))
+    first, second = (drawn_amounts(local, round, IDS, 0) for round in (0, 1))
     assert (abs(np.bincount(first, minlength=6)[2:] - 5000) < 400).all()
     assert abs((first == second).mean() - 0.25) < 0.02
-    assert not np.array_equal(first, local.amounts(0, IDS, 1))
+    assert not np.array_equal(first, drawn_amounts(local, 0, IDS, 1))
 
 
 def test_a_share_of_the_clients_are_stragglers_with_any_number_up_to_the_full_one() -> None:
     """Of four epochs a straggler has 1, 2, 3 or 4, as likely each, whether the others are drawn or not."""
-    amounts = LocalTraining(epochs=4, stragglers=0.8).amounts(0, IDS, 0)
+    amounts = drawn_amounts(LocalTraining(epochs=4, stragglers=0.8), 0, IDS, 0)
     assert (abs(np.bincount(amounts)[1:4] - 4000) < 400).all()
-    both = LocalTraining(epochs=(4, 5), stragglers=0.8).amounts(0, IDS, 0)
+    both = drawn_amounts(LocalTraining(epochs=(4, 5), stragglers=0.8), 0, IDS, 0)
     assert abs((both >= 4).mean() - (0.2 + 0.8 * 0.5 * (1 / 4 + 2 / 5))) < 0.02
 
 
 def test_without_a_round_the_workload_is_that_of_the_mean_amount() -> None:
     sizes = np.array([10])
     for local, steps in ((LocalTraining(steps=(2, 6)), 4), (LocalTraining(steps=7, stragglers=1.0), 4)):
-        assert local.workload(sizes).steps.tolist() == [steps]
+        assert RoundPlan.mean(local, FedAvg(), sizes).steps.tolist() == [steps]
 
 
 @pytest.mark.parametrize("name, engine", rotated(UNEQUAL, ["vectorised", "workers"]))
@@ -104,9 +105,9 @@ def test_clients_report_the_steps_that_were_drawn(name: str) -> None:
             ids = sampled(f, round)
             request = f.ask(state)
             steps = [reply.effort.steps.item() for reply in f.executor.work(request)]  # type: ignore[union-attr]
-            expected = f.local.workload(f.sizes[ids], f.local.amounts(round, ids, f.seed)).steps
+            expected = RoundPlan(f.local, f.method, f.sizes[ids], drawn_amounts(f.local, round, ids, f.seed)).steps
             assert steps == expected.tolist()
-            seen |= set((expected / f.local.workload(f.sizes[ids], np.ones_like(ids)).steps).tolist())
+            seen |= set((expected / RoundPlan(f.local, f.method, f.sizes[ids], np.ones_like(ids)).steps).tolist())
             state, _ = f.round(state)
     assert len(seen) > 2, "clients differ"
 

@@ -13,6 +13,7 @@ import torch
 from fedsash.averages import SWA
 from fedsash.basics.arrays import Floats, Ints, Vectors
 from fedsash.local import SGD, LocalTraining
+from fedsash.local.plan import rates as rates_of
 from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Flat, LocalSchedule, SawTooth
@@ -70,7 +71,7 @@ def test_with_alpha_zero_the_model_never_moves_bitwise(method: Any) -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
 def test_the_rates_of_a_round_have_the_published_sum(rho: float) -> None:
     K = np.array([1, 2, 7, 12])
-    rates = LocalTraining(lr=0.4).rates(K, FedSWA(rho))
+    rates = rates_of(LocalTraining(lr=0.4), FedSWA(rho), K)
     np.testing.assert_allclose(rates.sum(0), 0.4 * (K * (1 + rho) + 1 - rho) / 2, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(rates[0], 0.4)
 

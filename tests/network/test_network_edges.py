@@ -16,7 +16,7 @@ from fedsash.exchange import Reply
 from fedsash.federation import Federation
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import TimeStudy
-from fedsash.local import Trainer
+from fedsash.local import RoundPlan, Trainer
 from fedsash.network import (
     AIMDWindow,
     Asynchronous,
@@ -222,4 +222,7 @@ def test_refused_uploads_count_among_the_samples_that_were_trained_on() -> None:
         state = made.federation.start()
         made.prepare(None, state)
         _, report = made.round(state)
-    assert report.refused and report.samples == world.local.workload(world.sizes).samples[report.clients].sum()
+    assert (
+        report.refused
+        and report.samples == RoundPlan.mean(world.local, world.method, world.sizes).samples[report.clients].sum()
+    )

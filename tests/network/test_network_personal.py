@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedsash.basics.sharing import Personal
+from fedsash.local import RoundPlan
 from fedsash.network import Asynchronous, FedBuff, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.messages import model_bytes
 from fedsash.sampling import Uniform
@@ -32,4 +33,7 @@ def test_rounds_on_a_network_train_the_same() -> None:
 def test_only_what_is_shared_travels_and_both_parts_take_time() -> None:
     world = personal(Personal("classifier", 3))
     assert model_bytes(world.sharing) == 8 * (world.layout.size - 15)
-    assert world.local.whole_workload(world.sizes, 3).samples.tolist() == (5 * world.sizes).tolist()
+    assert (
+        RoundPlan.mean(world.local, world.method, world.sizes, alone=3).all_samples.tolist()
+        == (5 * world.sizes).tolist()
+    )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled, keep_compiled_in
-from ..local import StepInputs, Trainer
+from ..local import RoundPlan, StepInputs, Trainer
 from ..settings.errors import SettingError, one_line
 from .replayed import Replayed, replayed
 
@@ -73,7 +73,7 @@ def compile_steps(trainer: Trainer, block: int) -> None:
 def unrolled(trainer: Trainer) -> int:
     """How many local steps are compiled together: those of a round, or 1."""
     local = trainer.local
-    steps = local.workload(trainer.batches.sizes).steps
+    steps = RoundPlan.mean(local, trainer.method, trainer.batches.sizes).steps
     same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
     return int(steps.max()) if same else 1
 

@@ -23,7 +23,7 @@ from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
-from ..local import Batch, ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
+from ..local import Batch, ClientScorer, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
 from ..methods import FedAvg, Method, WholeMethod
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
@@ -82,21 +82,22 @@ class Training:
 
     def samples(self, sizes: Ints) -> Ints:
         """How many samples clients of these `sizes` `[N]` pass over in a whole training, `[N]`."""
-        return self.local.whole_workload(sizes, self.sharing.personal.alone).samples
+        return self.mean_plan(sizes).all_samples
+
+    def mean_plan(self, sizes: Ints) -> RoundPlan:
+        """How much clients of these `sizes` `[N]` train in a round, by the mean amount."""
+        return RoundPlan.mean(self.local, self.method, sizes, alone=self.sharing.personal.alone)
 
     def effort(self, request: Request, sizes: Ints) -> Effort:
         """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
-        if request.job != "train":
-            return no_effort(len(request.ids))
-        local = self.local.at(request.finished)
-        return effort_of(
-            local,
+        plans = RoundPlans(
+            self.local,
             self.method,
-            sizes,
-            local.amounts(request.round, request.ids, self.seed),
+            seed=self.seed,
             alone=self.sharing.personal.alone,
             normalises=self.aggregation.normalises,
         )
+        return plans.effort(request, sizes)
 
     def first_state(self, w: Tensor) -> Vectors:
         """The state of a client before its first round, given the model `w` `[D]`."""
@@ -277,7 +278,7 @@ class ClientWork:
     @property
     def steps(self) -> Ints:
         """The number of local steps of each of these clients in a round."""
-        return self.training.local.whole_workload(self.data.sizes, self.training.sharing.personal.alone).steps
+        return self.training.mean_plan(self.data.sizes).all_steps
 
     @property
     def on_cpu(self) -> bool:

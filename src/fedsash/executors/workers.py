@@ -150,7 +150,7 @@ class Workers(Executor):
 
     def _deal(self, wave: Request, blocks: list[Block]) -> list[list[Block]]:
         """Each worker's blocks, in order; a block takes as many steps as its longest client."""
-        steps = self._trainer.steps_of(wave)
+        steps = self._trainer.plan(wave).all_steps
         costs = [int(steps[first : first + len(ids)].max()) for first, ids in blocks]
         return [[blocks[i] for i in own] for own in dealt(costs, self._count)]
 

@@ -1,9 +1,9 @@
 """The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
 from .client_scorer import ClientScorer
-from .effort import effort_of, no_effort
 from .fine_tuning import fine_tuned
 from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
+from .plan import RoundPlan, RoundPlans
 from .settings import LocalTraining
 from .steps import Batch, Draws, Gradient, StepInputs
 from .trainer import Begun, Trainer
@@ -22,9 +22,9 @@ __all__ = [
     "LocalTraining",
     "Optimiser",
     "RMSprop",
+    "RoundPlan",
+    "RoundPlans",
     "StepInputs",
     "Trainer",
-    "effort_of",
     "fine_tuned",
-    "no_effort",
 ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..aggregation import Aggregation
-from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.randomness import Purpose, fold, fractions, keys
+from ..basics.arrays import Vectors
 from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
@@ -19,7 +17,7 @@ from ..settings.accepts import Accepts, default
 from ..settings.errors import LONGEST, check, check_count
 from ..settings.limits import Count, Epochs, Positive, Share, Strength
 from ..settings.setting import Setting
-from .batches import Batching, Workload
+from .batches import Batching
 from .optimisers import SGD, Optimiser
 
 Amount: TypeAlias = Epochs | tuple[int, int]
@@ -73,7 +71,7 @@ class LocalTraining(Setting):
         """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no
         stragglers."""
         right = "has no effect on clients that train by 1: set epochs or steps above 1"
-        part = self._range[1] > 1 or self.schedule.moves_epochs
+        part = self.amount_range[1] > 1 or self.schedule.moves_epochs
         check(self.stragglers == 0 or part, "LocalTraining.stragglers", self.stragglers, right)
         nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
         why = method.why_sgd or nova
@@ -100,21 +98,21 @@ class LocalTraining(Setting):
         return Batching(self.batch, self.steps is not None, self.drop_last)
 
     @property
-    def passes(self) -> Batching:
-        """The same, counted in whole passes."""
-        return replace(self.batching, by_steps=False)
-
-    def single(self, sizes: Ints, method: Method) -> tuple[Ints, str]:
-        """The clients with `sizes` `[N]` samples that have a batch of one sample, and which settings prevent it."""
-        if method.full_gradients:  # they are over all samples, in batches of this size
-            return replace(self.batching, drop_last=False).single(sizes), "another local.batch"
-        return self.batching.single(sizes), "local.drop_last or another local.batch"
+    def amount_range(self) -> tuple[int, int]:
+        """The least and the most epochs, or steps, of a client in a round, if none is a straggler."""
+        amount = self.epochs if self.steps is None else self.steps
+        return (amount, amount) if isinstance(amount, int) else amount
 
     @property
     def equal(self) -> bool:
         """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""
-        low, high = self._range
-        return low == high and self.stragglers == 0
+        least, most = self.amount_range
+        return least == most and self.stragglers == 0
+
+    @property
+    def momentum(self) -> bool:
+        """Whether a client moves along a step's direction in its later steps, too."""
+        return isinstance(self.optimiser, SGD) and self.optimiser.momentum > 0
 
     def at(self, round: int) -> LocalTraining:
         """These settings with the learning rate and the epochs that `schedule` gives in `round` (from 0)."""
@@ -127,62 +125,6 @@ class LocalTraining(Setting):
         """The learning rate and the epochs that `schedule` gives in `round` (from 0)."""
         epochs = self.schedule.epochs(round, self.epochs) if isinstance(self.epochs, int) else self.epochs
         return self.schedule.lr(round, self.lr), epochs
-
-    def amounts(self, round: int, ids: Ints, seed: int) -> Ints:
-        """How many epochs, or steps, each of the clients `ids` `[C]` trains in `round` (from 0), `[C]`."""
-        low, high = self._range
-        if self.equal:
-            return np.full_like(ids, low)
-        drawn = [fractions(fold(keys(seed, Purpose.WORKLOAD, round, ids), i)) for i in range(3)]
-        amounts = low + np.floor(drawn[0] * (high - low + 1))
-        fewer = 1 + np.floor(drawn[2] * amounts)
-        return np.where(drawn[1] < self.stragglers, fewer, amounts).astype(np.int64)
-
-    def workload(self, sizes: Ints, amounts: Ints | None = None) -> Workload:
-        """The workload of clients with `sizes` `[C]` samples and `amounts` `[C]` (None: the mean amount, rounded)."""
-        mean = sum(self._range) / 2
-        mean -= self.stragglers * (mean - 1) / 2
-        return self.batching.workload(sizes, max(round(mean), 1) if amounts is None else amounts)
-
-    def whole_workload(self, sizes: Ints, alone: int, amounts: Ints | None = None) -> Workload:
-        """The workload with that of a personal part, which first trains `alone` for so many passes (see `workload`)."""
-        rest, before = self.workload(sizes, amounts), self.passes.workload(sizes, alone)
-        return replace(rest, steps=rest.steps + before.steps, samples=rest.samples + before.samples)
-
-    def rates(self, steps: Ints, method: Method) -> Floats:
-        """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""
-        return self.lr * self._factors(steps, method)
-
-    def coefficients(self, steps: Ints, method: Method) -> Floats:
-        """FedNova's normalisers a_i `[C]` of clients that take `steps` `[C]` steps.
-
-        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It is how far
-        gradients of 1 take a client, with its optimiser's momentum, the method's proximal term, and the schedules
-        within a round. Weight decay is left out, as published.
-        """
-        return self._moved(steps, method, method.proximal * self.lr)
-
-    def reach(self, steps: Ints, method: Method) -> Floats:
-        """The sum `[C]` of the weights with which the directions of `steps` `[C]` SGD steps enter a client's update.
-
-        It is how far directions of 1 take a client; without `momentum` that is the sum of the rates.
-        """
-        return self.lr * self._moved(steps, method, 0.0)
-
-    @property
-    def momentum(self) -> bool:
-        """Whether a client moves along a step's direction in its later steps, too."""
-        return isinstance(self.optimiser, SGD) and self.optimiser.momentum > 0
-
-    def _moved(self, steps: Ints, method: Method, pull: float) -> Floats:
-        """How far `steps` `[C]` steps along 1 take each client, in units of `lr`, `[C]`; `pull` times that way is
-        added to the direction of each step."""
-        assert isinstance(self.optimiser, SGD)
-        plain, below = replace(self.optimiser, weight_decay=0.0), torch.zeros(len(steps), 1, dtype=torch.float64)
-        moments = plain.moments(below)
-        for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
-            plain.advance(below, moments, 1 + pull * below, factor, k + 1)
-        return -below[:, 0].numpy()
 
     def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
         """What a client remembers before its first round: the method's vectors, and the moments if they are kept.
@@ -224,32 +166,6 @@ class LocalTraining(Setting):
     def _kept(self, name: str) -> str:
         """The name of a kept moment in the client state: `adamw_m`, so no optimiser takes the moments of another."""
         return f"{type(self.optimiser).__name__.lower()}_{name}"
-
-    @property
-    def _range(self) -> tuple[int, int]:
-        """The least and the most epochs, or steps."""
-        amount = self.epochs if self.steps is None else self.steps
-        return (amount, amount) if isinstance(amount, int) else amount
-
-    def _factors(self, steps: Ints, method: Method) -> Floats:
-        """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""
-        k = np.arange(steps.max())[:, None]
-        schedules = filter(None, (self.local_schedule, method.local_schedule))
-        return np.where(k < steps, np.prod([_factors(s, k, steps) for s in schedules], axis=0), 0.0)
-
-
-def _factors(schedule: LocalSchedule, k: Ints, steps: Ints) -> Floats:
-    """The factors `[K, C]` of one schedule; raises `SettingError` for others than finite ones of at least 0."""
-    place, shape = f"{type(schedule).__name__}.factors", (len(k), len(steps))
-    found = np.asarray(schedule.factors(k, steps))
-    fits = found.dtype.kind in "fiub" and found.ndim <= 2
-    fits = fits and all(n in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False))
-    check(fits, f"{place}: shape", list(found.shape), f"must be numbers of a shape that fits {list(shape)}")
-    whole = np.broadcast_to(found, shape)
-    used = whole[k < steps]
-    wrong = used[~(np.isfinite(used) & (used >= 0))]
-    check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
-    return whole
 
 
 def _check_range(field: str, amount: Amount | None) -> None:

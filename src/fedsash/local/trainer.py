@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Vectors, first_rows
+from ..basics.arrays import Ints, Vectors, first_rows
 from ..basics.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload, check_upload
-from ..methods.base import MEAN_DIRECTION
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
-from .effort import effort_of, no_effort
+from .plan import RoundPlan, RoundPlans, whole_passes
 from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _RoundNumbers:
-    """Numbers that depend only on the settings in a round and the sizes of some clients.
-
-    They are the same in most rounds, so they are kept. `rates` are those of `StepInputs`, `columns` `[C, 1]` are fields
-    of `LocalRun`, and `effort` goes into the reply.
-    """
-
-    rates: list[float] | Tensor
-    columns: dict[str, Tensor]
-    effort: Effort
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,16 +67,23 @@ class Trainer:
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)
-        self._alone = batches(local.passes, purpose=Purpose.ALONE_BATCHES)
+        self._alone = batches(whole_passes(local), purpose=Purpose.ALONE_BATCHES)
         steps = partial(LocalSteps, local=local, gradient=gradient, transform=data.transform)
         body = slice(0, sharing.body) if sharing.personal.alone else None
         self.local_steps = steps(method=method, layout=sharing.common, moves=body)
         self.steps: Steps = self.local_steps
         own, rest = sharing.clients_layout.between(sharing.body, sharing.trained), slice(sharing.body, sharing.trained)
         self.steps_alone: Steps = steps(method=FedAvg(), layout=own, moves=rest)
-        self._local_at = lru_cache(maxsize=1)(local.at)
-        self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
-        self._seed, self._normalises, self.pad_to = seed, normalises, 0
+        self._plans = RoundPlans(
+            local,
+            method,
+            seed=seed,
+            alone=sharing.personal.alone,
+            normalises=normalises,
+            like=self._like,
+        )
+        self._seed = seed
+        self.pad_to = 0
 
     def stepping(self, steps: Steps, alone: Steps, pad_to: int) -> None:
         """Take the steps by these functions, such as compiled ones, which are given at least `pad_to` clients."""
@@ -138,19 +131,19 @@ class Trainer:
         count = len(request.ids)
         if count < pad_to:
             request = request.only(np.minimum(np.arange(pad_to), count - 1))
-        numbers = self._numbers_of(request)
+        plan = self.plan(request)
         w, statistics = self._received(request)
         own = w[:, self.sharing.common_size :]
-        run, moments = self._local_run(request, numbers, w), self.local.recalled(w, request.own)
-        plan = self.batches.plan(request.round, request.ids, self._amounts(request))
+        run, moments = self._local_run(request, plan, w), self.local.recalled(w, request.own)
+        batches = self.batches.plan(request.round, request.ids, plan.amounts)
         inputs = StepInputs(
             w=w,
             moments=moments,
             statistics=statistics,
             sent=run.sent,
-            rates=numbers.rates,
-            numbers=self._step_numbers(request.own, 0, len(plan.index)),
-            draws=self._draws(request, plan),
+            rates=plan.rates[:, 0].tolist() if self.gradient.one else plan.step_rates,
+            numbers=self._step_numbers(request.own, 0, len(batches.index)),
+            draws=self._draws(request, batches),
             server_state=run.server_state,
             client_state=run.client_state,
             round_state={},
@@ -158,7 +151,7 @@ class Trainer:
         )
         taken = run.steps
         if self.sharing.personal.alone:
-            taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
+            taken = torch.cat([taken, self._train_alone(request, plan, inputs)], dim=1)
         if inputs.received is not None:
             run.full_grad = partial(self._full_gradient, request, inputs.received)
         rows = self.method.round_state(run).items()
@@ -177,18 +170,18 @@ class Trainer:
         check_upload(self.method, upload, kept, request.own, begun.run.w)
         return first_rows(upload, begun.count), first_rows(kept, begun.count)
 
-    def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
+    def _train_alone(self, request: Request, plan: RoundPlan, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
-        plan = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
-        numbers = self._step_numbers(request.own, 1, len(plan.index))
-        draws = self._draws(request, plan, Purpose.ALONE_STEP)
-        rates = self._by_step(self._local_at(request.finished).rates(plan.steps, FedAvg()))
+        batches = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
+        numbers = self._step_numbers(request.own, 1, len(batches.index))
+        draws = self._draws(request, batches, Purpose.ALONE_STEP)
+        rates = plan.rates_alone[:, 0].tolist() if self.gradient.one else plan.column(plan.rates_alone)
         self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
-        return self._column(plan.steps)
+        return plan.column(plan.steps_alone)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
-        return self.method.probe(self._local_run(request, self._numbers_of(request), self._received(request)[0])), {}
+        return self.method.probe(self._local_run(request, self.plan(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
         """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
@@ -212,16 +205,13 @@ class Trainer:
             models = self.sharing.with_own(models, kept[OWN])
         return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
+    def plan(self, request: Request) -> RoundPlan:
+        """How much the clients of a request train, or would train."""
+        return self._plans.of(request, self.batches.sizes_of(request.ids))
+
     def effort(self, request: Request) -> Effort:
         """The effort of the clients of a request; zero unless it asks for training."""
-        if request.job == "train":
-            return self._numbers_of(request).effort
-        return no_effort(len(request.ids))
-
-    def steps_of(self, request: Request) -> Ints:
-        """How many local steps the clients of a request to train take, `[C]`."""
-        sizes = self.batches.sizes_of(request.ids)
-        return self.local.whole_workload(sizes, self.sharing.personal.alone, self._amounts(request)).steps
+        return self._plans.effort(request, self.batches.sizes_of(request.ids))
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
@@ -231,29 +221,21 @@ class Trainer:
             return _copied(w), None
         return _copied(w[:, :trained]), _copied(w[:, trained:])
 
-    def _local_run(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
+    def _local_run(self, request: Request, plan: RoundPlan, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
         common = self.sharing.common_size
         return LocalRun(
             round=request.round,
             w=w if w.shape[1] == common else w[:, :common],
             sent=self.sharing.common_of(request.sent),
-            **numbers.columns,
+            **plan.columns,
             server_state=request.server_state,
             client_state={name: rows for name, rows in request.own.items() if name != OWN},
             round_state={},
             layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w[:, common:]),
-            reach=partial(self._reach, request, numbers.columns["lr_sum"]),
+            reach=lambda: plan.column(plan.reach),
         )
-
-    def _reach(self, request: Request, lr_sum: Tensor) -> Tensor:
-        """`LocalRun.reach` of the clients of a request, `[C, 1]`."""
-        self.local.check_divides(MEAN_DIRECTION)
-        if not self.local.momentum:
-            return lr_sum
-        local, sizes = self._local_at(request.finished), self.batches.sizes_of(request.ids)
-        return self._column(local.reach(local.workload(sizes, self._amounts(request)).steps, self.method))
 
     def _full_gradient(self, request: Request, own: Tensor, w: Tensor) -> Tensor:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]` and its `own` `[C, d]`, over all its
@@ -283,30 +265,6 @@ class Trainer:
             widths=widths,
         )
 
-    def _numbers_of(self, request: Request) -> _RoundNumbers:
-        sizes = self.batches.sizes_of(request.ids)
-        amounts = tuple(self._amounts(request).tolist())
-        return self._kept_numbers(self._local_at(request.finished), tuple(sizes.tolist()), amounts)
-
-    def _amounts(self, request: Request) -> Ints:
-        return self._local_at(request.finished).amounts(request.round, request.ids, self._seed)
-
-    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
-        counts = np.array(sizes, dtype=np.int64)
-        own, alone = np.array(amounts, dtype=np.int64), self.sharing.personal.alone
-        work = local.workload(counts, own)
-        columns = {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
-        rates = local.rates(work.steps, self.method)
-        return _RoundNumbers(
-            rates=self._by_step(rates),
-            columns=columns | {"lr_sum": self._column(rates.sum(axis=0))},
-            effort=effort_of(local, self.method, counts, own, alone=alone, normalises=self._normalises),
-        )
-
-    def _by_step(self, rates: Floats) -> list[float] | Tensor:
-        """Rates `[K, C]` as in `StepInputs`."""
-        return rates[:, 0].tolist() if self.gradient.one else self._column(rates)
-
     def _step_numbers(self, remembered: Vectors, column: int, steps: int) -> list[float] | Tensor | None:
         """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
         if not self.local.optimiser.counted:
@@ -318,9 +276,6 @@ class Trainer:
             return [first + k for k in range(steps)]
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
         return numbers if before is None else before + numbers
-
-    def _column(self, values: Ints | Floats) -> Tensor:
-        return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)
 
 
 def _copied(rows: Tensor) -> Tensor:

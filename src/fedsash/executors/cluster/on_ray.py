@@ -103,7 +103,7 @@ class OnRay(Executor):
 
     def _calls(self, request: Request) -> dict[int, PieceCall]:
         """The call of an actor for each piece with clients, the longest first."""
-        steps = self._trainer.steps_of(request)
+        steps = self._trainer.plan(request).all_steps
         t, everybody = self._training, ray.put(packed(replace(request, client_state={}, handles=None)))
         sums = UploadSums.of(request, t.aggregation, t.method, self._sizes, self._engine.pieces)
         pieces = {number: sums.places_of(number) for number in range(self._engine.pieces)}

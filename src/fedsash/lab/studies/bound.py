@@ -15,7 +15,7 @@ from ...basics.arrays import Floats
 from ...basics.randomness import Purpose, generator
 from ...evaluation import Curvature
 from ...federation import Federation
-from ...local import LocalTraining
+from ...local import LocalTraining, RoundPlan
 from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
 from ...settings.errors import RunError, check, check_count
@@ -127,7 +127,7 @@ class BoundStudy(Study):
         measured = np.mean([own[:trips] for own in norms], axis=0)
         known = self._constants(runs, progress)
         federation = runs[0].federation
-        steps = float(federation.local.workload(federation.sizes).steps.mean())
+        steps = float(RoundPlan.mean(federation.local, federation.method, federation.sizes).steps.mean())
         terms = np.array([bound(known, rate, steps, size, t) for t in range(1, trips + 1)])
         return {
             "kind": self.kind,

@@ -22,7 +22,7 @@ from fedsash.exchange import Answers, Executor, Missing, Request
 from fedsash.executors import ClientWork, Engine, Training
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, WholeMethod
+from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing import check_clients
@@ -102,8 +102,7 @@ class AtNodes(Executor):
     def _of(self, request: Request, place: int) -> Vectors:
         client, version = int(request.ids[place]), int(request.last[place])
         if version == 0:
-            method = WholeMethod(self._training.method, self._training.sharing)
-            return self._training.local.client_state(method, request.sent)
+            return self._training.memory.first(request.sent)
         return self._nodes.kept[request.run_of(version), client, version]
 
 

@@ -47,7 +47,7 @@ class Halving(LocalSchedule):
 
 def test_a_schedule_with_one_column_for_all_clients_multiplies_the_saw_tooth() -> None:
     for method in (FedAvg(), FedSWA(), FedMoSWA()):
-        one, each = (rough(Halving(column)).rates(np.array([3, 2]), method) for column in (True, False))
+        one, each = (rates_of(rough(Halving(column)), method, np.array([3, 2])) for column in (True, False))
         np.testing.assert_array_equal(one, each)
 
 

@@ -37,4 +37,4 @@ def upload_like(training: Training, request: Request) -> Upload:
 
 def state_like(training: Training, request: Request) -> Vectors:
     """The client state `[1, ...]` of a client before its first round."""
-    return {name: value.unsqueeze(0) for name, value in training.first_state(request.sent).items()}
+    return {name: value.unsqueeze(0) for name, value in training.memory.first(request.sent).items()}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
-from ..basics.arrays import Ints, Vectors
+from ..basics.arrays import Ints
 from ..basics.layout import Layout
 from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
@@ -23,7 +23,7 @@ from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
-from ..local import Batch, ClientScorer, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
+from ..local import Batch, ClientMemory, ClientScorer, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
 from ..methods import FedAvg, Method, WholeMethod
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
@@ -99,15 +99,16 @@ class Training:
         )
         return plans.effort(request, sizes)
 
-    def first_state(self, w: Tensor) -> Vectors:
-        """The state of a client before its first round, given the model `w` `[D]`."""
-        return self.local.client_state(WholeMethod(self.method, self.sharing), w)
+    @property
+    def memory(self) -> ClientMemory:
+        """What clients remember."""
+        return ClientMemory(self.method, self.local, self.sharing)
 
     def first(self, ids: Ints) -> Request:
         """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
         method, w = WholeMethod(self.method, self.sharing), self.sharing.layout.flatten(self.module)
         sent, server_state = method.send(w, method.server_state(w), 0)
-        own = self.first_state(w)
+        own = self.memory.first(w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         return Request(
             job="train",

@@ -2,6 +2,7 @@
 
 from .client_scorer import ClientScorer
 from .fine_tuning import fine_tuned
+from .memory import ClientMemory
 from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .plan import RoundPlan, RoundPlans
 from .settings import LocalTraining
@@ -16,6 +17,7 @@ __all__ = [
     "AdamW",
     "Batch",
     "Begun",
+    "ClientMemory",
     "ClientScorer",
     "Draws",
     "Gradient",

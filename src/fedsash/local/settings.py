@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-import torch
-from torch import Tensor
-
 from ..aggregation import Aggregation
-from ..basics.arrays import Vectors
-from ..methods import Method, WholeMethod
-from ..methods.base import Scalar
+from ..methods import Method
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from ..settings.accepts import Accepts, default
 from ..settings.errors import LONGEST, check, check_count
@@ -125,47 +120,6 @@ class LocalTraining(Setting):
         """The learning rate and the epochs that `schedule` gives in `round` (from 0)."""
         epochs = self.schedule.epochs(round, self.epochs) if isinstance(self.epochs, int) else self.epochs
         return self.schedule.lr(round, self.lr), epochs
-
-    def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
-        """What a client remembers before its first round: the method's vectors, and the moments if they are kept.
-
-        `w` `[D]` is the initial model.
-        """
-        if not self.keep_moments:
-            return method.client_state(w)
-        trained, parts = w[: method.sharing.trained], 2 if method.sharing.personal.alone else 1
-        moments = {self._kept(name): own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
-        steps = {self._kept("steps"): w.new_zeros(parts)} if self.optimiser.counted else {}
-        return method.client_state(w) | moments | steps
-
-    def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:
-        """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
-        begun = self.optimiser.moments(w)
-        return {name: client_state[self._kept(name)].clone() for name in begun} if self.keep_moments else begun
-
-    def steps_before(self, client_state: Vectors) -> Tensor | None:
-        """How many steps clients have taken since their kept moments began, `[C, 1]`; None if nobody counts them.
-
-        If a personal part trains alone, its steps are counted apart, `[C, 2]`, since it has moments of its own.
-        """
-        return client_state.get(self._kept("steps"))
-
-    def remembered(self, moments: Vectors, steps: Tensor, client_state: Vectors) -> Vectors:
-        """The client state of the moments after so many more `steps`, see `steps_before`; empty if they begin anew."""
-        kept = {self._kept(name): own for name, own in moments.items()} if self.keep_moments else {}
-        before = self.steps_before(client_state)
-        return kept if before is None else kept | {self._kept("steps"): before + steps}
-
-    def advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
-        """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
-        if self.clip is not None:
-            norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-            direction = direction * (self.clip / norm).clamp(max=1.0)
-        self.optimiser.advance(w, moments, direction, lr, n)
-
-    def _kept(self, name: str) -> str:
-        """The name of a kept moment in the client state: `adamw_m`, so no optimiser takes the moments of another."""
-        return f"{type(self.optimiser).__name__.lower()}_{name}"
 
 
 def _check_range(field: str, amount: Amount | None) -> None:

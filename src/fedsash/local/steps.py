@@ -15,7 +15,7 @@ from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
 from ..methods import Method, Step
-from ..methods.base import with_numbers
+from ..methods.base import Scalar, with_numbers
 from .settings import LocalTraining
 
 
@@ -212,14 +212,21 @@ class LocalSteps:
             if self._in_pieces:
                 pieces = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
-                    self._local.advance(own, its_moments, direction, lr, n)
+                    self._advance(own, its_moments, direction, lr, n)
             else:
                 direction = grad.completed(_direction(method, step))[:, : moving.shape[1]]
-                self._local.advance(moving, moments, direction, lr, n)
+                self._advance(moving, moments, direction, lr, n)
             if self._has_after:
                 method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
                 moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
+
+    def _advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
+        """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
+        if self._local.clip is not None:
+            norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+            direction = direction * (self._local.clip / norm).clamp(max=1.0)
+        self._local.optimiser.advance(w, moments, direction, lr, n)
 
     def _step(self, inputs: StepInputs, batch: Batch, grad: StepGradient, lr: float | Tensor, seen: Tensor) -> Step:
         """A step as the method sees it, at the parameters `seen`."""

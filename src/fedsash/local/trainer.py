@@ -19,6 +19,7 @@ from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload, check_upload
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
+from .memory import ClientMemory, Remembered
 from .plan import RoundPlan, RoundPlans, whole_passes
 from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
@@ -28,12 +29,13 @@ from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
 class Begun:
     """The training of some clients before its steps, which take `inputs`; the other fields are for its end.
 
-    `request` is what is trained, with `count` clients and then the padding. `taken` are the numbers of steps for those
-    who count them.
+    `request` is what is trained, with `count` clients and then the padding, which remember what was `before`. `taken`
+    are the numbers of steps for those who count them.
     """
 
     request: Request
     count: int
+    before: Remembered
     run: LocalRun
     inputs: StepInputs
     taken: Tensor
@@ -82,6 +84,7 @@ class Trainer:
             normalises=normalises,
             like=self._like,
         )
+        self._memory = ClientMemory(method, local, sharing)
         self._seed = seed
         self.pad_to = 0
 
@@ -132,9 +135,11 @@ class Trainer:
         if count < pad_to:
             request = request.only(np.minimum(np.arange(pad_to), count - 1))
         plan = self.plan(request)
-        w, statistics = self._received(request)
+        before = self._memory.split(request.own)
+        w, statistics = self._received(request, before)
         own = w[:, self.sharing.common_size :]
-        run, moments = self._local_run(request, plan, w), self.local.recalled(w, request.own)
+        run = self._local_run(request, plan, w, before)
+        moments = self._memory.moments(w, before)
         batches = self.batches.plan(request.round, request.ids, plan.amounts)
         inputs = StepInputs(
             w=w,
@@ -142,7 +147,7 @@ class Trainer:
             statistics=statistics,
             sent=run.sent,
             rates=plan.rates[:, 0].tolist() if self.gradient.one else plan.step_rates,
-            numbers=self._step_numbers(request.own, 0, len(batches.index)),
+            numbers=self._step_numbers(before, 0, len(batches.index)),
             draws=self._draws(request, batches),
             server_state=run.server_state,
             client_state=run.client_state,
@@ -151,29 +156,28 @@ class Trainer:
         )
         taken = run.steps
         if self.sharing.personal.alone:
-            taken = torch.cat([taken, self._train_alone(request, plan, inputs)], dim=1)
+            taken = torch.cat([taken, self._train_alone(request, plan, before, inputs)], dim=1)
         if inputs.received is not None:
             run.full_grad = partial(self._full_gradient, request, inputs.received)
         rows = self.method.round_state(run).items()
         run.round_state = {name: value.contiguous() for name, value in rows}  # the steps move them
         inputs = replace(inputs, round_state=run.round_state)
-        return Begun(request=request, count=count, run=run, inputs=inputs, taken=taken)
+        return Begun(request=request, count=count, before=before, run=run, inputs=inputs, taken=taken)
 
     def end(self, begun: Begun) -> tuple[Upload, Vectors]:
         """The uploads and the new client state of a training whose steps are taken, as new tensors."""
         inputs, request = begun.inputs, begun.request
         upload, kept = self.method.upload(begun.run)
-        kept = kept | self.local.remembered(inputs.moments, begun.taken, request.own)
         trained = inputs.w if inputs.statistics is None else torch.cat([inputs.w, inputs.statistics], dim=1)
         upload = upload | self.sharing.statistics_upload(trained, request.sent)
-        kept = kept | self.sharing.own_state(trained)
+        kept = self._memory.joined(kept, inputs.moments, trained, begun.before, begun.taken)
         check_upload(self.method, upload, kept, request.own, begun.run.w)
         return first_rows(upload, begun.count), first_rows(kept, begun.count)
 
-    def _train_alone(self, request: Request, plan: RoundPlan, inputs: StepInputs) -> Tensor:
+    def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
         batches = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
-        numbers = self._step_numbers(request.own, 1, len(batches.index))
+        numbers = self._step_numbers(before, 1, len(batches.index))
         draws = self._draws(request, batches, Purpose.ALONE_STEP)
         rates = plan.rates_alone[:, 0].tolist() if self.gradient.one else plan.column(plan.rates_alone)
         self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
@@ -181,7 +185,9 @@ class Trainer:
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
-        return self.method.probe(self._local_run(request, self.plan(request), self._received(request)[0])), {}
+        before = self._memory.split(request.own)
+        w, _ = self._received(request, before)
+        return self.method.probe(self._local_run(request, self.plan(request), w, before)), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
         """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
@@ -213,15 +219,15 @@ class Trainer:
         """The effort of the clients of a request; zero unless it asks for training."""
         return self._plans.effort(request, self.batches.sizes_of(request.ids))
 
-    def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
+    def _received(self, request: Request, before: Remembered) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
-        own, trained = request.own.get(OWN), self.sharing.trained
-        w = self.sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
+        trained = self.sharing.trained
+        w = self.sharing.to_clients(request.sent, before.own).expand(len(request.ids), -1)
         if w.shape[1] == trained:
             return _copied(w), None
         return _copied(w[:, :trained]), _copied(w[:, trained:])
 
-    def _local_run(self, request: Request, plan: RoundPlan, w: Tensor) -> LocalRun:
+    def _local_run(self, request: Request, plan: RoundPlan, w: Tensor, before: Remembered) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
         common = self.sharing.common_size
         return LocalRun(
@@ -230,7 +236,7 @@ class Trainer:
             sent=self.sharing.common_of(request.sent),
             **plan.columns,
             server_state=request.server_state,
-            client_state={name: rows for name, rows in request.own.items() if name != OWN},
+            client_state=before.method,
             round_state={},
             layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w[:, common:]),
@@ -265,17 +271,16 @@ class Trainer:
             widths=widths,
         )
 
-    def _step_numbers(self, remembered: Vectors, column: int, steps: int) -> list[float] | Tensor | None:
+    def _step_numbers(self, before: Remembered, column: int, steps: int) -> list[float] | Tensor | None:
         """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
         if not self.local.optimiser.counted:
             return None
-        kept = self.local.steps_before(remembered)
-        before = None if kept is None else kept[:, column : column + 1]
+        taken = None if before.steps is None else before.steps[:, column : column + 1]
         if self.gradient.one:
-            first = 1.0 if before is None else float(before) + 1
+            first = 1.0 if taken is None else float(taken) + 1
             return [first + k for k in range(steps)]
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
-        return numbers if before is None else before + numbers
+        return numbers if taken is None else taken + numbers
 
 
 def _copied(rows: Tensor) -> Tensor:

@@ -22,10 +22,6 @@ class WholeMethod:
         """The server state before the first round, given the initial model `w` `[D]`."""
         return self.method.server_state(self.sharing.common_of(w), self.sharing.common)
 
-    def client_state(self, w: Tensor) -> Vectors:
-        """The client state of one client before its first round: the method's, and what it keeps of the model."""
-        return self.method.client_state(self.sharing.common_of(w)) | self.sharing.own_state(self.sharing.to_clients(w))
-
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         """The model `[D]` from which the clients of `round` start, and the vectors that they get with it."""
         common, vectors = self.method.send(self.sharing.common_of(w), server_state, round)

@@ -177,7 +177,7 @@ class Node:
         """
         keeps, without = request.client_state is None, dict[int, str]()
         if keeps:
-            request, without = self.versions.read(request, work.training.first_state(request.sent))
+            request, without = self.versions.read(request, work.training.memory.first(request.sent))
         replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
         made = joined([reply.client_state for reply in replies])
         if keeps and made:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
 from ..methods import Method, Step
-from ..methods.base import Scalar, with_numbers
+from ..methods.base import Scalar
 from .settings import LocalTraining
 
 
@@ -70,10 +70,9 @@ class StepInputs:
     The steps change `w`, the optimiser's `moments`, the running `statistics` of BatchNorm, if any, and the method's
     `round_state` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which
     are faster. `numbers` are the numbers of the steps, from 1, in the same form; None if the optimiser does not need
-    them. `varied` replace some numbers of the method, where several runs are trained jointly. `received` `[C, d]` are
-    the parameters that stay with the clients, as they were before the training; None if nothing stays, or if the method
-    does not ask for them. The other fields are those of `Step`; its `w` are the common parameters, which come first in
-    this one.
+    them. `received` `[C, d]` are the parameters that stay with the clients, as they were before the training; None if
+    nothing stays, or if the method does not ask for them. The other fields are those of `Step`; its `w` are the common
+    parameters, which come first in this one.
     """
 
     w: Tensor
@@ -86,7 +85,6 @@ class StepInputs:
     server_state: Vectors
     client_state: Vectors
     round_state: Vectors
-    varied: Vectors = field(default_factory=dict)
     received: Tensor | None = None
 
     def only(self, steps: slice) -> StepInputs:
@@ -189,37 +187,51 @@ class LocalSteps:
         self._method, self._local, self._gradient = method, local, gradient
         self._transform, self._layout = transform, layout
         start = 0 if moves is None else moves.start
-        self._part, self._moves = slice(start, start + layout.size), moves
-        self._in_pieces = "direction" not in method.overridden and local.clip is None and moves is None
+        self._part = slice(start, start + layout.size)
+        self._moves = moves
+        self._has_direction = "direction" in method.overridden
         self._has_after = "after_step" in method.overridden
+        self._in_pieces = not self._has_direction and local.clip is None and moves is None
         self._freezes = local.keep_moments and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
-        w, moments = inputs.w, inputs.moments
-        method = with_numbers(self._method, inputs.varied)
+        w = inputs.w
         seen = w if self._layout.size == w.shape[1] else w[:, self._part]
-        moving = w if self._moves is None else w[:, self._moves]
+        moving = w
+        moments = inputs.moments
         if self._moves is not None:
-            moments = {name: own[:, self._moves] for name, own in moments.items()}
+            moving = w[:, self._moves]
+            moments = {name: rows[:, self._moves] for name, rows in moments.items()}
         parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
-            batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
+            batch = inputs.draws.batch(k, self._transform, self._layout.dtype)
+            lr = inputs.rates[k]
             n = 1 if inputs.numbers is None else inputs.numbers[k]
-            before = {name: own.clone() for name, own in moments.items()} if self._freezes else {}
-            grad = StepGradient(self._gradient, batch, inputs, self._part, seen)
-            step = self._step(inputs, batch, grad, lr, seen)
+            before = {name: rows.clone() for name, rows in moments.items()} if self._freezes else {}
+            step = None
+            if self._has_direction or self._has_after:  # others would never look at it
+                step = self._step(inputs, batch, lr, seen)
             if self._in_pieces:
                 pieces = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
-                for (own, its_moments), direction in zip(parts, pieces, strict=True):
-                    self._advance(own, its_moments, direction, lr, n)
+                for (part, its_moments), direction in zip(parts, pieces, strict=True):
+                    self._advance(part, its_moments, direction, lr, n)
             else:
-                direction = grad.completed(_direction(method, step))[:, : moving.shape[1]]
+                direction = self._direction(inputs, batch, step)[:, : moving.shape[1]]
                 self._advance(moving, moments, direction, lr, n)
-            if self._has_after:
-                method.after_step(step)
+            if step is not None and self._has_after:
+                self._method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
                 moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
+
+    def _direction(self, inputs: StepInputs, batch: Batch, step: Step | None) -> Tensor:
+        """The direction `[C, D]` of what the method sees, and of all that comes after it."""
+        if step is None:
+            gradient = self._gradient(inputs.w, batch, inputs.server_state, inputs.statistics)
+            return gradient[:, self._part.start :]
+        direction = check_like(self._method, "direction", self._method.direction(step), step.w)
+        assert isinstance(step.grad, StepGradient)
+        return step.grad.completed(direction)
 
     def _advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
         """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
@@ -228,8 +240,9 @@ class LocalSteps:
             direction = direction * (self._local.clip / norm).clamp(max=1.0)
         self._local.optimiser.advance(w, moments, direction, lr, n)
 
-    def _step(self, inputs: StepInputs, batch: Batch, grad: StepGradient, lr: float | Tensor, seen: Tensor) -> Step:
+    def _step(self, inputs: StepInputs, batch: Batch, lr: Scalar, seen: Tensor) -> Step:
         """A step as the method sees it, at the parameters `seen`."""
+        grad = StepGradient(self._gradient, batch, inputs, self._part, seen)
         return Step(
             w=seen,
             sent=inputs.sent,
@@ -256,7 +269,3 @@ class LocalSteps:
         for k in range(len(draws.index)):
             total += self._gradient(w, draws.batch(k, self._transform, self._layout.dtype, augment=False), server_state)
         return total
-
-
-def _direction(method: Method, step: Step) -> Tensor:
-    return check_like(method, "direction", method.direction(step), step.w)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -273,16 +272,6 @@ def _check_kept(method: Method, hook: str, kept: Vectors, given: Vectors, whose:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(map(repr, names)))
-
-
-def with_numbers(method: Method, numbers: Vectors) -> Method:
-    """The method with other `numbers` in some of its fields: tensors of one number each, which may be batched."""
-    if not numbers:
-        return method
-    other = copy(method)
-    for name, number in numbers.items():
-        object.__setattr__(other, name, number)
-    return other
 
 
 def plus(a: Tensor, b: Tensor, factor: Scalar) -> Tensor:

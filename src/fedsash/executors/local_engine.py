@@ -107,7 +107,7 @@ class LocalEngine(Engine, name="local"):
         assert self.memory_format != "auto"
         stacked = self.kind == "vectorised"
         trainer = work.trainer(stacked=stacked, memory_format=self.memory_format, precision=self.precision)
-        for one in (trainer, trainer.tuner):
+        for one in (trainer, trainer.evaluator.tuner):
             if one is not None and self.compile is True and isinstance(self.block, int):
                 compile_steps(one, min(self.block, len(work.numbers)))
         return trainer
@@ -120,7 +120,7 @@ class LocalEngine(Engine, name="local"):
         with threads(self.threads):
             request, probed = work.first(trainer, work.numbers[:1])
             trained = trainer.answer(request, np.arange(1))
-            if trainer.tuner is not None:
+            if trainer.evaluator.tuner is not None:
                 trainer.answer(replace(request, job="tune"), np.arange(1))
         if self.workers == 1:
             return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self), spent=spent)
@@ -140,7 +140,7 @@ class LocalEngine(Engine, name="local"):
             request,
             replies,
             start=start,
-            scored=trainer.scorer.shapes(request.sent),
+            scored=trainer.evaluator.shapes(request.sent),
             least=min(count * block, clients),
             most=most,
         )

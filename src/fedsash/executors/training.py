@@ -23,7 +23,7 @@ from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
-from ..local import Batch, ClientMemory, ClientScorer, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
+from ..local import Batch, ClientEvaluator, ClientMemory, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
 from ..methods import FedAvg, Method, WholeMethod
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
@@ -158,7 +158,8 @@ class ClientWork:
         """
         if stacked:
             self.check_stackable()
-        t, tuner = self.training, None
+        t = self.training
+        tuner = None
         if t.tuning is not None:
             tuner = replace(self, training=t.tuning).trainer(
                 stacked=stacked, memory_format=memory_format, precision=precision
@@ -174,17 +175,16 @@ class ClientWork:
             dropout=self.draws_dropout,
             changes_input=self.changes_input,
         )
+        scorer = Scorer(t.module, t.goal, t.problem, t.batch)
         return Trainer(
             method=t.method,
             local=t.local,
             data=self.data,
             gradient=gradient,
-            scorer=ClientScorer(Scorer(t.module, t.goal, t.problem, t.batch), self.data, t.asked),
+            evaluator=ClientEvaluator(scorer, self.data, t.asked, t.sharing, tuner),
             sharing=t.sharing,
             seed=t.seed,
             normalises=t.aggregation.normalises,
-            tuner=tuner,
-            crosses=stacked and self._crosses,
         )
 
     def check_stackable(self) -> None:

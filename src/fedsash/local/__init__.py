@@ -1,13 +1,13 @@
 """The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
-from .client_scorer import ClientScorer
+from .evaluator import ClientEvaluator
 from .fine_tuning import fine_tuned
 from .memory import ClientMemory
 from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .plan import RoundPlan, RoundPlans
 from .settings import LocalTraining
 from .steps import Batch, Draws, Gradient, StepInputs
-from .trainer import Begun, Trainer
+from .trainer import Trainer
 
 __all__ = [
     "OPTIMISERS",
@@ -16,9 +16,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "Batch",
-    "Begun",
+    "ClientEvaluator",
     "ClientMemory",
-    "ClientScorer",
     "Draws",
     "Gradient",
     "LocalTraining",

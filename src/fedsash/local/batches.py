@@ -107,6 +107,19 @@ class _Positions:
     steps: Ints
 
 
+def rows_of(ids: Ints, numbers: Ints | None) -> Ints:
+    """The rows `[C]` of the clients `ids` `[C]` among those with these `numbers`, ascending; None: 0, 1, 2, ...
+
+    Raises `ValueError` if a client is not among them.
+    """
+    if numbers is None:
+        return ids
+    rows = np.searchsorted(numbers, ids)
+    here = numbers[np.minimum(rows, len(numbers) - 1)] == ids
+    check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
+    return rows
+
+
 class Batches:
     """Plans the batches of any clients in any round: a pure function of (seed, purpose, round, the client's number).
 
@@ -137,12 +150,7 @@ class Batches:
 
     def rows(self, ids: Ints) -> Ints:
         """The rows `[C]` of the clients with the numbers `ids` `[C]`; raises `ValueError` if one is not held here."""
-        if self._numbers is None:
-            return ids
-        rows = np.searchsorted(self._numbers, ids)
-        here = self._numbers[np.minimum(rows, len(self._numbers) - 1)] == ids
-        check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
-        return rows
+        return rows_of(ids, self._numbers)
 
     def sizes_of(self, ids: Ints) -> Ints:
         """The numbers of samples `[C]` of these clients; raises `ValueError` as `rows`."""

@@ -1,0 +1,97 @@
+"""How clients evaluate a model on their own samples, as it is or after they have fine-tuned a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Ints, Vectors, joined
+from ..basics.sharing import OWN, Sharing
+from ..data.federated import FederatedData
+from ..data.samples import Samples
+from ..evaluation import Scorer, Split, SplitsOf, scored
+from ..exchange import Job, Request
+from ..methods import Upload
+from .batches import rows_of
+
+if TYPE_CHECKING:  # a trainer has an evaluator
+    from .trainer import Trainer
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class ClientEvaluator:
+    """Scores models on the samples of clients, in each job of an evaluation on its `splits`.
+
+    `tuner` trains the copies that clients fine-tune; without one they score the model as it is.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        data: FederatedData,
+        splits: SplitsOf,
+        sharing: Sharing,
+        tuner: Trainer | None = None,
+    ) -> None:
+        self.tuner = tuner
+        self._scorer = scorer
+        self._splits = splits
+        self._sharing = sharing
+        self._numbers = data.numbers
+        test = data.train if data.test is None else data.test
+        self._samples: dict[Split, tuple[Samples, Sequence[Ints]]] = {
+            "held_out": (data.train, data.held),
+            "client_test": (test, data.client_test),
+            "clients": (data.train, data.clients),
+        }
+
+    def evaluate(self, request: Request) -> Upload:
+        """The scores `[C, k]` of the model on each client's samples, for each split.
+
+        A client that keeps entries of the model puts them into the model that it scores.
+        """
+        own = request.own.get(OWN)
+        if own is None:
+            return self._scores(request.job, request.sent, rows_of(request.ids, self._numbers))
+        return self._scores_of_each(request, (self._sharing.with_own(request.sent, row) for row in own))
+
+    def tune(self, request: Request) -> Upload:
+        """The scores `[C, k]` of each client's copy of the model, which it has trained before."""
+        if self.tuner is None:
+            return self.evaluate(request)
+        own = {name: rows for name, rows in request.own.items() if name == OWN}
+        upload, client_state = self.tuner.train(replace(request, server_state={}, client_state=own))
+        models = request.sent + self._sharing.model_change(upload["delta"], upload)
+        if OWN in client_state:
+            models = self._sharing.with_own(models, client_state[OWN])
+        return self._scores_of_each(request, models)
+
+    def shapes(self, w: Tensor) -> dict[Job, Vectors]:
+        """Scores `[1, k]` of the model `w` `[D]` for each job, with the names and lengths of what clients send."""
+        scores = self._scorer.scores(w, self._samples["clients"][0], [NO_ROWS]) if self._splits else {}
+        return {
+            job: {scored(split, name): torch.from_numpy(sums) for split in splits for name, sums in scores.items()}
+            for job, splits in self._splits.items()
+        }
+
+    def _scores(self, job: Job, w: Tensor, rows: Ints) -> Upload:
+        """The scores `[C, k]` of one model `w` `[D]` on the samples of the clients in these rows, split by split."""
+        upload: Upload = {}
+        for split in self._splits[job]:
+            samples, indices = self._samples[split]
+            of_clients = [indices[row] if len(indices) else NO_ROWS for row in rows]
+            scores = self._scorer.scores(w, samples, of_clients)
+            upload |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
+        return upload
+
+    def _scores_of_each(self, request: Request, models: Iterable[Tensor]) -> Upload:
+        """The scores `[C, k]` of each client's own model `[D]` on its samples."""
+        rows = rows_of(request.ids, self._numbers)
+        each = zip(models, np.split(rows, len(rows)), strict=True)
+        return joined([self._scores(request.job, w, row) for w, row in each])

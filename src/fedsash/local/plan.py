@@ -139,8 +139,8 @@ class RoundPlans:
         self._alone = alone
         self._normalises = normalises
         self._like = like
-        self._finished = 0
-        self._local_now = local.at(0)
+        self._finished: int | None = None
+        self._local_now = local
         # Most rounds repeat the plans of earlier ones. For a small client, plans of its own in every round would take
         # longer than its steps.
         self._kept: dict[tuple[bytes, bytes], RoundPlan] = {}

@@ -184,8 +184,11 @@ class LocalSteps:
         layout: Layout,
         moves: slice | None = None,
     ) -> None:
-        self._method, self._local, self._gradient = method, local, gradient
-        self._transform, self._layout = transform, layout
+        self._method = method
+        self._local = local
+        self._gradient = gradient
+        self._transform = transform
+        self._layout = layout
         start = 0 if moves is None else moves.start
         self._part = slice(start, start + layout.size)
         self._moves = moves

@@ -83,7 +83,9 @@ class Trainer:
 
     def stepping(self, steps: Steps, alone: Steps, pad_to: int) -> None:
         """Take the steps by these functions, such as compiled ones, which are given at least `pad_to` clients."""
-        self.steps, self.steps_alone, self.pad_to = steps, alone, pad_to
+        self.steps = steps
+        self.steps_alone = alone
+        self.pad_to = pad_to
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -228,7 +230,8 @@ class Trainer:
     def _draws(self, request: Request, plan: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
         """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""
         plan = plan.client(0) if self._gradient.one else plan
-        x, steps = self._data.train.x, len(plan.index)
+        x = self._data.train.x
+        steps = len(plan.index)
         widths = plan.count[:, 0].tolist() if self._gradient.one else [plan.index.shape[2]] * steps
         h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
         if self._gradient.dropout or self._data.transform.augments:

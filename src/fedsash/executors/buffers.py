@@ -64,7 +64,8 @@ class Buffers:
 
         `scored` are the scores `[1, k]` of one client in a reply to each job of an evaluation.
         """
-        trained, uploads = replies["train"], {job: reply.upload for job, reply in replies.items()}
+        trained = replies["train"]
+        uploads = {job: reply.upload for job, reply in replies.items()}
         rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
         a_row = sum(value[0].numel() * value.element_size() for value in rows)
         capacity = max(least, min(most, MOST_BYTES // a_row))

@@ -30,7 +30,8 @@ class CompiledSteps:
     """
 
     def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
-        self._steps, self._unrolled = steps, unrolled
+        self._steps = steps
+        self._unrolled = unrolled
         self._run: Callable[..., Any] | None = None
         self._by_step: list[bool] = []
 

@@ -35,7 +35,9 @@ class Objective:
     """
 
     def __init__(self, module: nn.Module, loss: Loss, method: Method, precision: Precision) -> None:
-        self._loss, self._method, self._low = loss, method, precision == "bfloat16"
+        self._loss = loss
+        self._method = method
+        self._low = precision == "bfloat16"
         self._adds = "objective" in method.overridden
         self.features = torch.empty(0)
         if self._adds:
@@ -86,7 +88,8 @@ class OneByOne:
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._parameters = self._layout.tensors(self._module)
-        self._objective, self.dropout = Objective(self._module, loss, method, precision), dropout
+        self._objective = Objective(self._module, loss, method, precision)
+        self.dropout = dropout
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         self._bound: Tensor | None = None
         self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
@@ -149,7 +152,8 @@ class Stacked:
         self._statistics = layout.between(layout.trained, layout.size)
         self._mixes = mixes_samples(module)
         self._objective = Objective(self._module, loss, method, precision)
-        self._contiguous, self.dropout = memory_format == "contiguous", dropout
+        self._contiguous = memory_format == "contiguous"
+        self.dropout = dropout
         self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, 0, None))
         self._features = torch.empty(0)
         self._spare = layout.flatten(module)[layout.trained :]

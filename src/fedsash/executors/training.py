@@ -56,7 +56,8 @@ class Training:
         """Refuse a method that `needs_classes` where the last linear layer does not give them."""
         if not self.method.needs_classes:
             return
-        name, task = type(self.method).__name__, self.problem.task
+        name = type(self.method).__name__
+        task = self.problem.task
         right = f"{name} needs one class for each sample: take the task Classification or another method"
         check(isinstance(task, Classification), "task", type(task).__name__, right)
         linear = [(place, layer) for place, layer in self.module.named_modules() if isinstance(layer, nn.Linear)]
@@ -76,7 +77,8 @@ class Training:
         """
         if self.fine_tuning is None or not self.fine_tuning.trains:
             return None
-        local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
+        local = fine_tuned(self.local, self.fine_tuning)
+        seed = key(self.seed, Purpose.FINE_TUNING)
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
         return replace(plain, local=local, sharing=self.sharing.together, seed=seed)
 
@@ -106,7 +108,8 @@ class Training:
 
     def first(self, ids: Ints) -> Request:
         """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
-        method, w = WholeMethod(self.method, self.sharing), self.sharing.layout.flatten(self.module)
+        method = WholeMethod(self.method, self.sharing)
+        w = self.sharing.layout.flatten(self.module)
         sent, server_state = method.send(w, method.server_state(w), 0)
         own = self.memory.first(w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
@@ -198,7 +201,8 @@ class ClientWork:
     @property
     def _full(self) -> bool:
         """Whether all batches are full: clients have as many samples, in as many steps, and a pass leaves none over."""
-        local, sizes = self.training.local, self.data.sizes
+        local = self.training.local
+        sizes = self.data.sizes
         most = int(sizes.max())
         over = 0 if local.batch == "full" else most % min(int(local.batch), most)
         dropped = local.drop_last and not self.training.method.full_gradients  # which are of all samples
@@ -207,7 +211,9 @@ class ClientWork:
     @cached_property
     def _crosses(self) -> bool:
         """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
-        t, layout, samples = self.training, self.training.sharing.clients_layout, self.data.train
+        t = self.training
+        layout = t.sharing.clients_layout
+        samples = self.data.train
         two = torch.arange(min(2, len(samples)), device=samples.y.device)
         w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
         gradient = Stacked(
@@ -227,7 +233,8 @@ class ClientWork:
             key = torch.zeros(1, dtype=torch.int64, device=w.device)
             return gradient(w, Batch(x, samples.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
 
-        alone, padded = of(two), of(torch.cat([two, two[:1]]))
+        alone = of(two)
+        padded = of(torch.cat([two, two[:1]]))
         slack = torch.finfo(w.dtype).eps ** 0.5 * alone.norm()
         return bool(alone.isfinite().all() and (padded - alone).norm() > slack)
 
@@ -246,7 +253,8 @@ class ClientWork:
     @cached_property
     def draws_dropout(self) -> bool:
         """Whether the model or the loss draws, as dropout does; it is tested on two samples."""
-        model, loss = for_training(self.training.module), self.training.goal.loss
+        model = for_training(self.training.module)
+        loss = self.training.goal.loss
         x, y = self._two_samples()
         return draws_dropout(lambda: loss(call(model, x), y))
 

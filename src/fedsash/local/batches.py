@@ -40,7 +40,8 @@ class BatchPlan:
         k = int(self.steps[c])
         b = int(self.count[:k, c].max(initial=0))
         one = slice(c, c + 1)
-        index, weights = self.index[:k, one, :b], self.weights[:k, one, :b]
+        index = self.index[:k, one, :b]
+        weights = self.weights[:k, one, :b]
         return BatchPlan(index=index, weights=weights, count=self.count[:k, one], steps=self.steps[one])
 
 
@@ -141,10 +142,14 @@ class Batches:
         purpose: Purpose = Purpose.BATCHES,
     ) -> None:
         members = Members.of(clients)
-        self.sizes, self._members = members.sizes, members.flat
-        self.batching, self._numbers = batching, numbers
+        self.sizes = members.sizes
+        self.batching = batching
+        self._members = members.flat
+        self._numbers = numbers
         self._first = members.ends - self.sizes
-        self._seed, self._like, self._purpose = seed, like, purpose
+        self._seed = seed
+        self._like = like
+        self._purpose = purpose
         self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
         self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
@@ -187,7 +192,8 @@ class Batches:
         valid = (position < sizes[:, None]) & (k < steps)[:, :, None]
         count = valid.sum(axis=2)
         weights = self._tensor(valid / np.maximum(count, 1)[:, :, None])
-        longest, passes = int(sizes.max()), int(epoch[k < steps].max()) + 1
+        longest = int(sizes.max())
+        passes = int(epoch[k < steps].max()) + 1
         row = np.arange(len(sizes))[:, None] * passes * longest
         flat = row + np.where(valid, epoch[:, :, None] * longest + position, 0)
         return _Positions(passes=passes, flat=flat, weights=weights, count=count, steps=steps)

@@ -43,11 +43,14 @@ class ClientMemory:
         self._keeps_moments = local.keep_moments
         self._sharing = sharing
         prefix = type(local.optimiser).__name__.lower()
-        names = local.optimiser.moments(torch.empty(1, 1)) if local.keep_moments else ()
-        self._moments = {name: f"{prefix}_{name}" for name in names}
+        self._moments: dict[str, str] = {}
+        if local.keep_moments:
+            self._moments = {name: f"{prefix}_{name}" for name in local.optimiser.moments(torch.empty(1, 1))}
         self._counts = local.keep_moments and local.optimiser.counted
         self._steps = f"{prefix}_steps"
-        self._others = {OWN, *self._moments.values(), *([self._steps] if self._counts else [])}
+        self._others = {OWN, *self._moments.values()}
+        if self._counts:
+            self._others.add(self._steps)
 
     def first(self, w: Tensor) -> Vectors:
         """The state of a client before its first round, given the initial model `w` `[D]`."""

@@ -46,15 +46,22 @@ class Draws:
 
     def only(self, steps: slice) -> Draws:
         """The draws of some of the steps."""
-        index, weights, keys = self.index[steps], self.weights[steps], self.keys[steps]
-        return replace(self, index=index, weights=weights, keys=keys, widths=self.widths[steps])
+        return replace(
+            self,
+            index=self.index[steps],
+            weights=self.weights[steps],
+            keys=self.keys[steps],
+            widths=self.widths[steps],
+        )
 
     def batch(self, k: int, transform: Transform, dtype: torch.dtype, augment: bool = True) -> Batch:
         """Gather, augment and normalise the samples of step k."""
-        width, keys = self.widths[k], self.keys[k]
+        width = self.widths[k]
+        keys = self.keys[k]
         index = self.index[k, :, :width]
         flat = index.reshape(-1)
-        x, y = self.x.index_select(0, flat), self.y[flat]
+        x = self.x.index_select(0, flat)
+        y = self.y[flat]
         if augment and transform.augments:
             places = torch.arange(1, width + 1, device=keys.device)
             x = transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
@@ -139,17 +146,24 @@ class StepGradient:
     """
 
     def __init__(self, gradient: Gradient, batch: Batch, inputs: StepInputs, part: slice, seen: Tensor) -> None:
-        self._gradient, self._batch, self._inputs, self._part, self._seen = gradient, batch, inputs, part, seen
+        self._gradient = gradient
+        self._batch = batch
+        self._inputs = inputs
+        self._part = part
+        self._seen = seen
         self._statistics = inputs.statistics
         self._rest: Tensor | None = None
 
     def __call__(self, w: Tensor) -> Tensor:
-        inputs, part = self._inputs, self._part
-        statistics, self._statistics = self._statistics, None
+        inputs = self._inputs
+        part = self._part
+        statistics = self._statistics
+        self._statistics = None
         if w.shape[1] == inputs.w.shape[1]:
             return self._gradient(w, self._batch, inputs.server_state, statistics)
-        outside = inputs.w[:, : part.start], inputs.w[:, part.stop :]
-        whole = inputs.w if w is self._seen else torch.cat([outside[0], w, outside[1]], dim=1)
+        whole = inputs.w
+        if w is not self._seen:
+            whole = torch.cat([inputs.w[:, : part.start], w, inputs.w[:, part.stop :]], dim=1)
         g = self._gradient(whole, self._batch, inputs.server_state, statistics)
         if self._rest is None:
             self._rest = g[:, part.stop :]

@@ -74,9 +74,10 @@ class Trainer:
         self.batches = batches(local.batching)
         self._batches_alone = batches(whole_passes(local), purpose=Purpose.ALONE_BATCHES)
         steps = partial(LocalSteps, local=local, gradient=gradient, transform=data.transform)
-        body = slice(0, sharing.body)
+        # Where a personal part trains by itself, the other steps move the rest alone.
+        body = slice(0, sharing.body) if sharing.personal.alone else None
         head = slice(sharing.body, sharing.trained)
-        self._local_steps = steps(method=method, layout=sharing.common, moves=body if sharing.personal.alone else None)
+        self._local_steps = steps(method=method, layout=sharing.common, moves=body)
         self.steps: Steps = self._local_steps
         head_layout = sharing.clients_layout.between(sharing.body, sharing.trained)
         self.steps_alone: Steps = steps(method=FedAvg(), layout=head_layout, moves=head)
@@ -222,27 +223,27 @@ class Trainer:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]` and its `own` `[C, d]`, over all its
         samples, without augmentation, in chunks of a batch."""
         sizes = self.batches.sizes_of(request.ids)
-        plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
-        draws = self._draws(request, plan)
+        size = int(sizes.max()) if self.local.batch == "full" else self.local.batch
+        draws = self._draws(request, self.batches.whole(request.ids, size))
         whole = torch.cat([w, own], dim=1) if own.shape[1] else w
         return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
-    def _draws(self, request: Request, plan: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
-        """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""
-        plan = plan.client(0) if self._gradient.one else plan
+    def _draws(self, request: Request, batches: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
+        """The draws of these batches, for a single client without padding. Encoded images are decoded ahead of time."""
+        batches = batches.client(0) if self._gradient.one else batches
         x = self._data.train.x
-        steps = len(plan.index)
-        widths = plan.count[:, 0].tolist() if self._gradient.one else [plan.index.shape[2]] * steps
-        h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
+        steps = len(batches.index)
+        widths = batches.count[:, 0].tolist() if self._gradient.one else [batches.index.shape[2]] * steps
+        h = np.zeros(batches.index.shape[:2], dtype=np.uint64)
         if self._gradient.dropout or self._data.transform.augments:
             h = fold(keys(self._seed, purpose, request.round, request.ids), np.arange(steps)[:, None])
         if isinstance(x, EncodedImages):
-            x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(plan.index, widths, strict=True))
+            x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(batches.index, widths, strict=True))
         return Draws(
             x=x,
             y=self._data.train.y,
-            index=torch.from_numpy(plan.index).to(self._like.device),
-            weights=plan.weights,
+            index=torch.from_numpy(batches.index).to(self._like.device),
+            weights=batches.weights,
             keys=to_tensor(h, self._like.device),
             widths=widths,
         )

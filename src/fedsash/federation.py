@@ -31,8 +31,8 @@ from .exchange import Answers, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, Reached, clients_of
 from .executors.devices import threads
-from .local import ClientMemory, LocalTraining
-from .local.plan import clients_of_single
+from .executors.training import first_memory
+from .local import LocalTraining
 from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
 from .schedules import Constant
@@ -128,7 +128,7 @@ class Federation(Setting, Reached, Shown):
         if samples := problem.test if data is None else data.train:
             try_out(self.module, problem, samples, self.goal, self.loss)
         if data is not None:
-            check_single(self.module, problem, data.train, *clients_of_single(self.local, self.method, self.sizes))
+            check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)
         self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.sharing)
@@ -138,7 +138,7 @@ class Federation(Setting, Reached, Shown):
         derive("_method", WholeMethod(self.method, self.sharing))
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
             self._method.server_state(self.layout.flatten(self.module))
-        derive("remembers", bool(self._first_memory(self.layout.flatten(self.module))))
+        derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
@@ -177,7 +177,7 @@ class Federation(Setting, Reached, Shown):
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
         w, clients = self.layout.flatten(self.module), len(self.sizes)
-        own = {} if self.clients.remember else self._first_memory(w)
+        own = {} if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
@@ -192,9 +192,6 @@ class Federation(Setting, Reached, Shown):
             sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
-
-    def _first_memory(self, w: Tensor) -> Vectors:
-        return ClientMemory(self.method, self.local, self.sharing).first(w)
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
-from ..basics.arrays import Ints
+from ..basics.arrays import Ints, Vectors
 from ..basics.layout import Layout
 from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
@@ -29,6 +29,11 @@ from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Precision, Stacked
+
+
+def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: Tensor) -> Vectors:
+    """What a client remembers before its first round, given the initial model `w` `[D]`: nothing, or vectors."""
+    return ClientMemory(method, local, sharing).first(w)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

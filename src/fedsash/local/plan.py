@@ -189,13 +189,6 @@ def whole_passes(local: LocalTraining) -> Batching:
     return replace(local.batching, by_steps=False)
 
 
-def clients_of_single(local: LocalTraining, method: Method, sizes: Ints) -> tuple[Ints, str]:
-    """The clients with `sizes` `[N]` samples that have a batch of one sample, and which settings prevent it."""
-    if method.full_gradients:  # they are over all samples, in batches of this size
-        return replace(local.batching, drop_last=False).single(sizes), "another local.batch"
-    return local.batching.single(sizes), "local.drop_last or another local.batch"
-
-
 def drawn_amounts(local: LocalTraining, round: int, ids: Ints, seed: int) -> Ints:
     """How many epochs, or steps, each of the clients `ids` `[C]` trains in `round` (from 0), `[C]`."""
     least, most = local.amount_range

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from ..aggregation import Aggregation
+from ..basics.arrays import Ints
 from ..methods import Method
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from ..settings.accepts import Accepts, default
@@ -91,6 +92,12 @@ class LocalTraining(Setting):
     def batching(self) -> Batching:
         """How a client's samples are cut into batches."""
         return Batching(self.batch, self.steps is not None, self.drop_last)
+
+    def single(self, sizes: Ints, method: Method) -> tuple[Ints, str]:
+        """The clients with `sizes` `[N]` samples that have a batch of one sample, and which settings prevent it."""
+        if method.full_gradients:  # they are over all samples, in batches of this size
+            return replace(self.batching, drop_last=False).single(sizes), "another local.batch"
+        return self.batching.single(sizes), "local.drop_last or another local.batch"
 
     @property
     def amount_range(self) -> tuple[int, int]:

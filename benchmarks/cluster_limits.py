@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fedsash.aggregation import WeightedMean
-from fedsash.aggregation.upload_sums import UploadSums
+from fedsash.aggregation.uploads import Uploads
 from fedsash.exchange import PartialSum
 from fedsash.methods import FedAvg
 
@@ -58,13 +58,13 @@ def of_size(actor: Any, size: int) -> dict[str, float]:
 
     found: dict[str, list[float]] = {"put the model": [], "open a sum": [], "add a sum": []}
     ids = np.arange(TIMES)
-    sums = UploadSums(WeightedMean(), FedAvg(), ids, np.ones(TIMES, dtype=np.int64), TIMES)
+    uploads = Uploads(WeightedMean(), FedAvg(), ids, np.ones(TIMES, dtype=np.int64), TIMES)
     model = torch.rand(size)
     for place in ids.tolist():
         found["put the model"].append(timed(lambda: ray.put(packed(model))))
         answer, opened = ray.get(actor.sums.remote(size, place)), list[Any]()
         found["open a sum"].append(timed(lambda: opened.append(unpacked(copied(answer)))))  # noqa: B023 -- called here
-        found["add a sum"].append(timed(lambda: sums.take(opened[0])))  # noqa: B023
+        found["add a sum"].append(timed(lambda: uploads.take(opened[0])))  # noqa: B023
     return {name: median(seconds) for name, seconds in found.items()}
 
 

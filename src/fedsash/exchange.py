@@ -161,6 +161,18 @@ class Reply(Shown):
     effort: Effort
     handles: Objects | None = field(default=None, repr=False)
 
+    def only(self, rows: list[int]) -> Reply:
+        """The answer of some of the clients."""
+        return replace(
+            self,
+            places=self.places[rows],
+            upload={name: value[rows] for name, value in self.upload.items()},
+            client_state={name: value[rows] for name, value in self.client_state.items()},
+            norms=self.norms[rows],
+            effort=self.effort.only(rows),
+            handles=None if self.handles is None else self.handles[rows],
+        )
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Missing(Shown):
@@ -172,7 +184,7 @@ class Missing(Shown):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartialSum(Shown):
-    """The sum of one fixed piece of a round, made where its clients are (see `UploadSums.piece`).
+    """The sum of one fixed piece of a round, made where its clients are (see `Sums`).
 
     - `accepted` `[a]`: the places of the clients in the sums, ascending;
     - `sums`: the weighted sums of their uploads; `client_state` `[a, ...]`: their new client state, or `handles` `[a]`
@@ -189,6 +201,11 @@ class PartialSum(Shown):
     refused: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     missing: Mapping[int, str] = field(default_factory=dict)
     handles: Objects | None = field(default=None, repr=False)
+
+    @property
+    def places(self) -> Ints:
+        """The places of all clients of the piece, ascending."""
+        return np.sort(np.concatenate([self.accepted, self.refused, [*self.missing]])).astype(np.int64)
 
 
 Answer: TypeAlias = Reply | Missing | PartialSum

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .aggregation import Aggregation, Privacy, WeightedMean
-from .aggregation.upload_sums import UploadSums
+from .aggregation.uploads import Uploads
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.layout import Layout, ModelSlice, check_start, copied
@@ -214,7 +214,7 @@ class Federation(Setting, Reached, Shown):
         w = self._broadcaster.sent(state, state.w, state.round, state.choice)
         return self._method.send(w, state.server_state, state.round)
 
-    def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
+    def ask(self, state: State, *, ids: Ints | None = None, probed: Uploads | None = None) -> Request:
         """The request to the clients of the next round; it is empty if no client takes part.
 
         A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
@@ -222,7 +222,7 @@ class Federation(Setting, Reached, Shown):
         """
         (sent, server), probes = self.send(state), probed is None and "probe" in self.method.overridden
         if probed is not None:
-            ids, server = probed.ids[probed.places], server | probed.mean()
+            ids, server = probed.collector.accepted_ids, server | probed.mean()
         elif ids is None:
             ids = self.sampling.clients(state.round, self.sizes, self.seed)
         return Request(
@@ -239,38 +239,48 @@ class Federation(Setting, Reached, Shown):
             handles=None if state.handles is None else state.handles[ids],
         )
 
-    def ask_to_train(self, state: State) -> tuple[Request, UploadSums | None]:
-        """The request to train in the next round, and the sums of the method's probe before it, if it has one."""
+    def ask_to_train(self, state: State) -> tuple[Request, Uploads | None]:
+        """The request to train in the next round, and the uploads of the method's probe before it, if it has one."""
         request = self.ask(state)
         probed = self.collect(request) if request.job == "probe" else None
         return (request if probed is None else self.ask(state, probed=probed)), probed
 
-    def collect(self, request: Request) -> UploadSums:
+    def collect(self, request: Request) -> Uploads:
         """Let the executor answer a request, and sum up the answers."""
-        sums = UploadSums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
-        return sums.filled(self.executor.work(request)) if len(request.ids) else sums
+        uploads = Uploads.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
+        if len(request.ids):
+            uploads.take_all(self.executor.work(request))
+        return uploads
 
     def finish(
-        self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
+        self, state: State, request: Request, uploads: Uploads, probed: Uploads | None = None
     ) -> tuple[State, RoundReport]:
-        """The state after a round, from its request and its sums. Do not use the given state again."""
-        report = sums.report(request.round + 1, probed, self._lazy.current.minimum)
+        """The state after a round, from its request and its uploads. Do not use the given state again."""
+        report = uploads.report(request.round + 1, probed, self._lazy.current.minimum)
         if report.skipped:
             return replace(state, round=state.round + 1), report
         common = self.sharing.common_of(request.sent)
-        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, replace(request, sent=common), self.seed)
+        collector = uploads.collector
+        s = len(collector.accepted)
+        mean, memory = self.aggregation.release(uploads.mean(), s, replace(request, sent=common), self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
-        sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
-        received = RoundMean(sent=common, update=update, mean=mean, server_state=known, clients=s, total=n)
+        received = RoundMean(
+            sent=common,
+            update=uploads.update(mean),
+            mean=mean,
+            server_state=known,
+            clients=s,
+            total=len(self.sizes),
+        )
         delta, server_state = self._method.server_update(received, state.server_state)
         state.spent = True
-        w, server = self._broadcaster.step(self._server, state.optimiser, state, sent, delta, request.round)
+        w, server = self._broadcaster.step(self._server, state.optimiser, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return replace(state, round=state.round + 1), replace(report, skipped="the server's step was not finite")
-        for places, own in sums.client_state:
-            state.remember(request.ids[places], own)
+        for places, rows in collector.client_state:
+            state.remember(request.ids[places], rows)
         if self.remembers:
-            state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
+            state.last[torch.from_numpy(collector.accepted_ids)] = request.round + 1
         return self.observe(state, w, optimiser=server, server_state=server_state, aggregation=memory), report
 
     def observe(self, state: State, w: Tensor, **others: Any) -> State:

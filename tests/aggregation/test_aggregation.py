@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedsash.aggregation import WeightedMean
 from fedsash.exchange import largest_norms
 from fedsash.methods import FedAvg, Upload
-from support.uploads import BAD, TwoVectors, aggregate, reply, rounds, sums_of
+from support.uploads import BAD, TwoVectors, aggregate, reply, rounds, uploads_of
 
 finite = st.floats(-1e3, 1e3)
 
@@ -41,9 +41,9 @@ def assert_close(one: Upload, other: Upload, rtol: float = 1e-12) -> None:
 @given(round=rounds(), weighting=st.sampled_from(["samples", "uniform"]))
 def test_the_mean_is_numpys_weighted_average(round: Any, weighting: Any) -> None:
     sizes, upload = round
-    sums = aggregate(sizes, upload, method=TwoVectors(weighting=weighting))
-    assert sums.accepted == len(sizes)
-    assert_close(sums.mean(), expected(sizes, upload, weighting=weighting))
+    uploads = aggregate(sizes, upload, method=TwoVectors(weighting=weighting))
+    assert len(uploads.collector.accepted) == len(sizes)
+    assert_close(uploads.mean(), expected(sizes, upload, weighting=weighting))
 
 
 @given(round=rounds())
@@ -89,11 +89,11 @@ def test_any_split_into_blocks_gives_the_same_mean_and_leaves_the_uploads_alone(
 
 def test_sums_do_not_alias_the_uploads() -> None:
     buffer = torch.ones(1, 3, dtype=torch.float64)
-    sums = sums_of([1, 1], FedAvg())
+    uploads = uploads_of([1, 1], FedAvg())
     for place in range(2):
-        sums.take(reply(place, {"delta": buffer}))
+        uploads.take(reply(place, {"delta": buffer}))
         buffer.fill_(5)
-    assert sums.mean()["delta"].tolist() == [3, 3, 3]
+    assert uploads.mean()["delta"].tolist() == [3, 3, 3]
 
 
 @given(round=rounds(), data=st.data())
@@ -106,35 +106,35 @@ def test_bad_clients_are_left_out_named_and_the_others_weights_scaled_up(round: 
         value[client, data.draw(st.integers(0, value.shape[1] - 1))] = data.draw(st.sampled_from((*BAD, 1e7, -1e7)))
     good = [client for client in clients if client not in bad]
     cut = data.draw(st.integers(0, len(sizes)))
-    sums = sums_of(sizes)
+    uploads = uploads_of(sizes)
     for block in (range(cut), range(cut, len(sizes))):
         if block:
             part = {name: value[block.start : block.stop] for name, value in upload.items()}
-            sums.take(reply(block.start, part))
-    assert sums.places.tolist() == good and sums.accepted == len(good)
-    assert sums.refused == sorted(bad)
-    assert_close(sums.mean(), expected(sizes, upload, good) if good else {})
+            uploads.take(reply(block.start, part))
+    assert uploads.collector.accepted == good
+    assert uploads.collector.refused == sorted(bad)
+    assert_close(uploads.mean(), expected(sizes, upload, good) if good else {})
 
 
 def test_the_limit_is_on_the_norm_of_a_vector_and_inclusive() -> None:
     upload = {"delta": torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0]])}
-    sums = sums_of([1, 1, 1], FedAvg(), WeightedMean(limit=5))
-    sums.take(reply(0, upload))
-    assert sums.places.tolist() == [0, 2] and sums.refused == [1]
-    assert sums.mean()["delta"].tolist() == [1.5, 2.0]
+    uploads = uploads_of([1, 1, 1], FedAvg(), WeightedMean(limit=5))
+    uploads.take(reply(0, upload))
+    assert uploads.collector.accepted == [0, 2] and uploads.collector.refused == [1]
+    assert uploads.mean()["delta"].tolist() == [1.5, 2.0]
 
 
 def test_an_infinite_limit_still_refuses_what_is_not_finite() -> None:
     upload = {"delta": torch.tensor([[1e30], *([bad] for bad in BAD), [2.0]], dtype=torch.float64)}
-    sums = sums_of([1] * 5, FedAvg(), WeightedMean(limit=math.inf))
-    sums.take(reply(0, upload))
-    assert sums.places.tolist() == [0, 4]
+    uploads = uploads_of([1] * 5, FedAvg(), WeightedMean(limit=math.inf))
+    uploads.take(reply(0, upload))
+    assert uploads.collector.accepted == [0, 4]
 
 
 @pytest.mark.parametrize("bad", [*BAD, 1e9])
 def test_when_all_are_bad_nothing_is_accepted_and_there_is_no_mean(bad: float) -> None:
-    sums = aggregate([1, 2], {"delta": torch.full((2, 3), bad)})
-    assert sums.accepted == 0 and sums.mean() == {}
+    uploads = aggregate([1, 2], {"delta": torch.full((2, 3), bad)})
+    assert not uploads.collector.accepted and uploads.mean() == {}
 
 
 @given(values=st.lists(st.lists(finite | st.sampled_from(BAD), min_size=3, max_size=3), min_size=1, max_size=4))
@@ -156,8 +156,8 @@ def test_client_state_counts_only_if_it_is_not_finite() -> None:
 
 
 def test_a_mean_can_be_asked_for_again() -> None:
-    sums = aggregate([1, 3], {"delta": torch.tensor([[0.0], [4.0]])})
-    assert sums.mean().pop("delta").tolist() == sums.mean()["delta"].tolist() == [3.0]
+    uploads = aggregate([1, 3], {"delta": torch.tensor([[0.0], [4.0]])})
+    assert uploads.mean().pop("delta").tolist() == uploads.mean()["delta"].tolist() == [3.0]
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, math.nan])

@@ -28,8 +28,8 @@ updates = st.lists(st.tuples(*[numbers] * 4), min_size=2, max_size=6)
 def total(deltas: list[tuple[float, ...]], clip: float) -> Tensor:
     """The sum of the clipped updates."""
     upload = {"delta": torch.tensor(deltas, dtype=torch.float64)}
-    sums = aggregate(np.ones(len(deltas)), upload, (1,), UNIFORM, Private(clip, 0.0))
-    return sums.mean()["delta"] * sums.accepted
+    uploads = aggregate(np.ones(len(deltas)), upload, (1,), UNIFORM, Private(clip, 0.0))
+    return uploads.mean()["delta"] * len(uploads.collector.accepted)
 
 
 @given(deltas=updates, other=st.tuples(*[numbers] * 4), clip=st.floats(0.01, 1e4))

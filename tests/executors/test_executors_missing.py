@@ -96,5 +96,5 @@ class Strict(WeightedMean):
 @pytest.mark.parametrize("times", [2, 3])
 def test_who_answers_twice_when_a_model_is_evaluated_is_told_so(times: int) -> None:
     asks = federation(engine=Twice(times=times), evaluation=Evaluation(clients=True))
-    with asks, pytest.raises(RuntimeError, match="must answer for each client once"):
+    with asks, pytest.raises(RuntimeError, match="every place is answered once"):
         asks.evaluate(asks.start())

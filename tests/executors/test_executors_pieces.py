@@ -16,7 +16,7 @@ from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
 from support.by_default import rotated
 from support.executors import Cluster
-from support.uploads import reply, sums_of
+from support.uploads import reply, uploads_of
 from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, identical
 
 EVERYBODY = Uniform(len(SIZES))
@@ -36,26 +36,25 @@ def test_parts_summed_elsewhere_give_the_bytes_of_replies_at_the_same_pieces(pie
 
 def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
     upload = {"delta": torch.tensor([[1.0], [math.nan], [3.0]], dtype=torch.float64)}
-    whole = sums_of([1, 1, 2, 1, 1], FedAvg(), pieces=2)
-    places, own = whole.piece(0)
-    assert places.tolist() == [0, 1, 2]
-    own.take(reply(0, upload, Effort(np.array([4, 5, 6]), np.array([1, 1, 1]))))
-    whole.take(own.partial_sum())
-    rest, other = whole.piece(1)
-    other.take(Missing(rest[:1], "late"))
+    whole, one, other = (uploads_of([1, 1, 2, 1, 1], FedAvg(), pieces=2) for _ in range(3))
+    one.take(reply(0, upload, Effort(np.array([4, 5, 6]), np.array([1, 1, 1]))))
+    whole.take(one.partial_sum())
+    other.take(Missing(np.array([3]), "late"))
     other.take(reply(4, {"delta": torch.tensor([[8.0]], dtype=torch.float64)}))
     whole.take(other.partial_sum())
-    assert (whole.refused, whole.missing, whole.places.tolist(), whole.samples) == ([1], {3: "late"}, [0, 2, 4], 15)
+    collector = whole.collector
+    assert (collector.refused, collector.missing, collector.accepted) == ([1], {3: "late"}, [0, 2, 4])
+    assert collector.samples == 15
     assert float(whole.mean()["delta"]) == pytest.approx((1 * 1 + 2 * 3 + 1 * 8) / 4)
 
 
 def test_sums_are_not_added_up_in_the_memory_of_an_answer() -> None:
-    whole = sums_of([1, 1, 1], FedAvg(), pieces=3)
+    whole = uploads_of([1, 1, 1], FedAvg(), pieces=3)
     parts = []
     for place, value in enumerate((1.0, 2.0, 4.0)):
-        _, own = whole.piece(place)
-        own.take(reply(place, {"delta": torch.tensor([[value]], dtype=torch.float64)}))
-        parts.append(own.partial_sum())
+        piece = uploads_of([1, 1, 1], FedAvg(), pieces=3)
+        piece.take(reply(place, {"delta": torch.tensor([[value]], dtype=torch.float64)}))
+        parts.append(piece.partial_sum())
         whole.take(parts[-1])
     assert float(whole.mean()["delta"]) == pytest.approx(7 / 3)
     assert [float(part.sums["delta"]) for part in parts] == pytest.approx([1 / 3, 2 / 3, 4 / 3])
@@ -63,10 +62,9 @@ def test_sums_are_not_added_up_in_the_memory_of_an_answer() -> None:
 
 def test_a_part_that_is_no_piece_of_the_round_is_refused() -> None:
     one = {"delta": torch.ones(1, 2)}
-    whole, wrong = sums_of([1] * 4, FedAvg(), pieces=2), sums_of([1] * 4, FedAvg(), pieces=4)
-    _, own = wrong.piece(0)
-    own.take(reply(0, one))
+    whole, wrong = uploads_of([1] * 4, FedAvg(), pieces=2), uploads_of([1] * 4, FedAvg(), pieces=4)
+    wrong.take(reply(0, one))
     with pytest.raises(RuntimeError, match=r"a partial sum over the places \[0\] is not one of the round's 2 pieces"):
-        whole.take(own.partial_sum())
+        whole.take(wrong.partial_sum())
     with pytest.raises(ValueError, match="needs every single update"):
-        sums_of([1] * 4, FedAvg(), FedGMA(mask="code"), pieces=2).piece(0)
+        uploads_of([1] * 4, FedAvg(), FedGMA(mask="code"), pieces=2).partial_sum()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsash.aggregation.upload_sums import UploadSums
+from fedsash.aggregation.sums import pieces_of
+from fedsash.aggregation.uploads import Uploads
 from fedsash.exchange import Answers, Executor, Missing, PartialSum, Reply, Request
 from fedsash.executors import ClientWork, Engine
 from fedsash.federation import Federation
@@ -47,13 +48,13 @@ class InParts(OneByOne):
             yield from super().work(request)
             return
         training = self._work.training
-        whole = UploadSums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
+        sizes, pieces = self._work.data.sizes, pieces_of(len(request.ids), self._pieces)
         parts: dict[int, PartialSum] = {}
         for number in reversed(range(self._pieces)):
-            places, sums = whole.piece(number)
-            for place in places:
-                sums.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
-            parts[number] = sums.partial_sum()
+            uploads = Uploads.of(request, training.aggregation, training.method, sizes, self._pieces)
+            for place in pieces[number]:
+                uploads.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
+            parts[number] = uploads.partial_sum()
         yield from (parts[number] for number in sorted(parts))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.aggregation import Aggregation, WeightedMean
-from fedsash.aggregation.upload_sums import UploadSums
+from fedsash.aggregation.uploads import Uploads
 from fedsash.exchange import Effort, Reply, largest_norms
 from fedsash.methods import Method, Upload
 
@@ -38,10 +38,10 @@ def rounds(draw: st.DrawFn) -> tuple[np.ndarray, Upload]:
     return sizes, upload
 
 
-def sums_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> UploadSums:
-    """Empty sums of a round with as many clients as sizes."""
+def uploads_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> Uploads:
+    """No uploads yet of a round with as many clients as sizes."""
     sizes = np.asarray(sizes, dtype=np.int64)
-    return UploadSums(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
+    return Uploads(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
 
 
 def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
@@ -59,18 +59,18 @@ def aggregate(
     method: Method | None = None,
     rule: Aggregation | None = None,
     effort: Effort | None = None,
-) -> UploadSums:
-    """The sums over a round that comes in blocks, split at the given places."""
-    sums = sums_of(sizes, method, rule)
+) -> Uploads:
+    """The uploads of a round that comes in blocks, split at the given places."""
+    uploads = uploads_of(sizes, method, rule)
     bounds = [0, *sorted(blocks), len(sizes)]
     for first, last in itertools.pairwise(bounds):
         if first < last:
             block = {name: value[first:last] for name, value in upload.items()}
             own = effort and effort.only([*range(first, last)])
-            sums.take(reply(first, block, own))
-    return sums
+            uploads.take(reply(first, block, own))
+    return uploads
 
 
-def updated(sums: UploadSums) -> Tensor:
+def updated(uploads: Uploads) -> Tensor:
     """The round's update."""
-    return sums.update(sums.mean())
+    return uploads.update(uploads.mean())

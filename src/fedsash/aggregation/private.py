@@ -83,6 +83,7 @@ class Private(Aggregation, name="private"):
     """the delta at which the records name epsilon; left out: N^-1.1, for N clients"""
 
     private: ClassVar[bool] = True
+    least: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

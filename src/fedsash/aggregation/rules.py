@@ -39,7 +39,10 @@ class Aggregation(Setting):
     normalises: ClassVar[bool] = False
     """Whether `derive` needs `Effort.normaliser`. Then clients must step by SGD."""
     private: ClassVar[bool] = False
-    """Whether the clients' updates are protected. Then a round moves the model without any upload, too."""
+    """Whether the clients' updates are protected."""
+    least: ClassVar[int] = 1
+    """A round with fewer usable uploads is skipped. With 0 a round moves the model without any upload, too, whatever
+    the executor's `minimum` is."""
 
     def accepts(self, norms: Tensor) -> list[int]:
         """The guard: the positions of the clients whose upload can be used, given their largest norms `[b]`."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ..aggregation.collector import Collector
 from ..basics.arrays import Floats, Ints
 from ..data.samples import Samples
-from ..exchange import Answers, Job, Missing, PartialSum, Reply, Request, no_answer
+from ..exchange import Answers, Job, Request, no_answer
 from .metrics import Metrics
 from .over_clients import over_clients
 from .scorer import Outcomes, Scorer, Scores, values_of
@@ -79,31 +79,29 @@ class Evaluator:
     def _ask(self, job: Job, w: Tensor, round: int, ask: Ask) -> tuple[Ints, Scores]:
         """The places of the clients that answer, and their scores of a model, `[C, k]` each.
 
-        The log says who does not answer and why, for each client once. Raises `RuntimeError` if a client
-        answers twice, or with a `PartialSum`.
+        The log says who does not answer and why, for each client once. Raises `RuntimeError` if a client does not
+        answer once, or with a `PartialSum`.
         """
-        ids = np.arange(self._clients)
-        heard, places, said, missing = np.zeros(len(ids), dtype=np.bool_), [ids[:0]], [], dict[int, str]()
+        collector = Collector(np.arange(self._clients))
         request = Request(
-            job=job, round=round, ids=ids, sent=w, server_state={}, client_state={}, last=np.zeros_like(ids)
+            job=job,
+            round=round,
+            ids=collector.ids,
+            sent=w,
+            server_state={},
+            client_state={},
+            last=np.zeros_like(collector.ids),
         )
-        with closing(ask(request)) as answers:
-            for answer in answers:
-                if isinstance(answer, PartialSum) or heard[answer.places].any():
-                    raise RuntimeError(
-                        "an executor must answer for each client once when it evaluates, and with no PartialSum"
-                    )
-                heard[answer.places] = True
-                if isinstance(answer, Missing):
-                    missing |= dict.fromkeys(answer.places.tolist(), answer.why)
-                if isinstance(answer, Reply):
-                    places.append(answer.places)
-                    said.append(answer.upload)
+        replies = collector.replies(ask(request))
+        missing = collector.missing  # places and numbers are the same, since all clients are asked
         if missing.keys() - self._told:
             log.warning("evaluation after round %d: %s", round, no_answer(missing))
         self._told |= missing.keys()
-        scores = {name: np.concatenate([upload[name].numpy() for upload in said]) for name in (said[0] if said else ())}
-        return np.concatenate(places), scores
+        if not replies:
+            return collector.accepted_ids, {}
+        names = replies[0].upload
+        scores = {name: np.concatenate([reply.upload[name].numpy() for reply in replies]) for name in names}
+        return collector.accepted_ids, scores
 
 
 def scored(split: Split, name: str) -> str:

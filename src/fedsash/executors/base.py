@@ -28,7 +28,7 @@ class Engine(Setting, ABC):
 
     _: KW_ONLY
     pieces: Count = 1
-    """in how many fixed pieces P a round's uploads are summed (see `UploadSums`); the bytes of a run depend on P"""
+    """in how many fixed pieces P a round's uploads are summed (see `Sums`); the bytes of a run depend on P"""
     precision: Precision = "full"
     """how the forward and backward passes of local training compute: "full": in the model's own type; "bfloat16": in
     bfloat16, which has 8 significant bits, where PyTorch's autocast does so"""

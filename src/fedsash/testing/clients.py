@@ -13,7 +13,7 @@ from ..executors.clients import Clients
 from ..federation import Federation
 from ..sampling import Uniform
 from .equality import identical
-from .executors import first_request, places_of
+from .executors import first_request
 from .expect import expect, in_one_sentence
 
 
@@ -50,10 +50,10 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
             texts = all(isinstance(text, str) for text in (*found, *found.values()))
             same = clients.fingerprint(training) == found
             expect(texts and same, name, "the fingerprint must hold the same texts each time")
-            places = [place for answer in world.executor.work(request) for place in places_of(answer)]
+            places = [place for answer in world.executor.work(request) for place in answer.places.tolist()]
             expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
             some = request.only(np.arange(0, len(request.ids), 2))
-            places = [place for answer in world.executor.work(some) for place in places_of(answer)]
+            places = [place for answer in world.executor.work(some) for place in answer.places.tolist()]
             right = "every place must be answered exactly once, and only those of clients that are asked"
             expect(sorted(places) == [*range(len(some.ids))], name, right)
             expect(

@@ -61,7 +61,7 @@ def _places(engine: Engine) -> None:
     with _world(engine, method=Scaffold()) as world:
         request = first_request(world)
         found = list(world.executor.work(request))
-    places = [place for answer in found for place in places_of(answer)]
+    places = [place for answer in found for place in answer.places.tolist()]
     expect(sorted(places) == [*range(len(SIZES))], engine, "every place must be answered exactly once")
     uploaded = [place for answer in found if isinstance(answer, Reply) for place in answer.places.tolist()]
     expect(uploaded == sorted(uploaded), engine, "uploads must come in the round's order")
@@ -196,13 +196,6 @@ def _deltas(world: Federation, request: Request) -> Iterator[tuple[int, Tensor]]
     for answer in world.executor.work(request):
         if isinstance(answer, Reply):
             yield from zip(request.ids[answer.places].tolist(), answer.upload["delta"], strict=True)
-
-
-def places_of(answer: Answer) -> list[int]:
-    """The places that an answer belongs to."""
-    if isinstance(answer, PartialSum):
-        return [*answer.accepted.tolist(), *answer.refused.tolist(), *answer.missing]
-    return [int(place) for place in answer.places]
 
 
 def _content(value: Request | Answer) -> dict[str, Any]:

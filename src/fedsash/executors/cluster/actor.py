@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ...aggregation import Aggregation
-from ...aggregation.upload_sums import UploadSums
+from ...aggregation.sums import pieces_of
+from ...aggregation.uploads import Uploads
 from ...basics.arrays import Ints, stacked
 from ...exchange import SCORES, Reply, Request
 from ..local_engine import LocalEngine
@@ -68,17 +69,16 @@ class Actor:
 
     def _answers(self, request: Request, number: int, rows: Any, states: Sequence[Packed], made: list[Any]) -> Any:
         training = self._work.training
-        whole = UploadSums.of(request, training.aggregation, training.method, self._sizes, self._pieces)
-        places = whole.places_of(number)
+        places = pieces_of(len(request.ids), self._pieces)[number]
         replies = self._replies(replace(request.only(places), client_state=rows), places, states)
         if states and request.job == "train":
             replies = _held(replies, int(places[0]), made)
         if not summed(request, training.aggregation):
             return list(replies)
-        _, sums = whole.piece(number)
+        uploads = Uploads.of(request, training.aggregation, training.method, self._sizes, self._pieces)
         for reply in replies:
-            sums.take(reply)
-        return [sums.partial_sum()]
+            uploads.take(reply)
+        return [uploads.partial_sum()]
 
     def _replies(self, request: Request, places: Ints, states: Sequence[Packed]) -> Iterator[Reply]:
         assert isinstance(self._engine.block, int)

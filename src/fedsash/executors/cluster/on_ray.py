@@ -15,14 +15,14 @@ from typing import Any
 import ray
 from ray.exceptions import OutOfDiskError
 
-from ...aggregation.upload_sums import UploadSums
+from ...aggregation.sums import pieces_of
 from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...exchange import Answer, Answers, Executor, Request
 from ...settings.errors import SettingError, WorkerError, check, one_line, shortened
 from ..processes import signals_wait
 from ..training import ClientWork
-from .actor import Actor, sizes_of
+from .actor import Actor
 from .calls import PieceCall
 from .engine import RayEngine
 from .held import Held
@@ -57,7 +57,7 @@ class OnRay(Executor):
     threads = server_threads = 1  # the actors use the cores
 
     def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
-        self._engine, self._sizes, self._training = engine, sizes_of(work), work.training
+        self._engine = engine
         self._trainer = engine.here.trainer(work)
         # A new actor is made of these, too: Ray drops what nobody here refers to.
         self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
@@ -104,11 +104,10 @@ class OnRay(Executor):
     def _calls(self, request: Request) -> dict[int, PieceCall]:
         """The call of an actor for each piece with clients, the longest first."""
         steps = self._trainer.plan(request).all_steps
-        t, everybody = self._training, ray.put(packed(replace(request, client_state={}, handles=None)))
-        sums = UploadSums.of(request, t.aggregation, t.method, self._sizes, self._engine.pieces)
-        pieces = {number: sums.places_of(number) for number in range(self._engine.pieces)}
-        cut = [number for number, places in pieces.items() if len(places)]
-        longest = sorted(cut, key=lambda number: -int(steps[pieces[number]].sum()))
+        everybody = ray.put(packed(replace(request, client_state={}, handles=None)))
+        pieces = pieces_of(len(request.ids), self._engine.pieces)
+        with_clients = [number for number, places in enumerate(pieces) if len(places)]
+        longest = sorted(with_clients, key=lambda number: -int(steps[pieces[number]].sum()))
         return {number: PieceCall(request, everybody, number, pieces[number], self._held) for number in longest}
 
 

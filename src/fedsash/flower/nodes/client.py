@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...aggregation.collector import Collector
 from ...basics.arrays import Vectors, joined
 from ...basics.layout import Layout
 from ...basics.saved import versions
@@ -178,7 +179,7 @@ class Node:
         keeps, without = request.client_state is None, dict[int, str]()
         if keeps:
             request, without = self.versions.read(request, work.training.memory.first(request.sent))
-        replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
+        replies = Collector(request.ids).replies(work.executor.work(request))
         made = joined([reply.client_state for reply in replies])
         if keeps and made:
             self.versions.write(request, made)

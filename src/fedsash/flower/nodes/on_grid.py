@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ...aggregation.collector import in_order
 from ...basics.arrays import Ints, Vectors
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
-from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
+from ...exchange import SCORES, Answers, Executor, Missing, Reply, Request, largest_norms
 from ...executors import Engine, Training, state_like, upload_like
 from ...executors.clients import check_set_aside
 from ...settings.errors import check, shortened
@@ -105,16 +106,8 @@ class OnGrid(Executor):
         self._fingerprint = checksum(training)
 
     def work(self, request: Request) -> Answers:
-        answers, found, following = self._answers(request), dict[int, Answer](), 0
-        for answer in agreed(answers) if request.job in SCORES else answers:
-            if isinstance(answer, Missing):
-                yield answer
-            found |= dict.fromkeys(answer.places.tolist(), answer)
-            while following in found:
-                ready = found.pop(following)
-                if isinstance(ready, Reply):
-                    yield ready
-                following += 1
+        answers = self._answers(request)
+        yield from in_order(agreed(answers) if request.job in SCORES else answers)
 
     def _answers(self, request: Request) -> Iterator[Reply | Missing]:
         """The answers as they come: one reply for each client, and who is missing. Each place is answered once."""

@@ -101,11 +101,10 @@ class Broadcast(Setting):
         """The choice before the first evaluation."""
         return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
-    def fits(self, averages: Mapping[str, Average], held_out: bool, private: bool) -> None:
-        """Raise `ValueError` if it names an unknown average, or needs held-out samples that it can't or may not use.
+    def fits(self, averages: Mapping[str, Average], held_out: bool) -> None:
+        """Raise `ValueError` if it names an unknown average, or needs held-out samples that it can't use.
 
-        In a `private` run the clients' scores, which no noise protects, must not decide. Nor must those of an average
-        with statistics of its own: clients receive the model's.
+        Scores of an average with statistics of its own must not decide: clients receive the model's.
         """
         known = list(averages)
         for name in self.averages:
@@ -118,8 +117,6 @@ class Broadcast(Setting):
             field = "start" if self.start == "auto" else "average"
             right = "needs held-out samples: set evaluation.held_out, for example to 0.1"
             raise SettingError("Broadcast", field, getattr(self, field), right)
-        right = "decides by clients' scores, which a Private aggregation does not protect: give a round and one average"
-        check(not (self.adaptive and private), "Broadcast.start, average", (self.start, self.average), right)
 
 
 @dataclass(frozen=True)

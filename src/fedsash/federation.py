@@ -120,7 +120,7 @@ class Federation(Setting, Reached, Shown):
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
-        problem, data, private = self.clients.problem, self.clients.data, self.aggregation.private
+        problem, data = self.clients.problem, self.clients.data
         problem = suited_problem(self.module, problem) if data is None else problem
         if data is not None and self.loss is None:
             check_task(problem.task, data.train.y)
@@ -130,8 +130,9 @@ class Federation(Setting, Reached, Shown):
         if data is not None:
             check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
-            self.broadcast.fits(self.averages, self.clients.held, private)
-        self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.sharing)
+            self.broadcast.fits(self.averages, self.clients.held)
+        for error in self.aggregation.refuses(self):
+            raise error
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
@@ -143,7 +144,7 @@ class Federation(Setting, Reached, Shown):
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
-        derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated, private))
+        derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self.training))
         for round in (0, 1):
             draw = partial(self.sampling.clients, round, self.sizes, self.seed)
@@ -262,7 +263,9 @@ class Federation(Setting, Reached, Shown):
         common = self.sharing.common_of(request.sent)
         collector = uploads.collector
         s = len(collector.accepted)
-        mean, memory = self.aggregation.release(uploads.mean(), s, replace(request, sent=common), self.seed)
+        mean, memory = self.aggregation.release(
+            uploads.mean(), clients=s, memory=state.aggregation, like=common, round=request.round, seed=self.seed
+        )
         known = state.server_state | (probed.mean() if probed is not None else {})
         received = RoundMean(
             sent=common,

@@ -16,7 +16,6 @@ from fedsash.averages import Pieces
 from fedsash.basics.arrays import Ints, Vectors
 from fedsash.basics.layout import Layout
 from fedsash.data.partitions import IID
-from fedsash.exchange import Request
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, LocalRun, RoundMean, Step
 from fedsash.sampling import Poisson, Sampling, Uniform
@@ -221,7 +220,7 @@ class Forgets(WeightedMean):
     def init(self, sampling: Sampling, clients: int) -> Vectors:
         return {"m": torch.zeros(())}
 
-    def release(self, mean: Vectors, clients: int, request: Request, seed: int) -> tuple[Vectors, Vectors]:
+    def release(self, mean: Vectors, **others: Any) -> tuple[Vectors, Vectors]:
         return mean, {}
 
 

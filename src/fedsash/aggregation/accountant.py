@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from ..sampling import Poisson, Sampling, Uniform
-from ..settings.errors import check, library
+from ..settings.errors import SettingError, library
 
 MORE = "one client more or fewer"
 OTHER = "another client in its place"
@@ -28,14 +28,21 @@ class Privacy:
 
 
 Known: TypeAlias = Poisson | Uniform
-"""The samplings that the accountant knows."""
+SAMPLINGS = (Poisson, Uniform)
+"""The samplings that the accountant knows; those that extend them may draw in another way."""
 
 
 def known(sampling: Sampling) -> Known:
     """The sampling; raises `SettingError` if the accountant does not know it."""
-    right = "must be Poisson or Uniform: the accountant of Private knows no other sampling"
-    check(type(sampling) in (Poisson, Uniform), "sampling", type(sampling).__name__, right)
+    if type(sampling) not in SAMPLINGS:
+        raise unknown(sampling)
     return sampling  # type: ignore[return-value]
+
+
+def unknown(sampling: Sampling) -> SettingError:
+    """The error of a sampling that the accountant does not know."""
+    right = "must be Poisson or Uniform: the accountant of Private knows no other sampling"
+    return SettingError.at("sampling", type(sampling).__name__, right)
 
 
 def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float) -> Privacy:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
 from annotated_types import Interval
+from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.randomness import Purpose, generator
 from ..basics.sharing import Sharing
-from ..exchange import Effort, Request
+from ..exchange import Effort
 from ..methods import Method, Upload
 from ..sampling import Sampling
-from ..settings.errors import RunError, check
+from ..settings.errors import RunError, SettingError, check
 from ..settings.limits import Guard, Positive, Remark, Share, Strength
 from ..settings.setting import Setting
-from .accountant import Privacy, accounting, known, spent
-from .rules import Aggregation
+from .accountant import SAMPLINGS, Privacy, accounting, known, spent, unknown
+from .rules import Aggregation, Surroundings
 
 NoiseMultiplier: TypeAlias = Annotated[
     float, Interval(ge=0, le=1_000_000), Remark(": the accountant knows no other noise")
@@ -82,7 +83,6 @@ class Private(Aggregation, name="private"):
     delta: Annotated[float, Interval(gt=0, lt=1)] | None = None
     """the delta at which the records name epsilon; left out: N^-1.1, for N clients"""
 
-    private: ClassVar[bool] = True
     least: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
@@ -92,24 +92,53 @@ class Private(Aggregation, name="private"):
         finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
 
-    def fits(self, method: Method, sampling: Sampling, clients: int, sharing: Sharing) -> None:
-        right = (
-            "must not be 'average': Private does not clip statistics, which show a client's data; let them be 'local'"
-        )
-        check(not sharing.means, "Federation.buffers", sharing.buffers, right)
-        right = "must be 'uniform': the update of every client counts the same in a Private sum"
-        check(method.weighting == "uniform", "method.weighting", method.weighting, right)
-        right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
-        check(not method.overridden & {"probe", "upload"}, "method", type(method).__name__, right)
-        right = "must be given for a federation of one client: the default, N^-1.1, is 1"
-        check(self.delta is not None or clients > 1, "Private.delta", self.delta, right)
-        expected = known(sampling).expected(clients)
-        if self.adaptive is not None:
-            sigma, least = self.adaptive.sigma(expected), self.noise / 2
+    def refuses(self, federation: Surroundings) -> Iterator[SettingError]:
+        yield from super().refuses(federation)
+        yield from self._refuses_uploads(federation.method, federation.sharing)
+        yield from self._refuses_draws(federation.sampling, len(federation.sizes))
+        yield from self._refuses_statistics(federation.averages, federation.sharing)
+
+    def refuses_broadcast(self, broadcast: Any) -> Iterator[SettingError]:
+        if broadcast is not None and broadcast.adaptive:
+            right = (
+                "decides by clients' scores, which a Private aggregation does not protect: give a round and one average"
+            )
+            yield SettingError.at("Broadcast.start, average", (broadcast.start, broadcast.average), right)
+
+    def _refuses_uploads(self, method: Method, sharing: Sharing) -> Iterator[SettingError]:
+        if sharing.means:
+            right = "Private does not clip statistics, which show a client's data; let them be 'local'"
+            yield SettingError.at("Federation.buffers", sharing.buffers, f"must not be 'average': {right}")
+        if method.weighting != "uniform":
+            right = "must be 'uniform': the update of every client counts the same in a Private sum"
+            yield SettingError.at("method.weighting", method.weighting, right)
+        if method.overridden & {"probe", "upload"}:
+            right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
+            yield SettingError.at("method", type(method).__name__, right)
+
+    def _refuses_draws(self, sampling: Sampling, clients: int) -> Iterator[SettingError]:
+        """What the accountant can't work with. Raises `LibraryError` if it is needed and not installed."""
+        if self.delta is None and clients == 1:
+            right = "must be given for a federation of one client: the default, N^-1.1, is 1"
+            yield SettingError.at("Private.delta", self.delta, right)
+        if type(sampling) not in SAMPLINGS:
+            yield unknown(sampling)
+            return
+        least = self.noise / 2
+        sigma = math.inf if self.adaptive is None else self.adaptive.sigma(known(sampling).expected(clients))
+        if sigma <= least:
             right = f"must be above {least:g}, half of Private.noise; None is a twentieth of a round's clients"
-            check(sigma > least, "Adaptive.noise", sigma, right)
+            yield SettingError.at("Adaptive.noise", sigma, right)
         if self.noise:
             accounting()
+
+    def _refuses_statistics(self, averages: Mapping[str, Any], sharing: Sharing) -> Iterator[SettingError]:
+        if not sharing.layout.norms:
+            return
+        right = "must be 'average' or 'latest': the statistics of the clients' samples have no noise, as Private needs"
+        for name in sorted(averages):
+            if averages[name].buffers == "re-estimate":
+                yield SettingError.at(f"averages.{name}.buffers", "re-estimate", right)
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
         found = {"clip": self.clip, "expected": known(sampling).expected(clients)}
@@ -124,11 +153,13 @@ class Private(Aggregation, name="private"):
         clipped = {"delta": delta * (self.clip / norms).clamp(max=1).unsqueeze(-1)}
         return clipped | {"short": (norms <= self.clip).to(delta) - 0.5} if self.adaptive else clipped
 
-    def release(self, mean: Vectors, clients: int, request: Request, seed: int) -> tuple[Vectors, Vectors]:
-        memory = request.aggregation
-        clip, m = float(memory["clip"]), float(memory["expected"])
-        draws = generator(seed, Purpose.PRIVACY, request.round)
-        delta = mean["delta"] * (clients / m) if clients else torch.zeros_like(request.sent)
+    def release(
+        self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int
+    ) -> tuple[Vectors, Vectors]:
+        clip = float(memory["clip"])
+        m = float(memory["expected"])
+        draws = generator(seed, Purpose.PRIVACY, round)
+        delta = mean["delta"] * (clients / m) if clients else torch.zeros_like(like)
         if self.noise:
             noise = torch.from_numpy(draws.standard_normal(len(delta)))
             delta = delta + (self._multiplier(m) * clip / m * noise).to(delta)

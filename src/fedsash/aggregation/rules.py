@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import Sharing
-from ..exchange import Effort, Request
+from ..exchange import Effort
 from ..methods import Method, Upload
 from ..methods.base import divided
 from ..sampling import Sampling
+from ..settings.errors import SettingError
 from ..settings.limits import Guard, Share
 from ..settings.setting import Setting
 from .accountant import Privacy
+
+
+class Surroundings(Protocol):
+    """What an aggregation may know of the federation that it is put into; of its clients their `sizes` `[N]`."""
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def sampling(self) -> Sampling: ...
+
+    @property
+    def sizes(self) -> Ints: ...
+
+    @property
+    def sharing(self) -> Sharing: ...
+
+    @property
+    def averages(self) -> Mapping[str, Any]: ...
+
+    @property
+    def broadcast(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -38,8 +61,6 @@ class Aggregation(Setting):
     """Vectors of `derive` that are averaged uniformly, whatever the method's weighting."""
     normalises: ClassVar[bool] = False
     """Whether `derive` needs `Effort.normaliser`. Then clients must step by SGD."""
-    private: ClassVar[bool] = False
-    """Whether the clients' updates are protected."""
     least: ClassVar[int] = 1
     """A round with fewer usable uploads is skipped. With 0 a round moves the model without any upload, too, whatever
     the executor's `minimum` is."""
@@ -53,8 +74,13 @@ class Aggregation(Setting):
         """Whether the update needs all single uploads of the round, which takes memory for all of them."""
         return False
 
-    def fits(self, method: Method, sampling: Sampling, clients: int, sharing: Sharing) -> None:
-        """Raise `SettingError` if it does not go with the method, the sampling of so many clients, or the sharing."""
+    def refuses(self, federation: Surroundings) -> Iterator[SettingError]:
+        """The errors of all in a federation that it does not go with."""
+        yield from self.refuses_broadcast(federation.broadcast)
+
+    def refuses_broadcast(self, broadcast: Any) -> Iterator[SettingError]:
+        """Those of a broadcast, or of None: an experiment file with one is refused before its data are read."""
+        yield from ()
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
         """What it remembers from round to round, as it is before the first one."""
@@ -68,9 +94,14 @@ class Aggregation(Setting):
         """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients."""
         return upload
 
-    def release(self, mean: Vectors, clients: int, request: Request, seed: int) -> tuple[Vectors, Vectors]:
-        """What the server may know of a round's means over `clients` clients, and what the rule remembers of it."""
-        return mean, request.aggregation
+    def release(
+        self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int
+    ) -> tuple[Vectors, Vectors]:
+        """What the server may know of a round's means over `clients` clients, and what the rule remembers after it.
+
+        `memory` is what it remembered before. An update is `like` the common part `[D]` of the model that was sent.
+        """
+        return mean, memory
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
         """The round's update `[D]`, from the means of the `derive`d vectors, and the single deltas `[D]` if kept."""

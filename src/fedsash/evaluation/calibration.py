@@ -28,7 +28,7 @@ class Calibration:
     sample, so batches have at least two; one that is left over is left out. Without such averages, and for a model
     without statistics, it changes nothing.
 
-    Raises `SettingError` if the samples are not in this process, if there is only one, or if the run is `private`.
+    Raises `SettingError` if the samples are not in this process, or if there is only one.
     """
 
     def __init__(
@@ -37,7 +37,6 @@ class Calibration:
         data: FederatedData | None,
         evaluation: Evaluation,
         names: Collection[str],
-        private: bool,
     ) -> None:
         self._module, self._layout = copy.deepcopy(module), Layout(module)
         self._data, self._evaluation = data, evaluation
@@ -45,8 +44,6 @@ class Calibration:
         place = f"averages.{min(self._names, default='')}.buffers"
         right = "must be 'average' or 'latest': the clients' samples are not in this process"
         check(not self._names or data is not None, place, "re-estimate", right)
-        right = "must be 'average' or 'latest': the statistics of the clients' samples have no noise, as Private needs"
-        check(not (self._names and private), place, "re-estimate", right)
         right = "must be at least 2, and so must all training samples: BatchNorm has no variance over one"
         check(not self._names or self._count > 1, "evaluation.calibration", evaluation.calibration, right)
 

@@ -296,7 +296,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _check_broadcast(self) -> None:
         if self.broadcast is not None:
-            self.broadcast.fits(self.averages, held_out=True, private=False)
+            self.broadcast.fits(self.averages, held_out=True)
             right = "must be 'after': the strategy makes its server step itself"
             check(self.broadcast.order == "after", "Broadcast.order", self.broadcast.order, right)
             right = "must be a round, with one average: there are no held-out samples to decide by"

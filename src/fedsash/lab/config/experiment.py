@@ -111,7 +111,9 @@ class Experiment(Setting):
         check_names(self.averages)
         if self.broadcast is not None:
             with located("broadcast"):
-                self.broadcast.fits(self.averages, self.evaluation.held_out > 0, self.aggregation.private)
+                self.broadcast.fits(self.averages, self.evaluation.held_out > 0)
+                for error in self.aggregation.refuses_broadcast(self.broadcast):
+                    raise error
 
     @property
     def alone(self) -> bool:

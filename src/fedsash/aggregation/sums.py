@@ -39,8 +39,12 @@ class Sums:
         owner = np.searchsorted(self._ends, places, side="right")
         bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(places)]
         for first, end in pairwise(bounds):
-            self._begin(int(owner[first]))
+            if owner[first] != self._piece:
+                self._finish()
+                self._piece = int(owner[first])
             self._add_rows({name: rows[first:end] for name, rows in vectors.items()}, places[first:end])
+            if places[end - 1] == self._ends[self._piece] - 1:  # so that a mean needs no new memory
+                self._finish()
 
     def merge(self, sums: Vectors, places: Ints) -> None:
         """Add the sums of a piece; `places` are those of all its clients, also of those that are not in its sums.
@@ -48,13 +52,14 @@ class Sums:
         Raises `RuntimeError` if the places are not those of a piece.
         """
         piece = int(np.searchsorted(self._ends, places[0], side="right"))
-        pieces = pieces_of(len(self._weights), len(self._ends))
-        if not np.array_equal(places, pieces[piece]):
+        first = self._ends[piece - 1] if piece else 0
+        if not np.array_equal(places, np.arange(first, self._ends[piece])):
             raise RuntimeError(
-                f"a partial sum over the places {places.tolist()} is not one of the round's {len(pieces)} pieces"
+                f"a partial sum over the places {places.tolist()} is not one of the round's {len(self._ends)} pieces"
             )
-        self._begin(piece)
+        self._finish()
         self._current = dict(sums)
+        self._finish()
 
     def totals(self) -> Vectors:
         """The sums over all clients so far; empty if there are none."""
@@ -70,11 +75,8 @@ class Sums:
             return totals
         return {name: total / _sum(self._weights_of(name)[places]) for name, total in totals.items()}
 
-    def _begin(self, piece: int) -> None:
-        """Add the sums of the piece before to those of all finished ones, unless it goes on."""
-        if piece == self._piece:
-            return
-        self._piece = piece
+    def _finish(self) -> None:
+        """Add the sums of the present piece to those of the pieces before it."""
         if not self._finished:
             self._finished = self._current
         elif self._current:

@@ -47,8 +47,8 @@ SEVENTEEN = {
     "client": ["exchange.py", "local/"],
     "engines": ["executors/"],
     "server": [
-        *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "joint_rounds.py", "sampling.py"),
-        *("servers.py", "state.py"),
+        *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py", "servers.py"),
+        "state.py",
     ],
     "network": ["network/"],
     "flower": ["flower/"],
@@ -79,7 +79,6 @@ EXCEPTIONS = {
     ("executors/cluster/on_ray.py", "aggregation/upload_sums.py"),
     ("executors/training.py", "aggregation/rules.py"),
     ("federation.py", "local/settings.py"),
-    ("joint_rounds.py", "local/trainer.py"),
     ("lab/runs/ledger.py", "broadcast.py"),
     ("lab/runs/opening.py", "aggregation/rules.py"),
     ("lab/runs/opening.py", "servers.py"),

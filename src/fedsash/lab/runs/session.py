@@ -149,7 +149,7 @@ class Session:
         while state.round < self.end and not (stop or self.over or live.stopped):
             began = time.perf_counter()
             try:
-                after, report = self.federation.round(state)
+                after, report = self.ledger.driver.round(state)
             except Ended:
                 self.over = True
                 if self.ledger.unevaluated(state):

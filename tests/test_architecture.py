@@ -44,7 +44,7 @@ SEVENTEEN = {
     "methods": ["methods/", "schedules.py"],
     "averages": ["averages/", "lightning.py", "transformers.py"],
     "scoring": ["evaluation/"],
-    "client": ["exchange.py", "local/"],
+    "client": ["aggregation/collector.py", "exchange.py", "local/"],
     "engines": ["executors/"],
     "server": [
         *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py", "servers.py"),
@@ -65,18 +65,20 @@ SEVENTEEN = {
 }
 """The rooms that the code is moving into, from the top, and what of today belongs in each; the longest name decides."""
 
-BY_MESSAGES = {"exchange.py"}
+BY_MESSAGES = {"aggregation/collector.py", "exchange.py"}
 """By what the server knows clients."""
 
 BY_ROUNDS = {"exchange.py", "federation.py", "state.py"}
 """By what runs know who makes the rounds: the protocol of drivers speaks of no others."""
 
 EXCEPTIONS = {
+    ("evaluation/evaluator.py", "aggregation/collector.py"),
     ("evaluation/evaluator.py", "exchange.py"),
     ("evaluation/settings.py", "exchange.py"),
     ("executors/cluster/actor.py", "aggregation/rules.py"),
-    ("executors/cluster/actor.py", "aggregation/upload_sums.py"),
-    ("executors/cluster/on_ray.py", "aggregation/upload_sums.py"),
+    ("executors/cluster/actor.py", "aggregation/sums.py"),
+    ("executors/cluster/actor.py", "aggregation/uploads.py"),
+    ("executors/cluster/on_ray.py", "aggregation/sums.py"),
     ("executors/training.py", "aggregation/rules.py"),
     ("federation.py", "local/settings.py"),
     ("lab/runs/ledger.py", "broadcast.py"),

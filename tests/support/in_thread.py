@@ -64,10 +64,11 @@ class InThread:
 
     def _train(self) -> None:
         _HERE.program = self
+        engines: job.Engines = {}
         try:
             while (line := self._given.get()) is not None:
                 with _ONE:
-                    _trained(line)
+                    _trained(line, engines)
         except Exception:
             self._log.write_text(traceback.format_exc())
             self._code = 1
@@ -75,9 +76,9 @@ class InThread:
             self._said.put(b"")
 
 
-def _trained(line: str) -> None:
+def _trained(line: str, engines: job.Engines) -> None:
     """What `job.main` does with a line; it keeps to one core, as all tests do."""
-    job.train(Assigned.of(json.loads(line)["leg"]))
+    job.train(Assigned.of(json.loads(line)["leg"]), engines)
 
 
 class _Voice:

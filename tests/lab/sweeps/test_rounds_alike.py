@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from fedsash.exchange import Executor
 from fedsash.executors import LocalEngine
 from fedsash.executors.training import ClientWork
-from fedsash.lab.sweeps import execute, plan
+from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.lab.sweeps.foreman import rounds_alike
-from support.sweeps import sweep
+from support.sweeps import BASE, sweep
 
 
 def of_runs(axes: dict[str, Any], processes: int = 1) -> list[int]:
@@ -47,14 +48,31 @@ def test_rounds_that_runs_share_count_once() -> None:
     assert set(of_runs({"seed": [0, 1], "ima": ima})) == {2 * (3 + 3 + 3)}
 
 
-def test_engines_are_opened_for_these_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int | None] = []
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LocalEngine, int | None]]:
+    """The engines that were opened, and for how many rounds."""
+    engines: list[tuple[LocalEngine, int | None]] = []
     whole = LocalEngine.open
 
     def recorded(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        opened.append(rounds)
+        engines.append((engine, rounds))
         return whole(engine, work, rounds)
 
     monkeypatch.setattr(LocalEngine, "open", recorded)
+    return engines
+
+
+def test_engines_are_opened_for_these_rounds(tmp_path: Path, opened: list[tuple[LocalEngine, int | None]]) -> None:
     assert not execute(sweep({"seed": [0, 1, 2]}), tmp_path, jobs=1, progress=False).failed
-    assert opened == [18] * 3
+    assert [rounds for _, rounds in opened] == [18] * 3
+
+
+def test_a_process_chooses_an_engine_once_for_the_same_steps(
+    tmp_path: Path, opened: list[tuple[LocalEngine, int | None]]
+) -> None:
+    base = BASE | {"engine": {"kind": "auto", "workers": 1, "compile": False}}
+    axes = {"seed": [0, 1]}
+    assert not execute(parse({"base": base, "axes": axes}, Path()), tmp_path, jobs=1, progress=False).failed
+    assert [engine.resolved for engine, _ in opened] == [False, True]
+    first, second = (json.loads((run / "engine.json").read_text()) for run in (tmp_path / "runs").iterdir())
+    assert first == second

@@ -25,7 +25,8 @@ from ..runs.timing import TimeStudy
 class Assigned:
     """A leg by its `name` in the sweep: its experiment, its folder, where it starts, and its last round.
 
-    `rounds_alike` is about how many rounds its process trains with steps like this leg's.
+    `steps` names what its local steps depend on, and `rounds_alike` is about how many rounds its process trains with
+    such steps.
 
     The experiment may name code of one's own. It comes from the sweep itself, which has been allowed to use it.
     """
@@ -35,6 +36,7 @@ class Assigned:
     folder: Path
     fork: Fork | None
     until: int
+    steps: str
     rounds_alike: int
 
     @classmethod
@@ -46,6 +48,7 @@ class Assigned:
             folder=Path(message["folder"]),
             fork=message["fork"] and Fork(**message["fork"]),
             until=message["until"],
+            steps=message["steps"],
             rounds_alike=message["rounds_alike"],
         )
 

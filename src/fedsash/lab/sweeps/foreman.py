@@ -135,7 +135,8 @@ class Foreman:
             slots = [self.slots.pop(0) for _ in range(share)]
             process = self.idle.pop() if self.idle else Process(self.machines.program(slots[0]), self.heard)
             self.running[process] = _Work(leg, slots)
-            process.train(leg, self.rounds_alike[leg.folder], self.executed.folder, self.machines.cores(slots))
+            alike = {"steps": steps_of(leg), "rounds_alike": self.rounds_alike[leg.folder]}
+            process.train(leg, alike, self.executed.folder, self.machines.cores(slots))
         for process in self.idle:
             process.close()
         self.closed += self.idle
@@ -207,15 +208,15 @@ def rounds_alike(legs: Sequence[Leg], processes: int) -> dict[str, int]:
     It follows from the plan alone, and not from what is left of it: a sweep that was stopped chooses its engines again
     as it has before.
     """
-    steps = {leg.folder: _steps(leg) for leg in legs}
+    steps = {leg.folder: steps_of(leg) for leg in legs}
     rounds: Counter[str] = Counter()
     for leg in legs:
         rounds[steps[leg.folder]] += leg.rounds
     return {leg.folder: max(rounds[steps[leg.folder]] // processes, leg.rounds) for leg in legs}
 
 
-def _steps(leg: Leg) -> str:
-    """The settings on which compiled steps depend."""
+def steps_of(leg: Leg) -> str:
+    """The settings on which the local steps of a leg depend, beside their inputs."""
     table = leg.experiment.table()
     fixed = {key: value for key, value in table.items() if key not in NOT_IN_STEPS}
     if "local" in fixed:

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -33,6 +33,9 @@ from .assigned import Assigned, Messages, Tell, tell
 
 T = TypeVar("T")
 
+Engines: TypeAlias = dict[tuple[str, int], dict[str, Any]]
+"""The engines of this process as they describe themselves, by the steps and the number of cores."""
+
 
 def main() -> None:
     """Train one leg after another, each on the `cores` that its line names."""
@@ -42,17 +45,18 @@ def main() -> None:
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # a Ray that fedsash has started blocks them
     Thread(target=_stop_unheard, daemon=True).start()
+    engines: Engines = {}
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
-        train(Assigned.of(job["leg"]))
+        train(Assigned.of(job["leg"]), engines)
 
 
-def train(leg: Assigned) -> None:
+def train(leg: Assigned, engines: Engines) -> None:
     """Train a leg, and tell its end."""
     try:
         experiment = leg.experiment
-        ended = simulated(leg, experiment) if isinstance(experiment, NetworkExperiment) else trained(leg)
+        ended = simulated(leg, experiment) if isinstance(experiment, NetworkExperiment) else trained(leg, engines)
     except (FedsashError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -72,22 +76,25 @@ def simulated(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStud
     return _when_free(leg, go)
 
 
-def trained(leg: Assigned) -> Result:
+def trained(leg: Assigned, engines: Engines) -> Result:
     """Begin or resume the run up to the leg's last round, and return its result.
 
-    A run that begins gets the engine that is fastest for all rounds that this process trains with steps like its own:
-    what is compiled for the first of the runs serves the others.
+    The first run with such steps gets the engine that is fastest for all rounds of them in this process, and the others
+    have the same one: it is measured once, and what is compiled for the first run serves them all.
     """
-    driver = leg.experiment.driver()
-    rounds, settings = leg.experiment.rounds, leg.settings(driver)
+    place = leg.steps, torch.get_num_threads()
 
     def go() -> Result:
+        driver = leg.experiment.driver()
+        rounds, settings = leg.experiment.rounds, leg.settings(driver)
         if leg.begun:
             return runs.resume(driver, rounds, leg.folder, **settings)
-        with driver.federation:
+        alike = driver.settled(engines.get(place, {}))
+        with alike.federation:
             if leg.trains:
-                driver.prepare(leg.rounds_alike)
-            return runs.run(driver, rounds, out=leg.folder, fork=leg.fork, **settings)
+                alike.prepare(leg.rounds_alike)
+                engines[place] = alike.federation.described()
+            return runs.run(alike, rounds, out=leg.folder, fork=leg.fork, **settings)
 
     return _when_free(leg, go)
 

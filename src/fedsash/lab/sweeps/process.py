@@ -64,13 +64,13 @@ class Process:
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def train(self, leg: Leg, rounds_alike: int, out: Path, cores: Sequence[int]) -> None:
+    def train(self, leg: Leg, alike: dict[str, Any], out: Path, cores: Sequence[int]) -> None:
         """Start training a leg of the sweep in the folder `out`.
 
-        The process trains about `rounds_alike` rounds with such steps in all. It keeps to the `cores` of its machine;
-        without any, it uses one, whichever it gets.
+        `alike` says which legs have such steps, and about how many rounds of them the process trains in all. It keeps
+        to the `cores` of its machine; without any, it uses one, whichever it gets.
         """
-        message = _message(leg, out) | {"rounds_alike": rounds_alike}
+        message = _message(leg, out) | alike
         self._program.write(json.dumps({"leg": message, "cores": [*cores]}))
 
     def stop(self, at_once: bool) -> None:

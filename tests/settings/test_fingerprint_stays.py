@@ -45,12 +45,12 @@ def test_a_class_or_function_of_the_library_may_move(monkeypatch: pytest.MonkeyP
     world = federation()
     each_thing = things() | {"local": world.local, "personal": world.personal, "loss": Classification().loss_of}
     before = {name: text(each) for name, each in each_thing.items()}
-    of_world = type(world).fingerprint.func(world)
+    of_world = type(world)._fingerprint.func(world)
     for each in each_thing.values():
         cls = type(getattr(each, "__self__", each))
         monkeypatch.setattr(cls, "__module__", "fedsash.elsewhere")
     assert {name: text(each) for name, each in each_thing.items()} == before
-    assert type(world).fingerprint.func(world) == of_world
+    assert type(world)._fingerprint.func(world) == of_world
 
 
 def test_a_class_of_ones_own_is_known_by_its_module_too() -> None:

@@ -37,7 +37,7 @@ Strength: TypeAlias = Annotated[float, Interval(ge=0, le=MOST)]
 """A factor or a distance; beyond, float32 models would only overflow."""
 Rate: TypeAlias = Annotated[float, Interval(gt=0, le=MOST)]
 """A rate or a strength that must not be 0."""
-Concentration: TypeAlias = Annotated[float, Interval(ge=1e-9, le=1e9)]
+Concentration: TypeAlias = Annotated[float, Interval(ge=1e-9, le=MOST)]
 """The concentration of a Dirichlet distribution; far outside, gamma draws overflow."""
 Guard: TypeAlias = Annotated[float, Interval(gt=0, le=math.inf)]
 """A limit above 0. An infinite one limits nothing."""

@@ -17,7 +17,7 @@ from annotated_types import Interval
 from ...basics.arrays import Floats, Ints
 from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check
-from ...settings.limits import Concentration, Count, Remark
+from ...settings.limits import Concentration, Count, Remark, Strength
 from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
 
 log = logging.getLogger("fedsash")
@@ -44,7 +44,7 @@ class Dirichlet(NamedPartition, name="dirichlet"):
 
     clients: Count
     """how many there are"""
-    alpha: Annotated[float, Interval(ge=0, le=1e9)]
+    alpha: Strength
     """the concentration; the smaller, the fewer classes a client holds"""
 
     def __post_init__(self) -> None:

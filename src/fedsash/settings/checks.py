@@ -57,7 +57,7 @@ class TypeRefusal(ValueError):
 
 
 class Checker:
-    """Checks values of one type, and converts them: `checker(value)`.
+    """Checks values of one type, and converts them: `checker(kind)(value)`.
 
     Raises `TypeRefusal` for a value that does not fit, and `SettingError` for a short form that its class refuses. A
     class that pydantic can't check, such as a protocol or a model, takes every value: whoever uses it finds out.
@@ -75,13 +75,21 @@ class Checker:
 
 
 def checked(kind: Any, value: Any) -> Any:
-    """The value, checked and converted as by `Checker(kind)`."""
-    return _checker(kind, repr(kind))(value)
+    """The value, checked and converted as by `checker(kind)`."""
+    return checker(kind)(value)
+
+
+def checker(kind: Any) -> Checker:
+    """The checker of a type. They are kept, since making one takes longer than using it."""
+    try:
+        return _checker(kind, repr(kind))
+    except TypeError:  # a rule of somebody's own has no hash
+        return Checker(kind)
 
 
 @cache
 def _checker(kind: Any, text: str) -> Checker:
-    """The checker of a type. Making one takes longer than using it. `text` tells `int | float` from `float | int`."""
+    """`text` tells `int | float` from `float | int`, which are equal."""
     return Checker(kind)
 
 

@@ -8,7 +8,7 @@ from functools import cache, wraps
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
-from .checks import Checker, TypeRefusal, checked, is_settings
+from .checks import Checker, TypeRefusal, checked, checker, is_settings
 from .errors import SettingError
 from .hooks import check_hooks
 from .limits import limited_hints
@@ -106,10 +106,10 @@ def check_fields(settings: Any) -> None:
     as None, but it must lie in the limits.
     """
     cls: Any = type(settings)
-    for field, kind, checker in _checked_fields(cls):
+    for field, kind, check in _checked_fields(cls):
         value = getattr(settings, field.name)
         try:
-            taken = checker(value)
+            taken = check(value)
         except TypeRefusal as refusal:
             if value is field.default and not refusal.of_limits:
                 continue
@@ -135,7 +135,7 @@ def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any, Checker]]:
     """The fields of `__init__` with their types and checkers; none if a user's annotations can't be evaluated."""
     hints = limited_hints(cls)
     known = [field for field in fields(cls) if field.init and field.name in hints]
-    return [(field, hints[field.name], Checker(hints[field.name])) for field in known]
+    return [(field, hints[field.name], checker(hints[field.name])) for field in known]
 
 
 @cache

@@ -73,7 +73,7 @@ def main() -> None:
                 began = time.perf_counter()
                 ids = np.arange(number % PARTS, given.clients, PARTS)
                 request = world.ask(state, ids=ids)
-                state, _ = world.finish(state, request, world.collect(request))
+                state, _ = world.server_round.step(state, request, world.collect(request))
                 report(f"round {number + 1}", began)
             began = time.perf_counter()
             path = save(state, Path(states))
@@ -81,7 +81,7 @@ def main() -> None:
             began = time.perf_counter()
             loaded = load(path, world.start())
             request = world.ask(replace(loaded), ids=np.arange(0, given.clients, PARTS))
-            world.finish(loaded, request, world.collect(request))
+            world.server_round.step(loaded, request, world.collect(request))
             report("loaded", began)
 
 

@@ -47,8 +47,8 @@ SEVENTEEN = {
     "client": ["aggregation/collector.py", "exchange.py", "local/"],
     "engines": ["executors/"],
     "server": [
-        *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py", "servers.py"),
-        "state.py",
+        *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py"),
+        *("server_round.py", "servers.py", "state.py"),
     ],
     "network": ["network/"],
     "flower": ["flower/"],

@@ -70,6 +70,6 @@ def test_imas_t_s_is_the_schedules_start_and_one_less_than_the_broadcasts(t_s: i
     with federation(**settings, local=local) as f:
         state = f.start()
         for t in range(ROUNDS):
-            assert torch.equal(f.send(state)[0], state.w) == (t <= t_s)
+            assert torch.equal(f.server_round.send(state)[0], state.w) == (t <= t_s)
             assert (local.schedule.lr(t, 0.1) == 0.1) == (t < t_s)
             state, _ = f.round(state)

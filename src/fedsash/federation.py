@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from .aggregation import Aggregation, Privacy, WeightedMean
 from .aggregation.uploads import Uploads
 from .averages import Average, Observer, Observers, check_names
-from .basics.arrays import Ints, Vectors
+from .basics.arrays import Ints
 from .basics.layout import Layout, ModelSlice, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
@@ -33,9 +32,10 @@ from .executors.clients import Clients, LazyExecutor, Reached, clients_of
 from .executors.devices import threads
 from .executors.training import first_memory
 from .local import LocalTraining
-from .methods import FedAvg, Method, RoundMean, WholeMethod
+from .methods import FedAvg, Method, WholeMethod
 from .sampling import Sampling, Uniform
 from .schedules import Constant
+from .server_round import ServerRound
 from .servers import Server, ServerSGD, WholeServer
 from .settings.accepts import Accepts, default
 from .settings.errors import RunError, check
@@ -98,10 +98,8 @@ class Federation(Setting, Reached, Shown):
     clients: Clients = field(init=False, repr=False)
     observers: Observers = field(init=False, repr=False)
     goal: Goal = field(init=False, repr=False)
-    _broadcaster: Broadcaster = field(init=False, repr=False)
     remembers: bool = field(init=False, repr=False)
-    _method: WholeMethod = field(init=False, repr=False)
-    _server: Server = field(init=False, repr=False)
+    server_round: ServerRound = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
     _calibration: Calibration = field(init=False, repr=False)
     _lazy: LazyExecutor = field(init=False, repr=False)
@@ -118,7 +116,6 @@ class Federation(Setting, Reached, Shown):
         derive("layout", Layout(self.module))
         check_start(self.module, self.layout)
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
-        derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem, data = self.clients.problem, self.clients.data
         problem = suited_problem(self.module, problem) if data is None else problem
@@ -135,10 +132,9 @@ class Federation(Setting, Reached, Shown):
             raise error
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
-        derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
-        derive("_method", WholeMethod(self.method, self.sharing))
+        method = WholeMethod(self.method, self.sharing)
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
-            self._method.server_state(self.layout.flatten(self.module))
+            method.server_state(self.layout.flatten(self.module))
         derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
@@ -146,6 +142,23 @@ class Federation(Setting, Reached, Shown):
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self.training))
+        derive(
+            "server_round",
+            ServerRound(
+                clients=self.clients,
+                sampling=self.sampling,
+                seed=self.seed,
+                method=method,
+                sharing=self.sharing,
+                aggregation=self.aggregation,
+                server=WholeServer(self.server, self.sharing),
+                broadcaster=Broadcaster(self.broadcast, self.observers),
+                observers=self.observers,
+                remembers=self.remembers,
+                pieces=self.engine.pieces,
+                executor=self._lazy,
+            ),
+        )
         for round in (0, 1):
             draw = partial(self.sampling.clients, round, self.sizes, self.seed)
             check_repeats("Federation.sampling", self.sampling, draw)
@@ -183,8 +196,8 @@ class Federation(Setting, Reached, Shown):
         return State(
             round=0,
             w=w,
-            optimiser=self._server.init(w),
-            server_state=self._method.server_state(w),
+            optimiser=self.server_round.server.init(w),
+            server_state=self.server_round.method.server_state(w),
             **first_client_state(own, clients, folder, self.engine.holds),
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),
@@ -206,91 +219,15 @@ class Federation(Setting, Reached, Shown):
             raise RunError(f"the state is of {len(state.sizes)} clients, and this federation has {len(self.sizes)}")
         if not self._lazy.started:
             self.prepare(state=state)
-        request, probed = self.ask_to_train(state)
-        with threads(self._lazy.current.server_threads):
-            return self.finish(state, request, self.collect(request), probed)
-
-    def send(self, state: State) -> tuple[Tensor, Vectors]:
-        """The model `[D]` that the clients of the next round receive, and the method's vectors."""
-        w = self._broadcaster.sent(state, state.w, state.round, state.choice)
-        return self._method.send(w, state.server_state, state.round)
+        return self.server_round.one_round(state)
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: Uploads | None = None) -> Request:
-        """The request to the clients of the next round; it is empty if no client takes part.
-
-        A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
-        gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
-        """
-        (sent, server), probes = self.send(state), probed is None and "probe" in self.method.overridden
-        if probed is not None:
-            ids, server = probed.collector.accepted_ids, server | probed.mean()
-        elif ids is None:
-            ids = self.sampling.clients(state.round, self.sizes, self.seed)
-        return Request(
-            job="probe" if probes else "train",
-            round=state.round,
-            ids=ids,
-            sent=sent,
-            server_state={} if probes else server,
-            client_state=None if self.clients.remember and self.remembers else state.recall(ids),
-            last=state.last.numpy()[ids] if self.remembers else 0 * ids,
-            aggregation=state.aggregation,
-            oldest=state.oldest,
-            lineage=state.lineage,
-            handles=None if state.handles is None else state.handles[ids],
-        )
-
-    def ask_to_train(self, state: State) -> tuple[Request, Uploads | None]:
-        """The request to train in the next round, and the uploads of the method's probe before it, if it has one."""
-        request = self.ask(state)
-        probed = self.collect(request) if request.job == "probe" else None
-        return (request if probed is None else self.ask(state, probed=probed)), probed
+        """The request to the clients of the next round (see `ServerRound.ask`)."""
+        return self.server_round.ask(state, ids=ids, probed=probed)
 
     def collect(self, request: Request) -> Uploads:
         """Let the executor answer a request, and sum up the answers."""
-        uploads = Uploads.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
-        if len(request.ids):
-            uploads.take_all(self.executor.work(request))
-        return uploads
-
-    def finish(
-        self, state: State, request: Request, uploads: Uploads, probed: Uploads | None = None
-    ) -> tuple[State, RoundReport]:
-        """The state after a round, from its request and its uploads. Do not use the given state again."""
-        report = uploads.report(request.round + 1, probed, self._lazy.current.minimum)
-        if report.skipped:
-            return replace(state, round=state.round + 1), report
-        common = self.sharing.common_of(request.sent)
-        collector = uploads.collector
-        s = len(collector.accepted)
-        mean, memory = self.aggregation.release(
-            uploads.mean(), clients=s, memory=state.aggregation, like=common, round=request.round, seed=self.seed
-        )
-        known = state.server_state | (probed.mean() if probed is not None else {})
-        received = RoundMean(
-            sent=common,
-            update=uploads.update(mean),
-            mean=mean,
-            server_state=known,
-            clients=s,
-            total=len(self.sizes),
-        )
-        delta, server_state = self._method.server_update(received, state.server_state)
-        state.spent = True
-        w, server = self._broadcaster.step(self._server, state.optimiser, state, request.sent, delta, request.round)
-        if not math.isfinite(float(torch.linalg.vector_norm(w))):
-            return replace(state, round=state.round + 1), replace(report, skipped="the server's step was not finite")
-        for places, rows in collector.client_state:
-            state.remember(request.ids[places], rows)
-        if self.remembers:
-            state.last[torch.from_numpy(collector.accepted_ids)] = request.round + 1
-        return self.observe(state, w, optimiser=server, server_state=server_state, aggregation=memory), report
-
-    def observe(self, state: State, w: Tensor, **others: Any) -> State:
-        """The state with `w` `[D]` as the next global model, after every average has observed it, and other fields."""
-        state.spent = True
-        self.observers.observe(state, w, state.round + 1)
-        return replace(state, round=state.round + 1, w=w, **others)
+        return self.server_round.collect(request)
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`.
@@ -349,7 +286,7 @@ class Federation(Setting, Reached, Shown):
         names = "seed method local aggregation buffers personal server broadcast sampling layout.order"
         named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
-        named |= self._broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
+        named |= self.server_round.broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
         return fingerprint(named) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:

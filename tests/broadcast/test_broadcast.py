@@ -59,7 +59,7 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(broadcas
             choice = state.choice
             assert choice is not None and choice.average == max(broadcast.averages, key=lambda name: accuracy[name])
             begun = choice.start is not None and state.round >= choice.start
-            assert torch.equal(f.send(state)[0], f.models(state)[choice.average] if begun else state.w)
+            assert torch.equal(f.server_round.send(state)[0], f.models(state)[choice.average] if begun else state.w)
             sent_names.add(choice.average if begun else "model")
     assert sent_names == {"model", "wima", "ema"}
 

@@ -81,7 +81,7 @@ def test_the_average_with_the_lowest_value_is_sent_once_it_was_below_the_model_o
             assert (state.choice.average, state.choice.start, state.choice.better) == (best, begins, streak)
             assert rows[0].more["held_out"] == {name: values[name] for name in ("model", best)}
             name = best if begins is not None and state.round >= begins else "model"
-            assert torch.equal(f.send(state)[0], f.models(state)[name])
+            assert torch.equal(f.server_round.send(state)[0], f.models(state)[name])
             sent.add(name)
     assert sent == {"model", *broadcast.averages}
 

@@ -34,7 +34,7 @@ def test_a_round_with_missing_clients_is_the_round_of_those_that_answered(method
     with federation(method=method, sampling=EVERYBODY) as world:
         first = world.start()
         request = world.ask(first, ids=ids_without(who))
-        expected, _ = world.finish(first, request, world.collect(request))
+        expected, _ = world.server_round.step(first, request, world.collect(request))
     torch.testing.assert_close(state.w, expected.w, rtol=0, atol=1e-15)
     torch.testing.assert_close(state.server_state["c"], state.client_state["c"].mean(0), rtol=0, atol=1e-15)
     assert state.last.tolist() == [1, 0, 1, 1, 0, 1] == expected.last.tolist()
@@ -69,7 +69,7 @@ def test_who_misses_the_probe_is_not_asked_to_train(who: tuple[int, ...]) -> Non
         if len(probe.ids):
             probed = world.collect(probe)
             request = world.ask(first, probed=probed)
-            first, _ = world.finish(first, request, world.collect(request), probed)
+            first, _ = world.server_round.step(first, request, world.collect(request), probed)
     torch.testing.assert_close(state.w, first.w, rtol=0, atol=1e-15)
 
 

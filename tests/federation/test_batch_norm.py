@@ -131,7 +131,7 @@ def test_the_statistics_are_the_weighted_mean_of_the_clients_whatever_the_server
         uploads = [reply.upload["statistics"] for reply in world.executor.work(request)]
         weights = torch.from_numpy(world.sizes[request.ids] / world.sizes[request.ids].sum())
         means.append(state.w[STATISTICS] + weights @ torch.cat(uploads))
-        state, _ = world.finish(state, request, world.collect(request))
+        state, _ = world.server_round.step(state, request, world.collect(request))
     assert close(state.w[STATISTICS], means[0], 1e-14)
     assert state.optimiser["m" if isinstance(server, FedAdam) else "v"].shape == (len(state.w) - 17,)
 

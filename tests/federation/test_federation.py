@@ -124,7 +124,7 @@ def test_a_broadcast_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_
     state, other = f.start(), plain.start()
     models: list[Tensor] = []
     for t in range(6):
-        sent = f.send(state)[0]
+        sent = f.server_round.send(state)[0]
         if order == "after" and t >= start:
             torch.testing.assert_close(sent, torch.stack(models[-size:]).mean(0), rtol=0, atol=1e-15)
             assert not torch.equal(sent, state.w)
@@ -142,7 +142,7 @@ def test_the_server_moves_from_what_the_clients_received() -> None:
     fed = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", 1)}
     f = federation(**fed, server=ServerSGD(momentum=0.9))
     state = after(f, 3)
-    sent, v = f.send(state)[0].clone(), state.optimiser["v"].clone()
+    sent, v = f.server_round.send(state)[0].clone(), state.optimiser["v"].clone()
     plain = deepcopy(state)
     plain.optimiser = {}
     delta = after(federation(**fed), 1, plain).w - sent

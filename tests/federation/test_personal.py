@@ -197,7 +197,7 @@ def test_an_average_that_is_sent_has_the_part_of_the_start() -> None:
     settings: dict[str, Any] = {"averages": {"w2": Window(2)}, "broadcast": Broadcast("w2", start=1)}
     world = personal("classifier", **settings)
     state = after(world, 3)
-    sent = world.send(state)[0]
+    sent = world.server_round.send(state)[0]
     assert torch.equal(sent, world.models(state)["w2"]) and torch.equal(sent[-15:], world.start().w[-15:])
 
 

@@ -110,7 +110,7 @@ def test_a_deadline_makes_the_round_of_those_who_came() -> None:
     with world:
         start = world.start()
         request = world.ask(start, ids=np.array([0, 2, 4, 5]))
-        came, _ = world.finish(start, request, world.collect(request))
+        came, _ = world.server_round.step(start, request, world.collect(request))
     assert close(state.w, came.w)
 
 

@@ -26,5 +26,5 @@ def run_of(world: Federation, accepted: Callable[[int, int], bool], rounds: int,
             if len(used) < minimum:
                 used = []
             request = request.only(np.array(used, dtype=np.int64))
-            state, _ = world.finish(state, request, world.collect(request), probed)
+            state, _ = world.server_round.step(state, request, world.collect(request), probed)
     return state

@@ -221,6 +221,13 @@ class LazyExecutor:
         """Whether the executor is running."""
         return self.current is not NOT_STARTED
 
+    @property
+    def running(self) -> Executor:
+        """The executor, which is started if it is not running."""
+        if not self.started:
+            self.start()
+        return self.current
+
     def start(self, rounds: int | None = None) -> list[str]:
         """Start the executor if it is not running; returns lines that say what was chosen."""
         if self.started:
@@ -242,9 +249,7 @@ class Reached:
     @property
     def executor(self) -> Executor:
         """The executor, which answers requests; it is started if necessary."""
-        if not self._lazy.started:
-            self._lazy.start()
-        return self._lazy.current
+        return self._lazy.running
 
     @property
     def chronicle(self) -> Chronicle | None:

@@ -150,7 +150,7 @@ class Learning:
     def newest(self) -> Vector:
         """The model that clients are sent: one vector for each version, so that it is saved once."""
         if self._sent is None:
-            sent = None if self.replaying else self.federation.send(self.state)[0]
+            sent = None if self.replaying else self.federation.server_round.send(self.state)[0]
             self._sent = self.ledger.make(sent)
         return self._sent
 
@@ -210,7 +210,7 @@ class Learning:
     def move(self, w: AnyModel) -> None:
         self.moved = True
         if not self.replaying:
-            self.state = self.federation.observe(self.state, w.known.to(self.state.w.dtype))
+            self.state = self.federation.server_round.observe(self.state, w.known.to(self.state.w.dtype))
         self._sent = None
 
 

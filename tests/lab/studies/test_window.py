@@ -47,7 +47,7 @@ def trace(f: Federation, rounds: int) -> tuple[list[Tensor], Tensor, dict[str, P
         for t in range(rounds):
             if len(f.sampling.clients(t, f.data.sizes, f.seed)):
                 trained = client_models(f, state)
-                deltas[t, torch.from_numpy(trained.ids)] = trained.w - f.send(state)[0]
+                deltas[t, torch.from_numpy(trained.ids)] = trained.w - f.server_round.send(state)[0]
             state, _ = f.round(state)
             models.append(state.w)
         return models, deltas, state.past, f.models(state)

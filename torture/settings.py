@@ -28,6 +28,8 @@ LONGEST = 400
 """The most characters of a refusal, without the paths of the campaign's own folders."""
 OF_THE_FILE = ("experiment.toml: is not TOML", "experiment.toml: is nested", "experiment.toml: can't be read")
 """Refusals of the whole file, which need not name a key."""
+MISSING_LIBRARY = ': pip install "fedsash['
+"""What a refusal says that names a library in place of a key."""
 OK, REFUSED, DIVERGED = 0, 2, 3
 BASE: dict[Place, Any] = {
     ("rounds",): 1,
@@ -206,7 +208,7 @@ def _wrong(place: Path, trial: Trial, result: Mapping[str, Any]) -> Iterator[tup
         return
     if len(lines) != 1 or len(lines[0]) > LONGEST or not lines[0].isprintable():
         yield "unclear", f"{len(lines)} lines, {len(result['err'])} characters"
-    elif not any(name in lines[0] for name in (*trial.names, *OF_THE_FILE)):
+    elif not any(name in lines[0] for name in (*trial.names, *OF_THE_FILE, MISSING_LIBRARY)):
         yield "unclear", f"names none of {', '.join(trial.names)}"
     if result["seconds"] > SLOW:
         yield "slow", f"refused after {result['seconds']:.1f} s of work"

@@ -110,7 +110,7 @@ class Private(Aggregation, name="private"):
             right = "Private does not clip statistics, which show a client's data; let them be 'local'"
             yield SettingError.at("Federation.buffers", sharing.buffers, f"must not be 'average': {right}")
         if method.weighting != "uniform":
-            right = "must be 'uniform': the update of every client counts the same in a Private sum"
+            right = "must be 'uniform': the update of every client counts the same in a private aggregation"
             yield SettingError.at("method.weighting", method.weighting, right)
         if method.overridden & {"probe", "upload"}:
             right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"

@@ -41,8 +41,9 @@ class SettingError(FedsashError, ValueError):
     def at(cls, place: str, value: object, right: str) -> SettingError:
         """The error of a value at a place: `"Window.size"`, a field of a class, or a name such as `"rounds"`."""
         owner, dot, name = place.partition(".")
-        owned = dot and owner.isidentifier() and owner[0].isupper()
-        return cls(owner, name, value, right) if owned else cls("", place, value, right)
+        if dot and owner.isidentifier() and owner[0].isupper():
+            return cls(owner, name, value, right)
+        return cls("", place, value, right)
 
     def __str__(self) -> str:
         name = f"{self.owner}.{self.field}" if self.owner else self.field
@@ -101,8 +102,10 @@ def check_positive(place: str, value: float | None, unit: str = "") -> None:
 
     None is right where a setting takes it.
     """
-    right = f"must be positive, {unit}" if unit else "must be positive"
-    check(value is None or 0 < value < inf, place, value, right)
+    requirement = "must be positive"
+    if unit:
+        requirement += f", {unit}"
+    check(value is None or 0 < value < inf, place, value, requirement)
 
 
 def check_choice(place: str, value: str, *known: str) -> None:
@@ -145,24 +148,35 @@ def brief(value: object) -> str:
     if len(text) <= 100:
         return text
     if isinstance(value, list | tuple):
-        return f"[{', '.join(brief(one)[:60] for one in value[:3])}{', ...' if len(value) > 3 else ''}]"
-    return f"{type(value).__name__}(...)" if is_dataclass(value) else shortened(text)
+        items = [brief(item)[:60] for item in value[:3]]
+        if len(value) > 3:
+            items.append("...")
+        return f"[{', '.join(items)}]"
+    if is_dataclass(value):
+        return f"{type(value).__name__}(...)"
+    return shortened(text)
 
 
 def shortened(text: str, most: int = 100) -> str:
     """A text of at most `most` characters; the end of a longer one is replaced by three dots."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 3]}..."
 
 
 def some(items: Iterable[object], most: int = 6) -> str:
     """The items as text. Of many items, only the first `most` and the number of the others."""
     texts = list(map(str, items))
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
+    listed = ", ".join(texts[:most])
+    others = len(texts) - most
+    return f"{listed} and {others:,} more" if others > 0 else listed
 
 
 def printable(text: str) -> str:
     """The text, with line feeds, escapes and other signs that have no picture as Python writes them."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def one_line(error: BaseException) -> str:

@@ -98,7 +98,8 @@ class Limit:
         least, _ = self.ends
         if least is None:
             return ""
-        return f"above {_shown(least)}" if self.interval.ge is None else f"at least {_shown(least)}"
+        word = "above" if self.interval.ge is None else "at least"
+        return f"{word} {_shown(least)}"
 
     @property
     def upper_end(self) -> str:
@@ -106,7 +107,8 @@ class Limit:
         _, most = self.ends
         if most is None:
             return ""
-        return f"below {_shown(most)}" if self.interval.le is None else f"at most {_shown(most)}"
+        word = "below" if self.interval.le is None else "at most"
+        return f"{word} {_shown(most)}"
 
     @property
     def words(self) -> str:

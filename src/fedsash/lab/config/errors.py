@@ -56,8 +56,10 @@ def _of_setting(error: SettingError, place: str) -> ConfigError:
         line = f"{key} = {shown(error.value)}: must be {describe(error.kind)}"
     elif key:
         line = f"{key} = {brief(error.value)}: {error.right}"
+    elif place:
+        line = f"{place}: {error}"
     else:
-        line = f"{place}: {error}" if place else str(error)
+        line = str(error)
     return ConfigError(" ".join(line.split()), key or place)
 
 

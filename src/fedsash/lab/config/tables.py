@@ -196,15 +196,26 @@ def plain(value: Any, kind: Any = Any) -> Any:
         return plain(value.table())
     form = form_of(kind)
     if is_dataclass(value):
-        cls: Any = type(value)
-        hints = hints_of(cls)
-        table = plain({f.name: plain(getattr(value, f.name), hints[f.name]) for f in fields(value) if f.init})
         registry = registry_of(form.cls) if form.takes == "one" else None
-        return table if registry is None else {"name": registry.name_of(value), **table}
+        name = {} if registry is None else {"name": registry.name_of(value)}
+        return name | _plain_fields(value)
     inner = Any if form.cls is None else form.cls
     if isinstance(value, Mapping):
         return {key: plain(one, inner) for key, one in value.items() if one is not None}
-    return [plain(one, inner) for one in value] if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return [plain(one, inner) for one in value]
+    return value
+
+
+def _plain_fields(settings: Any) -> dict[str, Any]:
+    cls: Any = type(settings)
+    hints = hints_of(cls)
+    table = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.init and value is not None:
+            table[field.name] = plain(value, hints[field.name])
+    return table
 
 
 def form_of(kind: Any) -> Form:
@@ -219,8 +230,7 @@ def _form_of(kind: Any, text: str) -> Form:
     tables = [form for form in map(_form_of_tables, members) if form is not None]
     others = [one for one in members if one is not NoneType and _form_of_tables(one) is None]
     if not tables:
-        value = _writable(others)
-        return Form("value", value=value, checks=len(others) == len(list(filter(is_known, others))))
+        return Form("value", value=_writable(others), checks=all(map(is_known, others)))
     return replace(tables[0], value=kind if others else None)
 
 
@@ -252,10 +262,14 @@ def members_of(kind: Any) -> list[Any]:
 def _no_table(
     value: Any, place: str, registry: Registry | None = None, form: Any = None, keys: Iterable[str] = ()
 ) -> ConfigError:
-    name = f" with name = {shown(value)}" if isinstance(value, str) and registry else ""
-    inside = f", with the keys {shortened(', '.join(keys))}" if keys and not form else ""
-    instead = f", or {describe(form)}" if form else ""
-    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}{inside}{instead}", place)
+    requirement = f"must be a table, [{place}]"
+    if registry is not None and isinstance(value, str):
+        requirement += f" with name = {shown(value)}"
+    if form:
+        requirement += f", or {describe(form)}"
+    elif keys:
+        requirement += f", with the keys {shortened(', '.join(keys))}"
+    return ConfigError(f"{place} = {shown(value)}: {requirement}", place)
 
 
 def _unknown(key: str, place: str, known: Mapping[str, Option], name_key: bool) -> ConfigError:

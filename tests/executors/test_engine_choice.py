@@ -26,23 +26,15 @@ from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
 from fedsash.executors.auto import (
     CLOSE,
-    COMPILING,
-    WATCHED,
     Candidate,
-    EngineEstimate,
-    Timing,
-    Timings,
-    _of_steps,
     _options,
     choose,
     decide,
     duration,
-    repays,
     resolve,
-    step_seconds,
-    timed,
 )
 from fedsash.executors.devices import threads
+from fedsash.executors.timings import Timings, _of_steps, timed
 from fedsash.executors.training import ClientWork
 from fedsash.executors.workers import dealt
 from fedsash.sampling import Uniform
@@ -56,7 +48,7 @@ SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_form
 
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=6))
 def test_what_is_chosen_is_about_as_good_as_the_fastest_and_nothing_simpler_is(seconds: list[float]) -> None:
-    candidates = [Candidate(ALONE, each, each) for each in seconds]
+    candidates = [Candidate(ALONE, each) for each in seconds]
     best = choose(candidates)
     assert best.seconds <= CLOSE * min(seconds)
     assert all(simpler.seconds >= CLOSE * min(seconds) for simpler in candidates[: candidates.index(best)])
@@ -70,34 +62,22 @@ def test_the_time_of_a_round_has_no_powers_of_ten(seconds: float, text: str) -> 
     assert duration(seconds) == text
 
 
-def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None:
-    """Two threads wait for each other, so that they do not show who else uses the cores, and gain nothing there."""
-    quiet, waiting, busy = Timing(1.0, 0.95, 1), Timing(1.0, 0.5, 2), Timing(3.0, 1.0, 1)
-    assert step_seconds([quiet, waiting]) == [1.0, 1.0]
-    assert step_seconds([quiet, waiting, busy]) == [0.95, 0.5, 1.0]
-
-
-def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
-    assert not repays(0.01, rounds=None) and not repays(0.01, rounds=100)
-    assert repays(0.01, rounds=10_000) and repays(2 * COMPILING, rounds=1) and not repays(-1.0, rounds=10_000)
-
-
 def test_a_first_step_that_imports_or_compiles_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.executors.auto.LONG_STEP", 0.02)
+    monkeypatch.setattr("fedsash.executors.timings.LONG_STEP", 0.02)
     calls: list[float] = []
 
     def step() -> None:
         calls.append(time.perf_counter())
         time.sleep(0.001 if len(calls) > 1 else 0.1)
 
-    assert timed(step, 1).clock < 0.02 and len(calls) > 2
+    assert timed(step).clock < 0.02 and len(calls) > 2
 
     def long() -> None:
         calls.append(0.0)
         time.sleep(0.03)
 
     calls.clear()
-    assert timed(long, 1).clock >= 0.03 and len(calls) == 2, "a long step is tried twice"
+    assert timed(long).clock >= 0.03 and len(calls) == 2, "a long step is tried twice"
 
 
 def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> None:
@@ -109,7 +89,7 @@ def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> Non
 def _short_timings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured need not be exact here, but where a test says that it takes long."""
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr("fedsash.executors.auto.ENOUGH", 0.01)
+        monkeypatch.setattr("fedsash.executors.timings.ENOUGH", 0.01)
 
 
 @pytest.fixture
@@ -120,12 +100,12 @@ def work() -> Iterator[ClientWork]:
 
 def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Path) -> None:
     with threads(2):  # one more to choose from than tests have
-        first = resolve(LocalEngine(), work)
+        first, notes = resolve(LocalEngine(), work)
         (file,) = (cache / "engines").iterdir()
         content = file.read_bytes()
-        second = resolve(LocalEngine(), work)
-    assert second.engine == first.engine and file.read_bytes() == content
-    assert second.notes == [f"{first.notes[0]} (measured in an earlier run)"]
+        second, again = resolve(LocalEngine(), work)
+    assert second == first and file.read_bytes() == content
+    assert again == [f"{notes[0]} (measured in an earlier run)"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +115,7 @@ def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache:
     file = Timings(work)._file
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    (line,) = resolve(LocalEngine(), work).notes
+    _, (line,) = resolve(LocalEngine(), work)
     assert "earlier" not in line and file.read_text() != content
 
 
@@ -143,7 +123,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_changes_nothing(
     work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.write_text("a file")
-    assert resolve(LocalEngine(), work).engine.resolved
+    assert resolve(LocalEngine(), work)[0].resolved
     assert caplog.messages[0].startswith("what was measured can't be kept (")
 
 
@@ -155,49 +135,6 @@ def test_a_training_that_differs_only_in_its_numbers_shares_what_was_measured(wo
     assert len(list((cache / "engines").iterdir())) == 1
     resolve(LocalEngine(), replace(work, training=replace(other, local=replace(training.local, batch=3))))
     assert len(list((cache / "engines").iterdir())) == 2
-
-
-def test_what_takes_longer_than_estimated_is_forgotten_and_the_time_of_other_programs_does_not_count(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    forgotten: list[bool] = []
-    for seconds in (1.4 * 0.01, 1.6 * 0.01):
-        estimate = EngineEstimate(0.01, lambda: forgotten.append(True))
-        for _ in range(3 * WATCHED):
-            estimate(seconds)
-    assert forgotten == [True]
-    assert caplog.messages == [
-        "engine: a round takes 16 ms here, and took 10 ms when it was timed; so the next run times it again"
-    ]
-
-
-@pytest.mark.parametrize("engine", [ALONE, replace(SPLIT, kind="sequential", block=1)], ids=["here", "workers"])
-def test_executors_tell_what_a_round_took_of_the_processor(engine: LocalEngine, work: ClientWork) -> None:
-    told: list[float] = []
-    executor = engine._open(work, told.append)
-    try:
-        request, _ = work.first(engine.trainer(work), work.numbers)
-        began = time.perf_counter()
-        for _ in range(3):
-            for _ in executor.work(request):
-                time.sleep(0.01)
-        assert len(told) == 3 and 0 < sum(told) < time.perf_counter() - began - 3 * 0.01 * len(work.numbers)
-    finally:
-        executor.close()
-
-
-def test_a_choice_that_was_wrong_is_measured_again_by_the_next_run(work: ClientWork, cache: Path) -> None:
-    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
-        world.prepare()
-        (file,) = (cache / "engines").iterdir()
-        world.close()
-        kept = json.loads(file.read_text())
-        file.write_text(json.dumps({name: [clock / 1e3, used / 1e3, n] for name, (clock, used, n) in kept.items()}))
-        state = world.start()
-        for _ in range(WATCHED):
-            assert file.exists()
-            state, _ = world.round(state)
-        assert not file.exists()
 
 
 class Edited(nn.Module):
@@ -213,51 +150,27 @@ class Edited(nn.Module):
         return self.inner(x) if not type(self).looks or float(x.sum()) < 1e9 else x
 
 
+@pytest.mark.parametrize("shown", [True, False], ids=["by two samples", "by the first steps"])
 def test_a_model_whose_code_is_edited_so_that_it_can_not_be_stacked_is_measured_again(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    shown: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with small_federation(model=Edited(), engine=LocalEngine()) as world:
         world.prepare()
     (file,) = (cache / "engines").iterdir()
     kept = json.loads(file.read_text())
     faster = {name: 1e-4 if name.startswith("vectorised") else 1.0 for name in kept}
-    file.write_text(json.dumps({name: [c * faster[name], p * faster[name], n] for name, (c, p, n) in kept.items()}))
+    file.write_text(json.dumps({name: [c * faster[name], p * faster[name]] for name, (c, p) in kept.items()}))
     monkeypatch.setattr(Edited, "looks", True)
+    if not shown:
+        monkeypatch.setattr(ClientWork, "check_stackable", lambda work: None)
     with small_federation(model=Edited(), engine=LocalEngine()) as world:
         notes = list(world.prepare())
         assert any("can't be vectorised" in note for note in notes)
         world.round(world.start())
 
 
-def test_what_can_not_be_forgotten_is_said_and_ends_no_run(
-    work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    estimate = resolve(LocalEngine(), work).estimate
-    cache.rename(cache.with_name("moved"))
-    cache.write_text("a file")
-    assert estimate is not None
-    for _ in range(WATCHED):
-        estimate(1e6)
-    assert caplog.messages[-1].startswith("what was measured can't be forgotten (")
-
-
 def test_a_choice_among_compiled_engines_needs_no_trial_of_single_clients(work: ClientWork, cache: Path) -> None:
     assert {option.kind for option in _options(LocalEngine(compile=True), work)} == {"vectorised"}
-
-
-@pytest.mark.parametrize(("speed", "said_of_it"), [(0.1, ["10.0 times as long"]), (10.0, [])])
-def test_a_loss_of_speed_by_bfloat16_is_said(
-    speed: float, said_of_it: list[str], work: ClientWork, cache: Path
-) -> None:
-    low = LocalEngine("sequential", workers=1, threads=1, precision="bfloat16")
-    resolve(low, work)
-    (file,) = (cache / "engines").iterdir()
-    known = json.loads(file.read_text())
-    for name in known:
-        known[name] = [0.01 * (speed if name.endswith("full") else 1.0)] * 2 + [1]
-    file.write_text(json.dumps(known))
-    _, *lines = resolve(low, work).notes
-    assert lines == [f"engine: a step in bfloat16 takes {said} as in full precision here" for said in said_of_it]
 
 
 class Drawing(nn.Module):
@@ -283,14 +196,13 @@ def test_a_run_draws_as_if_nothing_had_been_timed(cache: Path) -> None:
 def test_what_is_not_timed_after_a_minute_is_left_out_until_the_next_run(
     work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsash.executors.auto.LONGEST", 0.0)
+    monkeypatch.setattr("fedsash.executors.timings.LONGEST", 0.0)
     engine = LocalEngine(workers=1, threads=1)
-    first, second = (resolve(engine, work) for _ in range(2))
-    assert first.engine.kind == "sequential" and len(first.notes) == 2
-    assert re.fullmatch(
-        r"engine: vectorised over 4 clients on 1 thread.*left out \(others took \d+ s\)", first.notes[0]
-    )
-    assert len(second.notes) == 1, "it is timed by the next run, which knows the others"
+    first, notes = resolve(engine, work)
+    _, again = resolve(engine, work)
+    assert first.kind == "sequential" and len(notes) == 2
+    assert re.fullmatch(r"engine: vectorised over 4 clients on 1 thread.*left out \(others took \d+ s\)", notes[0])
+    assert len(again) == 1, "it is timed by the next run, which knows the others"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
@@ -304,21 +216,21 @@ def test_a_stack_that_memory_does_not_hold_is_left_out(cache: Path, monkeypatch:
         work = ClientWork(world.training(), data)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         with small_memory(used + 600 * 2**20):
-            choice = resolve(engine, work)
-    assert choice.engine.kind == "sequential"
-    assert choice.notes[0].startswith("engine: vectorised over 100 clients on 1 thread, contiguous: left out (")
-    assert "allocate" in choice.notes[0] and "1 thread" in choice.notes[1]
+            chosen, notes = resolve(engine, work)
+    assert chosen.kind == "sequential"
+    assert notes[0].startswith("engine: vectorised over 100 clients on 1 thread, contiguous: left out (")
+    assert "allocate" in notes[0] and "1 thread" in notes[1]
 
 
 @pytest.mark.slow
 def test_compiled_steps_are_timed_where_a_run_may_repay_them(
     work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = resolve(LocalEngine(), work, rounds=10).engine
-    monkeypatch.setattr("fedsash.executors.auto.LONGEST", -1.0)  # even if the others have taken long
-    long = resolve(LocalEngine(), work, rounds=10**7)
-    assert short.compile is False and long.engine.compile is True and "and compiled" in long.notes[0]
-    assert resolve(LocalEngine(), work, rounds=10).engine == short
+    short, _ = resolve(LocalEngine(), work, rounds=10)
+    monkeypatch.setattr("fedsash.executors.timings.LONGEST", -1.0)  # even if the others have taken long
+    long, notes = resolve(LocalEngine(), work, rounds=10**7)
+    assert short.compile is False and long.compile is True and "and compiled" in notes[0]
+    assert resolve(LocalEngine(), work, rounds=10)[0] == short
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import MESSAGE, Candidate, Timing, Timings, _left_out, choose, decide
+from fedsash.executors.auto import MESSAGE, Candidate, _left_out, choose, decide
+from fedsash.executors.timings import Timing, Timings
 from fedsash.settings.errors import SettingError
 
 ALONE = LocalEngine("sequential", workers=1, block=1, memory_format="contiguous", threads=1)
@@ -36,8 +37,7 @@ class GivenTimings(Timings):
         timing = self.table[name]
         if isinstance(timing, Exception):
             raise timing
-        assert isinstance(engine.threads, int)
-        return timing if isinstance(timing, Timing) else Timing(timing, timing, engine.threads)
+        return timing if isinstance(timing, Timing) else Timing(timing, timing)
 
     def known(self, engine: LocalEngine) -> bool:
         return self.name(engine) in self.earlier
@@ -64,7 +64,8 @@ def decision(
 QUICK = {"alone": 2e-4, "threads": 2e-4, "stacked": 8e-4, "halves": 5e-4, "compiled": 1e-4}
 MIDDLE = {"alone": 2e-3, "threads": 2e-3, "stacked": 0.05, "halves": 0.025}
 SLOW = {"alone": 0.02, "threads": 0.012}
-OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
+OTHERS = {"alone": Timing(0.03, 0.01), "threads": Timing(0.009, 0.018)}
+WAITING = {"alone": Timing(0.0101, 0.01), "threads": Timing(0.009, 0.005)}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,9 @@ OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
         pytest.param(SLOW | {"threads": 0.0104}, {}, "threads", False, 1.04, id="within 5 %: the simpler one"),
         pytest.param(SLOW | {"threads": 0.0106}, {}, "processes", False, 1.0 + MESSAGE, id="not within 5 %"),
         pytest.param(OTHERS, {"names": "alone threads"}, "alone", False, 1.0, id="cores in use: the processor's time"),
+        pytest.param(
+            WAITING, {"names": "alone threads"}, "threads", False, 0.9, id="threads that wait for each other: the clock"
+        ),
         pytest.param(MIDDLE, {}, "processes", False, 0.1 + MESSAGE, id="the first stack is too slow"),
         pytest.param(
             MIDDLE | {"stacked": 0.03, "halves": 0.005}, {}, "halves", False, 0.05 + MESSAGE, id="the second is not"
@@ -111,6 +115,22 @@ OTHERS = {"alone": Timing(0.03, 0.01, 1), "threads": Timing(0.009, 0.018, 2)}
             True,
             (5e-3 + MESSAGE) / 5,
             id="long enough for the gain that is known",
+        ),
+        pytest.param(
+            QUICK,
+            {"rounds": 1_000, "earlier": ("compiled",)},
+            "halves",
+            True,
+            (5e-3 + MESSAGE) / 5,
+            id="long enough to load code that is there",
+        ),
+        pytest.param(
+            QUICK,
+            {"rounds": 500, "earlier": ("compiled",)},
+            "halves",
+            False,
+            5e-3 + MESSAGE,
+            id="too short to load code that is there",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_run_is_resumed_with_its_precision_only(tmp_path: Path) -> None:
 
 
 def test_auto_keeps_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.executors.auto.ENOUGH", 0.01)  # what is measured need not be exact
+    monkeypatch.setattr("fedsash.executors.timings.ENOUGH", 0.01)  # what is measured need not be exact
     engine = LocalEngine()
     with small_federation(model=small_model(dtype=torch.float32), engine=engine) as federation:
         federation.prepare(1)

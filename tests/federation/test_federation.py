@@ -301,7 +301,7 @@ def test_a_model_that_cannot_be_vectorised_falls_back_with_a_line() -> None:
 
 
 def test_auto_chooses_a_complete_engine_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.executors.auto.ENOUGH", 0.01)  # what is measured need not be exact
+    monkeypatch.setattr("fedsash.executors.timings.ENOUGH", 0.01)  # what is measured need not be exact
     f = federation(engine=LocalEngine())
     notes = f.prepare(10)
     assert LocalEngine(**f.described()).resolved and f.described()["compile"] is False

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import platform
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..basics.arrays import Ints
-from ..basics.machine import cores, own_version
-from ..basics.paths import cache_folder, replaced
+from ..basics.machine import cores
 from ..basics.randomness import draws_kept
 from ..data.encoded import EncodedImages
-from ..schedules import Constant
 from ..settings.errors import FedsashError, SettingError, check, one_line, raised_as, shortened
-from ..settings.fingerprint import fingerprint
 from . import workers
-from .devices import threads
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine
+from .timings import Timing, Timings
 from .training import ClientWork
 
 STACKED_BYTES = 2**30
@@ -41,10 +30,10 @@ SLOW_STEP, QUICK_STEP, SLOW_STACK = 0.01, 0.001, 2.0
 takes so many times as long as its clients one after another, unless their steps are quicker than the second: then
 calls take the time, which compiled steps save."""
 
-COMPILING = 20.0
-"""What a first compilation takes, in seconds."""
+COMPILING, LOADING = 20.0, 2.5
+"""What a first compilation takes, in seconds, and what it takes to load code that is in the cache folder."""
 
-COMPILED = 3.0
+GAIN = 3.0
 """How many times as fast compiled steps are expected to be before they are timed."""
 
 CLOSE = 1.05
@@ -59,113 +48,49 @@ MESSAGE = 2e-4
 BUSY = 0.9
 """If one thread gets a smaller share of a processor core than this, other programs use the cores."""
 
-MOST_CALLS, ENOUGH, LONG_STEP = 20, 0.1, 1.0
-"""A step is timed at most so often, and for so many seconds of the processor. One that is longer is timed twice."""
-
-STEPS, SHORT_STEP = 4, 0.05
-"""Steps shorter than this, in seconds, are timed so many at once, since each answer takes time of its own."""
-
-LONGEST = 60.0
-"""Once the timings of a run have taken so many seconds, only those that are known are added."""
-
-WATCHED, SLOWER = 20, 1.5
-"""Timings are forgotten if each of the first so many rounds takes more than this many times as long."""
-
-log = logging.getLogger("fedsash")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What a local step takes on some threads, in seconds: by the clock, and of the processor's time on all threads.
-
-    Where other programs use the cores, the clock counts their time, too.
-    """
-
-    clock: float
-    processor: float
-    threads: int
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs use the cores. Several threads also wait for each other, so they do not show it."""
-        return self.threads == 1 and self.processor < BUSY * self.clock
-
 
 @dataclass(frozen=True)
 class Candidate:
     """An engine without "auto" settings, and the approximate time of a round with it, in seconds.
 
-    `processor` is the time that local steps take of the processor in the busiest process. If the engine can't be timed,
-    `error` is the exception, and both times are infinite.
+    If the engine can't be timed, `error` is the exception, and the time is infinite.
     """
 
     engine: LocalEngine
     seconds: float = math.inf
-    processor: float = math.inf
     error: Exception | None = None
 
 
-class EngineEstimate:
-    """What a round's local steps are expected to take of the processor, in seconds; it is called with what they take.
+def resolve(
+    engine: LocalEngine, work: ClientWork, rounds: int | None = None, *, renewed: bool = False
+) -> tuple[LocalEngine, list[str]]:
+    """The engine with every `"auto"` replaced as the fastest candidate has it, and lines that say why.
 
-    If all of the first rounds take much more, the timings are forgotten, with a line that says so. The run itself goes
-    on as it is. The time of other programs does not count; but they empty the caches, so the fastest round counts.
+    Each candidate is timed for a few local steps, or its timing is known from an earlier run, unless it is to be
+    `renewed`. The time of a round follows from the timing and from the steps of the clients in the first rounds.
+    `rounds` is the length of the run, if known. What can't be timed is left out, with a line that says why. Raises
+    `SettingError` if steps are to be compiled or clients stacked, and can't be; if nothing can be timed, the first
+    exception.
     """
-
-    def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
-        self.forget = forget
-        self._seconds = seconds
-        self._rounds = 0
-        self._fastest = math.inf
-
-    def __call__(self, seconds: float) -> None:
-        """A round took so many seconds of the processor in its busiest process."""
-        self._rounds += 1
-        self._fastest = min(self._fastest, seconds)
-        if self._rounds == WATCHED and self._fastest > SLOWER * self._seconds:
-            line = "engine: a round takes %s here, and took %s when it was timed; so the next run times it again"
-            log.warning(line, duration(self._fastest), duration(self._seconds))
-            self.forget()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An engine without "auto" settings, lines that say why it was chosen, and its estimate, if it was timed."""
-
-    engine: LocalEngine
-    notes: list[str]
-    estimate: EngineEstimate | None
-
-
-def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> Choice:
-    """The engine with every `"auto"` replaced, as the fastest candidate has it.
-
-    Each candidate is timed for a few local steps, or its timing is known from an earlier run. The time of a round
-    follows from the timing and from the steps of the clients in the first rounds. `rounds` is the length of the run, if
-    known. What can't be timed is left out, with a line that says why. Raises `SettingError` if steps are to be
-    compiled or clients stacked, and can't be; if nothing can be timed, the first exception.
-    """
-    obstacle = _uncompiled(work)
+    obstacle = _obstacle_to_compiling(work)
     check(not (obstacle and engine.compile is True), "LocalEngine.compile", True, obstacle)
     if engine.resolved:
         if engine.kind == "vectorised":
             with raised_as(lambda reason: _unstacked(engine, reason)):
                 work.check_stackable()
-        return Choice(engine, [], None)
-    timings = Timings(work)
+        return engine, []
+    timings = Timings(work, renewed=renewed)
     options = _options(replace(engine, compile=False) if obstacle else engine, work)
     with draws_kept():  # the run draws as if nothing had been timed
         candidates = decide(options, timings, rounds, work.on_cpu)
-        best = choose(candidates)
-        if best.error is not None:
-            demanded = engine.kind == "vectorised" or engine.compile is True
-            if demanded and isinstance(best.error, RuntimeError | MemoryError):
-                raise _unstacked(engine, _reason(best.error)) from best.error
-            raise best.error
-        notes = [*_left_out(candidates), _comparison(best, candidates, timings.measured)]
-        notes += _slower_in_bfloat16(best.engine, timings)
+    best = choose(candidates)
+    if best.error is not None:
+        demanded = engine.kind == "vectorised" or engine.compile is True
+        if demanded and isinstance(best.error, RuntimeError | MemoryError):
+            raise _unstacked(engine, _reason(best.error)) from best.error
+        raise best.error
     timings.keep()
-    return Choice(best.engine, notes, EngineEstimate(best.processor, timings.forget))
+    return best.engine, [*_left_out(candidates), _comparison(best, candidates, timings.measured)]
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:
@@ -196,56 +121,44 @@ def decide(options: Mapping[LocalEngine, float], timings: Timings, rounds: int |
             raise
         except Exception as error:  # its class depends on the model and on the device
             candidates.append(Candidate(uncompiled, error=error))
-    for option, seconds in zip(timed, step_seconds(list(timed.values())), strict=True):
-        steps = options[option]
+    # Then the clock counts their time, too. Several threads also wait for each other, so they do not show it.
+    others = any(option.threads == 1 and timing.processor < BUSY * timing.clock for option, timing in timed.items())
+    for option, timing in timed.items():
+        step = timing.processor if others else timing.clock
         messages = MESSAGE if option.workers != 1 else 0.0
         engine = replace(option, compile=option.compile is True)
-        candidates.append(Candidate(engine, steps * seconds + messages, steps * timed[option].processor))
+        candidates.append(Candidate(engine, options[option] * step + messages))
     if any(option.kind == "vectorised" and option.compile == "auto" for option in timed):
-        candidates += _compiled(candidates, timings, rounds)
+        candidates += _compiled(candidates, timings, rounds or 0)
     return candidates
 
 
-def _compiled(candidates: Sequence[Candidate], timings: Timings, rounds: int | None) -> list[Candidate]:
+def _compiled(candidates: Sequence[Candidate], timings: Timings, rounds: int) -> list[Candidate]:
     """The stacked candidates with compiled steps, if a run of so many rounds may repay the compilation.
 
-    The steps of one stack are compiled and timed, and the others are taken to gain as much.
+    The steps of one stack are compiled and timed, and the others are taken to gain as much. If their timing is known
+    from an earlier run, so is their code.
     """
     stacked = [one for one in candidates if one.engine.kind == "vectorised" and one.error is None]
     fastest = min(candidate.seconds for candidate in candidates)
     best = min(stacked, key=lambda candidate: candidate.seconds)
     compiled = replace(best.engine, compile=True)
-    if not timings.known(compiled) and not repays(fastest - best.seconds / COMPILED, rounds):
+    price = LOADING if timings.known(compiled) else COMPILING
+    if price == COMPILING and rounds * (fastest - best.seconds / GAIN) <= price:
         return []
     try:
         gain = timings.of(best.engine).processor / timings.of(compiled).processor
     except Exception as error:  # PyTorch's compiler can't do everything
         return [Candidate(compiled, error=error)]
-    if not repays(fastest - best.seconds / gain, rounds):
+    if rounds * (fastest - best.seconds / gain) <= price:
         return []
-    return [Candidate(replace(one.engine, compile=True), one.seconds / gain, one.processor / gain) for one in stacked]
-
-
-def step_seconds(timings: Sequence[Timing]) -> list[float]:
-    """The time of each step by the clock, or by the processor's time if other programs used the cores.
-
-    Then several threads wait for each other, and gain nothing.
-    """
-    busy = any(timing.busy for timing in timings)
-    return [timing.processor if busy else timing.clock for timing in timings]
-
-
-def repays(saved: float, rounds: int | None) -> bool:
-    """Whether a run of so many rounds that saves so many seconds in each repays the time that it takes to compile."""
-    return saved * (rounds or 0) > COMPILING
+    return [Candidate(replace(one.engine, compile=True), one.seconds / gain) for one in stacked]
 
 
 def _gains_nothing(timings: Mapping[LocalEngine, Timing]) -> bool:
     """Whether stacking gains nothing, given the timings of single clients, if any, and perhaps of the first stacks."""
     single = [timing.processor for engine, timing in timings.items() if engine.kind == "sequential"]
-    stacked = [
-        timing.processor / int(engine.block) for engine, timing in timings.items() if engine.kind == "vectorised"
-    ]
+    stacked = [timing.processor / int(one.block) for one, timing in timings.items() if one.kind == "vectorised"]
     if not single:
         return False
     hopeless = bool(stacked) and min(stacked) > SLOW_STACK * min(single)
@@ -292,18 +205,6 @@ def _comparison(best: Candidate, candidates: Sequence[Candidate], measured: bool
         factor = f"{gain:.2f} times" if gain > CLOSE else "about"
         line += f", {factor} as fast as {described(next_best.engine)}"
     return line if measured else f"{line} (measured in an earlier run)"
-
-
-def _slower_in_bfloat16(engine: LocalEngine, timings: Timings) -> list[str]:
-    """A line if bfloat16 makes local steps slower, as on processors that have no instructions for it."""
-    if engine.precision == "full":
-        return []
-    low = replace(engine, compile=False)
-    with suppress(Exception):  # full precision may need more memory than there is
-        ratio = timings.of(low).processor / timings.of(replace(low, precision="full")).processor
-        if ratio > CLOSE:
-            return [f"engine: a step in bfloat16 takes {ratio:.1f} times as long as in full precision here"]
-    return []
 
 
 def described(engine: LocalEngine) -> str:
@@ -376,7 +277,7 @@ def _busiest(steps: Ints, block: int, count: int) -> int:
     return max(sum(longest[i] for i in share) for share in workers.dealt(longest, count))
 
 
-def _uncompiled(work: ClientWork) -> str:
+def _obstacle_to_compiling(work: ClientWork) -> str:
     """Why steps with these samples can't be compiled; empty if they can."""
     if isinstance(work.data.train.x, EncodedImages):
         return 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
@@ -385,154 +286,3 @@ def _uncompiled(work: ClientWork) -> str:
         name = type(transform).__name__
         return f"the transform's own functions can't be compiled ({name}): set compile = false"
     return ""
-
-
-class Timings:
-    """The timings of a work's local steps, kept in a file of the user's cache folder.
-
-    A file belongs to all that the time of a step depends on: the machine, the versions, the model's layers, the shapes
-    of a batch, the method and the optimiser. The learning rate, the seed, the partition and a method's numbers are not
-    among it, so the runs of most sweeps share one file. A file that can't be read is measured again.
-    """
-
-    def __init__(self, work: ClientWork) -> None:
-        self._work = work
-        self._file = cache_folder() / "engines" / f"{sha256(_depends_on(work).encode()).hexdigest()[:32]}.json"
-        self._timings = self._read()
-        self._seconds = 0.0
-        self.measured = False
-        """Whether one was measured now."""
-
-    def of(self, engine: LocalEngine) -> Timing:
-        """What a step of an engine with one process takes; it is measured unless it is known.
-
-        Raises `TimeoutError` if measuring has taken long already, but for compiled steps, which only long runs have.
-        """
-        if engine.kind == "vectorised":  # the timing may be known from a run with another loss
-            self._work.check_stackable()
-        name = self._name(engine)
-        if name not in self._timings:
-            if self._seconds > LONGEST and engine.compile is not True:
-                raise TimeoutError(f"others took {self._seconds:.0f} s")
-            began = time.perf_counter()
-            try:
-                self._timings[name] = measured(engine, self._work)
-            except Exception as error:
-                traceback.clear_frames(error.__traceback__)  # their variables hold the memory that may have run out
-                raise
-            finally:
-                self._seconds += time.perf_counter() - began
-            self.measured = True
-        return self._timings[name]
-
-    def known(self, engine: LocalEngine) -> bool:
-        """Whether what a step of the engine takes is known."""
-        return self._name(engine) in self._timings
-
-    def keep(self) -> None:
-        """Keep what was measured now for later runs."""
-        if not self.measured:
-            return
-        text = json.dumps({name: astuple(timing) for name, timing in self._timings.items()}, indent=1)
-        try:
-            with replaced(self._file) as unfinished:
-                unfinished.write_text(text)
-        except OSError as error:
-            log.warning("what was measured can't be kept (%s): the next run measures again", error)
-
-    def forget(self) -> None:
-        """Let the next run measure again."""
-        try:
-            self._file.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("what was measured can't be forgotten (%s): the next run takes it as it is", error)
-
-    def _read(self) -> dict[str, Timing]:
-        try:
-            rows = json.loads(self._file.read_text())
-            return {name: Timing(float(clock), float(used), int(n)) for name, (clock, used, n) in rows.items()}
-        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
-            return {}
-
-    def _name(self, engine: LocalEngine) -> str:
-        """The settings that the time of a step depends on."""
-        compiled = f", compiled, {self._work.steps.max()} steps" if engine.compile is True else ""
-        stack = f"{engine.kind}, {engine.block} clients, {engine.memory_format}"
-        return f"{stack}, {engine.threads} threads, {engine.precision}{compiled}"
-
-
-def measured(engine: LocalEngine, work: ClientWork) -> Timing:
-    """What a local step of a stack (or of one client) takes. Compiled steps are those of a round, as a run has them."""
-    most = int(work.steps.max())
-    if engine.compile is True:
-        return _timed_steps(engine, work, most)
-    timing = _timed_steps(engine, _of_steps(work, 1), 1)
-    steps = min(STEPS, most)
-    if steps == 1 or timing.clock > SHORT_STEP:
-        return timing
-    return _timed_steps(engine, _of_steps(work, steps), steps)
-
-
-def _of_steps(work: ClientWork, steps: int) -> ClientWork:
-    """The same work with so many local steps, and no more of a personal part by itself."""
-    training = work.training
-    local = replace(training.local, steps=steps, epochs=1, schedule=Constant())
-    return replace(work, training=replace(training, local=local, sharing=training.sharing.together))
-
-
-def _timed_steps(engine: LocalEngine, work: ClientWork, steps: int) -> Timing:
-    """What each of the steps of the largest clients takes."""
-    assert isinstance(engine.block, int) and isinstance(engine.threads, int)
-    trainer = engine.trainer(work)
-    largest = np.argsort(work.data.sizes, kind="stable")[-engine.block :]
-    ids = work.numbers[np.sort(largest)]
-    with threads(engine.threads):
-        request, _ = work.first(trainer, ids)
-        places = np.arange(len(ids))
-        # To read the norms is to wait for the device.
-        return timed(lambda: float(trainer.answer(request, places).norms.sum()), engine.threads, steps)
-
-
-def timed(call: Callable[[], object], threads: int, steps: int = 1) -> Timing:
-    """What each of the steps of a call takes: the shortest time of some calls, after a first one.
-
-    The first one never counts: it may compile, or import what stacked clients need, which takes longer than many steps.
-    The call must wait for the device.
-    """
-    clock = list[float]()
-    processor = list[float]()
-    call()
-    while len(clock) < 2 or (len(clock) < MOST_CALLS and sum(processor) < ENOUGH):
-        began = time.perf_counter()
-        used = time.process_time()
-        call()
-        clock.append((time.perf_counter() - began) / steps)
-        processor.append((time.process_time() - used) / steps)
-        if clock[-1] > LONG_STEP:
-            break
-    return Timing(min(clock), min(processor), threads)
-
-
-def _depends_on(work: ClientWork) -> str:
-    """All that the time of a step depends on, besides the engine."""
-    training = work.training
-    data = work.data
-    local = training.local
-    layout = training.sharing.layout
-    largest = int(data.sizes.max())
-    x = data.train.x[:1]
-    parts = {"": x} if isinstance(x, Tensor) else x
-    shapes = [list(shape) for shape in layout.shapes]
-    named = {
-        "machine": [platform.node(), platform.machine(), len(cores()), str(data.train.y.device)],
-        "versions": [own_version(), torch.__version__],
-        "model": [repr(training.module), *shapes, str(layout.dtype), training.sharing.personal],
-        "samples": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items()},
-        "labels": list(data.train.y.shape[1:]),
-        "transform": data.transform,
-        "batch": largest if local.batch == "full" else min(local.batch, largest),
-        "loss": training.goal.loss,
-        "method": type(training.method),
-        "optimiser": [local.optimiser, local.clip is None, local.keep_moments],
-    }
-    return repr(fingerprint(named))

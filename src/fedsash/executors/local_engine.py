@@ -21,7 +21,7 @@ from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
 from .devices import threads
 from .gradients import MemoryFormat
-from .in_process import InProcess, Spent
+from .in_process import InProcess
 from .processes import keep_freed_memory
 from .training import ClientWork
 from .workers import Workers, can_fork
@@ -81,15 +81,15 @@ class LocalEngine(Engine, name="local"):
             requirement = "must be 1 in a process of a pool, which can't start others"
             check(self.workers == "auto", "LocalEngine.workers", self.workers, requirement)
             return replace(self, workers=1).open(work, rounds)
-        choice = resolve(self, work, rounds)
+        engine, notes = resolve(self, work, rounds)
         try:
-            return choice.engine._open(work, choice.estimate), choice.notes
+            return engine._open(work), notes
         except RuntimeError:
-            if choice.estimate is None:
+            if engine == self:
                 raise
-            choice.estimate.forget()  # the timings may be those of another code of the model, which could be stacked
-        choice = resolve(self, work, rounds)
-        return choice.engine._open(work, choice.estimate), choice.notes
+        # What is known may be of an earlier code of the model or the method, which could be stacked.
+        engine, notes = resolve(self, work, rounds, renewed=True)
+        return engine._open(work), notes
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
         asked = asdict(self)
@@ -112,7 +112,7 @@ class LocalEngine(Engine, name="local"):
                 compile_steps(one, min(self.block, len(work.numbers)))
         return trainer
 
-    def _open(self, work: ClientWork, spent: Spent | None) -> Executor:
+    def _open(self, work: ClientWork) -> Executor:
         assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
         if work.on_cpu:
             keep_freed_memory()
@@ -123,7 +123,7 @@ class LocalEngine(Engine, name="local"):
             if trainer.evaluator.tuner is not None:
                 trainer.answer(replace(request, job="tune"), np.arange(1))
         if self.workers == 1:
-            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self), spent=spent)
+            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
         start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
@@ -145,7 +145,7 @@ class LocalEngine(Engine, name="local"):
             most=most,
         )
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
-        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self), spent=spent)
+        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
 
 
 def _itself(trainer: Trainer) -> Trainer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,8 +29,7 @@ Block = tuple[int, Ints]
 class Worker:
     """A process that makes its own trainer with `make` and answers blocks, with one thread.
 
-    `left` are the blocks that it has been asked and has not answered, `spent` are the seconds of the processor that it
-    took for those that it has answered. A process that this one forks later inherits its
+    `left` are the blocks that it has been asked and has not answered. A process that this one forks later inherits its
     `pipe`; so `others`, the pipes of the workers so far, are closed there. It ignores signals that ask to stop: this
     process decides when it ends, and it ends with this process.
     """
@@ -43,7 +41,8 @@ class Worker:
         buffers: Buffers,
         others: Sequence[connection.Connection],
     ) -> None:
-        self.number, self.left, self.spent = number, list[Block](), 0.0
+        self.number = number
+        self.left = list[Block]()
         context: Any = torch.multiprocessing.get_context(buffers.start)
         self.pipe, theirs = context.Pipe()
         # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
@@ -75,10 +74,9 @@ class Worker:
             return None
         if isinstance(answer, BaseException):
             raise answer
-        first, spent = answer
-        self.spent += spent
+        first = int(answer)
         self.left = [block for block in self.left if block[0] != first]
-        return int(first)
+        return first
 
     def end(self) -> str:
         """End the process, and say why it had ended if it had."""
@@ -117,9 +115,8 @@ def _serve(
         try:
             told, blocks = pipe.recv()
             for first, ids in blocks:
-                began = time.thread_time()  # of its only thread; a process's time may take long to read
                 _answer_block(told, first, ids, trainer, buffers)
-                pipe.send((first, time.thread_time() - began))
+                pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:  # of the training: the other process raises it

@@ -18,7 +18,6 @@ from ..local import Trainer
 from ..settings.errors import WorkerError
 from .buffers import Buffers, Told
 from .devices import threads
-from .in_process import Spent
 from .worker import Block, Worker
 
 log = logging.getLogger("fedsash")
@@ -69,10 +68,10 @@ class Workers(Executor):
         block: int,
         buffers: Buffers,
         described: dict[str, Any],
-        spent: Spent | None,
     ) -> None:
         self._trainer, self._make, self._count, self._block = trainer, make, count, block
-        self._buffers, self._described, self._told = buffers, described, spent
+        self._buffers = buffers
+        self._described = described
         self._workers: dict[int, Worker] = {}
         self._request: Request | None = None
         self._deaths: Counter[int] = Counter()
@@ -84,8 +83,6 @@ class Workers(Executor):
             self._start()
         self._request = request
         self._deaths.clear()
-        for worker in self._workers.values():
-            worker.spent = 0.0
         try:
             with threads(1):  # the workers use all cores; a second thread here would wait for a core in every sum
                 self._buffers.put(request)
@@ -93,8 +90,6 @@ class Workers(Executor):
                     wave = request.only(slice(begin, begin + self._buffers.capacity))
                     yield from self._wave(request, wave, begin)
             self._request = None
-            if self._told is not None and request.job == "train":
-                self._told(max(worker.spent for worker in self._workers.values()))
         finally:
             if self._request is request:
                 self.close()

@@ -92,7 +92,7 @@ def test_clients_that_take_no_step_are_the_model_that_was_sent_also_where_a_broa
     chosen = {"method": method, "averages": {"ima": Window(3)}, "broadcast": Broadcast("ima")}
     state = after(federation(**chosen), 3)
     with federation(**chosen, local=LocalTraining(lr=0.0, batch=5)) as still:
-        models, sent = client_models(still, state), still.send(state)[0]
+        models, sent = client_models(still, state), still.server_round.send(state)[0]
     assert torch.equal(models.w, sent.expand(4, -1)) and not torch.equal(sent, state.w)
 
 

@@ -44,7 +44,7 @@ SEVENTEEN = {
     "methods": ["methods/", "schedules.py"],
     "averages": ["averages/", "lightning.py", "transformers.py"],
     "scoring": ["evaluation/"],
-    "client": ["aggregation/collector.py", "exchange.py", "local/"],
+    "client": ["aggregation/collector.py", "client_store.py", "exchange.py", "local/"],
     "engines": ["executors/"],
     "server": [
         *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py"),
@@ -65,7 +65,7 @@ SEVENTEEN = {
 }
 """The rooms that the code is moving into, from the top, and what of today belongs in each; the longest name decides."""
 
-BY_MESSAGES = {"aggregation/collector.py", "exchange.py"}
+BY_MESSAGES = {"aggregation/collector.py", "client_store.py", "exchange.py"}
 """By what the server knows clients."""
 
 BY_ROUNDS = {"exchange.py", "federation.py", "state.py"}

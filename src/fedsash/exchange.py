@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .basics.arrays import Floats, Ints, Objects, Vectors, stacked
+from .basics.arrays import Floats, Ints, Objects, Vectors
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
+from .client_store import ClientTicket, StateRows
 from .methods import Upload
 from .settings.errors import some
 from .tasks import Criterion
@@ -30,32 +31,6 @@ of each client's copy of the model after it has fine-tuned it."""
 SCORES: tuple[Job, ...] = ("evaluate", "tune")
 """The jobs of an evaluation. They take no simulated time and change no client's state."""
 
-Lineage: TypeAlias = tuple[tuple[int, str], ...]
-"""The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
-
-
-@dataclass(eq=False)
-class Handle(ABC):
-    """A handle on the state of one client that stays where clients train, for as long as this object lives.
-
-    `saved` reads the server's copy of it; None if it was not saved since it was made.
-    """
-
-    saved: Callable[[], Vectors] | None = None
-
-    @abstractmethod
-    def vectors(self) -> Vectors:
-        """The state, brought to this process. Raises `WorkerError` if it was lost before it was saved."""
-
-
-@dataclass(eq=False)
-class Copy(Handle):
-    """A handle on a state of which only the server has a copy, `saved`."""
-
-    def vectors(self) -> Vectors:
-        assert self.saved is not None
-        return self.saved()
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request(Shown):
@@ -65,13 +40,8 @@ class Request(Shown):
     - `ids` `[s]`: the numbers of the clients, in the round's order. A client's place is its position in `ids`;
     - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it, if they
       train;
-    - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
-    - `handles` `[s]`: handles on their client state if it stays where clients train. `client_state` is not used then;
-    - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
-      that keeps its state continues from this version. Anything later was refused or lost, and does not count;
+    - `clients`: with what they find their client state: the state `[s, ...]` itself, handles on it, or its versions;
     - `aggregation`: what the aggregation remembers, for whoever sums up the uploads;
-    - `oldest`: the run is never set back to a round before this one;
-    - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source;
     - `server_steps`: how many steps the server had made, if schedules count these instead of rounds.
     """
 
@@ -80,33 +50,23 @@ class Request(Shown):
     ids: Ints
     sent: Tensor
     server_state: Vectors
-    client_state: Vectors | None
-    last: Ints
+    clients: ClientTicket = field(default_factory=StateRows)
     aggregation: Vectors = field(default_factory=dict, repr=False)
-    oldest: int = field(default=0, repr=False)
-    lineage: Lineage = field(default=(), repr=False)
-    handles: Objects | None = field(default=None, repr=False)
     server_steps: int | None = field(default=None, repr=False)
 
     @property
     def own(self) -> Vectors:
-        """The client state `[s, ...]` that it contains; nothing if clients keep it themselves."""
-        return self.client_state or {}
+        """The client state `[s, ...]` that it contains; nothing if it is elsewhere."""
+        return self.clients.own
 
     @property
     def finished(self) -> int:
         """The number of finished rounds that schedules are given."""
         return self.round if self.server_steps is None else self.server_steps
 
-    def run_of(self, version: int) -> str:
-        """The id of the run that made a version of client state, so that two runs do not mix their versions."""
-        return next((run for first, run in reversed(self.lineage) if first < version), "")
-
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places; their new places count from 0."""
-        own = self.client_state and {name: rows[places] for name, rows in self.client_state.items()}
-        handles = None if self.handles is None else self.handles[places]
-        return replace(self, ids=self.ids[places], client_state=own, last=self.last[places], handles=handles)
+        return replace(self, ids=self.ids[places], clients=self.clients.only(places))
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Request]]:
         """The request in blocks of `size` clients, with their places; an evaluation, whose batches may mix clients'
@@ -118,10 +78,8 @@ class Request(Shown):
             yield rows, self if size >= count else self.only(rows)
 
     def gathered(self) -> Request:
-        """The same request with the client state behind the handles, brought to this process."""
-        if self.handles is None:
-            return self
-        return replace(self, client_state=stacked([handle.vectors() for handle in self.handles]), handles=None)
+        """The same request with the client state behind handles, brought to this process."""
+        return replace(self, clients=self.clients.gathered())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,6 +22,7 @@ from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .broadcast import Broadcast, Broadcaster
+from .client_store import StateRows
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
 from .evaluation.first_batch import check_single, suited_problem, try_out
@@ -154,7 +155,6 @@ class Federation(Setting, Reached, Shown):
                 server=WholeServer(self.server, self.sharing),
                 broadcaster=Broadcaster(self.broadcast, self.observers),
                 observers=self.observers,
-                remembers=self.remembers,
                 pieces=self.engine.pieces,
                 executor=self._lazy,
             ),
@@ -250,10 +250,9 @@ class Federation(Setting, Reached, Shown):
 
         def ask(request: Request) -> Answers:
             if state is not None and self.sharing.own_size:
-                own, last = None if self.clients.remember else {OWN: state.client_state[OWN]}, state.last.numpy()
-                request = replace(request, client_state=own, last=last, lineage=state.lineage, handles=state.handles)
+                request = replace(request, clients=state.parts(OWN))
             elif self.sharing.own_size:
-                request = replace(request, client_state={OWN: self.sharing.own_of_all(len(request.ids), w)})
+                request = replace(request, clients=StateRows({OWN: self.sharing.own_of_all(len(request.ids), w)}))
             return self.executor.work(request)
 
         with threads(self._lazy.current.threads):

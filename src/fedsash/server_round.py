@@ -28,7 +28,7 @@ from .state import State
 class ServerRound:
     """Makes the rounds of a federation, whose parts are its fields: `one_round(state)` gives the next state.
 
-    `remembers` says whether clients have a state, and `pieces` in how many pieces a round is summed.
+    `pieces` says in how many pieces a round is summed.
     """
 
     clients: Clients
@@ -40,7 +40,6 @@ class ServerRound:
     server: Server
     broadcaster: Broadcaster
     observers: Observers
-    remembers: bool
     pieces: int
     executor: LazyExecutor
 
@@ -98,10 +97,8 @@ class ServerRound:
             return replace(state, round=state.round + 1), skipped
 
         # 8. Clients whose update counts have a new state.
-        for places, rows in collector.client_state:
-            state.remember(request.ids[places], rows)
-        if self.remembers:
-            state.last[torch.from_numpy(collector.accepted_ids)] = request.round + 1
+        answers = [(request.ids[places], answer) for places, answer in collector.client_state]
+        state.accept(collector.accepted_ids, answers, request.round + 1)
 
         # 9. Every average observes the new model.
         after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory)
@@ -120,19 +117,14 @@ class ServerRound:
             server_state = server_state | probed.mean()
         elif ids is None:
             ids = self.sampling.clients(state.round, self.clients.sizes, self.seed)
-        kept_by_clients = self.clients.remember and self.remembers
         return Request(
             job="probe" if probes else "train",
             round=state.round,
             ids=ids,
             sent=sent,
             server_state={} if probes else server_state,
-            client_state=None if kept_by_clients else state.recall(ids),
-            last=state.last.numpy()[ids] if self.remembers else 0 * ids,
+            clients=state.recall(ids),
             aggregation=state.aggregation,
-            oldest=state.oldest,
-            lineage=state.lineage,
-            handles=None if state.handles is None else state.handles[ids],
         )
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
+from .client_store import ClientTicket, Copy, Handle, Lineage, StateHandles, StateRows, StateVersions
 from .evaluation import Evaluation, Metrics
-from .exchange import Copy, Handle, Lineage
 from .settings.errors import RunError
 from .tasks import Criterion
 
@@ -118,18 +118,40 @@ class State(Shown):
             for round, file in files_of(past).items():
                 yield file, past.part(round)
 
-    def recall(self, ids: Ints) -> Vectors:
-        """A copy of the client state `[s, ...]` of the clients `ids` `[s]`, on the model's device.
-
-        It is empty if there are handles on it.
-        """
+    def recall(self, ids: Ints) -> ClientTicket:
+        """With what the clients `ids` `[s]` find their state; of rows at the server a copy on the model's device."""
         if self.handles is not None:
-            return {}
+            return StateHandles(self.handles[ids])
+        if self._elsewhere:
+            return StateVersions(last=self.last.numpy()[ids], oldest=self.oldest, lineage=self.lineage)
         clients = torch.from_numpy(ids)
-        return {name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()}
+        return StateRows({name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()})
 
-    def remember(self, ids: Ints, client_state: Vectors | Objects) -> None:
-        """Write the new client state `[b, ...]` of the clients `ids` `[b]`, or the handles `[b]` on it, in place."""
+    def parts(self, name: str) -> ClientTicket:
+        """With what all clients find one vector `[N, ...]` of their state; of rows at the server a view, not a copy."""
+        if self.handles is not None:
+            return StateHandles(self.handles)
+        if self._elsewhere:
+            return StateVersions(last=self.last.numpy(), oldest=self.oldest, lineage=self.lineage)
+        return StateRows({name: self.client_state[name]})
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether clients keep their state themselves: there are versions of it, and none of it is here."""
+        return len(self.last) > 0 and not self.client_state
+
+    def accept(self, ids: Ints, answers: Iterable[tuple[Ints, Vectors | Objects]], round: int) -> None:
+        """Take over the new client state of the accepted clients `ids`, in place: its version is `round`.
+
+        `answers` are the numbers `[b]` of clients with their rows `[b, ...]` or handles `[b]`; nothing of clients that
+        keep it themselves.
+        """
+        for clients, answer in answers:
+            self._remember(clients, answer)
+        if len(self.last):
+            self.last[torch.from_numpy(ids)] = round
+
+    def _remember(self, ids: Ints, client_state: Vectors | Objects) -> None:
         if not isinstance(client_state, dict):
             assert self.handles is not None
             self.handles[ids] = client_state

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fedsash.averages import Window
 from fedsash.basics.arrays import Ints, Vectors
 from fedsash.basics.sharing import Personal
+from fedsash.client_store import StateRows, StateVersions
 from fedsash.data.federated import FederatedData, Problem
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.exchange import Answers, Executor, Missing, Request
@@ -84,12 +85,14 @@ class AtNodes(Executor):
             if fault == "away":
                 yield Missing(np.array([place]), "away")
                 continue
-            own = self._of(request, place) if request.client_state is None else {}
-            asked = replace(request.only(np.array([place])), client_state={name: v[None] for name, v in own.items()})
+            named = request.clients
+            own = self._of(request, named, place) if isinstance(named, StateVersions) else {}
+            rows = StateRows({name: v[None] for name, v in own.items()})
+            asked = replace(request.only(np.array([place])), clients=rows)
             reply = self._trainers[client].answer(asked, np.array([place]))
-            if request.job == "train":
+            if request.job == "train" and isinstance(named, StateVersions):
                 made = {name: rows[0] for name, rows in reply.client_state.items()}
-                self._nodes.kept[request.run_of(request.round + 1), client, request.round + 1] = made
+                self._nodes.kept[named.run_of(request.round + 1), client, request.round + 1] = made
             factor = {"nan": float("nan"), "huge": 1e9}.get(fault)
             upload = reply.upload if factor is None else {n: v * factor for n, v in reply.upload.items()}
             norms = reply.norms if factor is None else reply.norms * factor
@@ -99,11 +102,11 @@ class AtNodes(Executor):
                 else replace(reply, upload=upload, norms=norms, client_state={})
             )
 
-    def _of(self, request: Request, place: int) -> Vectors:
-        client, version = int(request.ids[place]), int(request.last[place])
+    def _of(self, request: Request, named: StateVersions, place: int) -> Vectors:
+        client, version = int(request.ids[place]), int(named.last[place])
         if version == 0:
             return self._training.memory.first(request.sent)
-        return self._nodes.kept[request.run_of(version), client, version]
+        return self._nodes.kept[named.run_of(version), client, version]
 
 
 METHODS: dict[str, Method] = {

@@ -95,7 +95,7 @@ def loss_that_fails(output: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", ["sequential", "workers", "own"])
 def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: str) -> None:
     with federation(engine=ALL[name], loss=loss_that_fails, sampling=EVERYBODY) as world:
-        request = replace(request_of(world), ids=np.array([2, 5]), last=np.zeros(2, dtype=np.int64))
+        request = replace(request_of(world), ids=np.array([2, 5]))
         expected = [reply.upload["delta"].clone() for reply in answers(world, request)]
         with pytest.raises(RuntimeError, match="can't be learned") as error:
             answers(world, request_of(world))
@@ -171,8 +171,6 @@ def test_who_does_not_hold_a_client_says_so() -> None:
             ids=one,
             sent=part.start().w,
             server_state={},
-            client_state={},
-            last=np.zeros_like(one),
         )
         with pytest.raises(ValueError, match=r"clients = \[4\]: their samples are not held here"):
             list(part.executor.work(request))

@@ -17,6 +17,7 @@ from torch import Tensor
 pytest.importorskip("flwr")
 
 from fedsash.basics.arrays import Vectors
+from fedsash.client_store import StateVersions
 from fedsash.exchange import Missing, Reply, Request
 from fedsash.flower.nodes import wire
 from fedsash.flower.nodes.versions import Versions
@@ -174,11 +175,8 @@ def test_versions_that_never_count_do_not_fill_the_disk(
             ids=np.array([3]),
             sent=torch.zeros(2),
             server_state={},
-            client_state=None,
-            last=np.array([counts(round)]),
-            oldest=max(round - 2, 0),
-            lineage=((0, "run"),),
+            clients=StateVersions(last=np.array([counts(round)]), oldest=max(round - 2, 0), lineage=((0, "run"),)),
         )
         versions.write(request, {"c": torch.zeros(1, 2)})
-        assert not versions.read(request, {"c": torch.zeros(2)})[1]
+        assert not versions.read(request, {"c": torch.zeros(2)})[2]
     assert len([*tmp_path.rglob("*.safetensors")]) <= files

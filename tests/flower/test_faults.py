@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
+from fedsash.client_store import StateVersions
 from fedsash.exchange import RoundReport
 from fedsash.federation import Federation
 from fedsash.flower.nodes import wire
@@ -117,7 +118,9 @@ def kept_by_nodes(world: Federation, state: State, folder: Path) -> Vectors:
     first = world.start()
     start = {name: rows[0] for name, rows in first.client_state.items()}
     everybody = world.ask(first, ids=np.arange(len(SIZES)))
-    return Versions(folder).read(replace(everybody, last=state.last.numpy(), lineage=state.lineage), start)
+    named = StateVersions(last=state.last.numpy(), lineage=state.lineage)
+    _, found, _ = Versions(folder).read(replace(everybody, clients=named), start)
+    return found.rows
 
 
 faults = st.dictionaries(

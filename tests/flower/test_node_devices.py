@@ -13,6 +13,7 @@ from torch import nn
 
 pytest.importorskip("flwr")
 
+from fedsash.client_store import StateRows, StateVersions
 from fedsash.exchange import Request
 from fedsash.flower import client_app
 from fedsash.flower.nodes import wire
@@ -52,12 +53,11 @@ def test_the_vectors_of_a_request_go_to_the_device_and_those_of_a_reply_come_to_
         ids=np.array([0]),
         sent=torch.rand(5),
         server_state={"c": torch.rand(5)},
-        client_state=None if keeps else {"c": torch.rand(1, 5)},
-        last=np.array([0]),
+        clients=StateVersions(last=np.array([0])) if keeps else StateRows({"c": torch.rand(1, 5)}),
     )
     content = wire.asked(request, wire.packed({"w": request.sent}), wire.packed(request.server_state), "")
     found, _ = wire.request_of(content, torch.device("meta"))
-    vectors = [found.sent, *found.server_state.values(), *(found.client_state or {}).values()]
+    vectors = [found.sent, *found.server_state.values(), *found.own.values()]
     assert len(vectors) == (2 if keeps else 3) and all(vector.is_meta for vector in vectors)
     assert not any(vector.is_meta for vector in wire.unpacked(content[wire.MODEL]).values())
 

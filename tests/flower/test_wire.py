@@ -11,6 +11,7 @@ import torch
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord
 
+from fedsash.client_store import ClientTicket, StateRows, StateVersions
 from fedsash.exchange import Request
 from fedsash.flower.nodes import wire
 from fedsash.testing.grid import identify
@@ -81,26 +82,29 @@ def test_pickled_objects_are_never_loaded() -> None:
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_request_comes_back_as_it_was(keeps: bool) -> None:
     identify()
+    ticket: ClientTicket = StateRows({"g": torch.rand(2, 5)})
+    if keeps:
+        ticket = StateVersions(last=np.array([0, 6]), oldest=3, lineage=((0, "abc"), (4, "def")))
     request = Request(
         job="train",
         round=7,
         ids=np.array([4, 2**40]),
         sent=torch.rand(5, dtype=torch.float64),
         server_state={"c": torch.rand(5), "counter": torch.tensor(3)},
-        client_state=None if keeps else {"g": torch.rand(2, 5)},
-        last=np.array([0, 6]),
-        oldest=3,
-        lineage=((0, "abc"), (4, "def")),
+        clients=ticket,
         server_steps=None if keeps else 5,
     )
     model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
     found, settings = wire.request_of(wire.asked(request, model, server, '{"a": 1}'))
     assert settings == '{"a": 1}'
-    names = ("job", "round", "oldest", "lineage", "server_steps")
+    names = ("job", "round", "server_steps")
     assert [getattr(found, name) for name in names] == [getattr(request, name) for name in names]
-    assert found.ids.tolist() == [4, 2**40] and found.last.tolist() == [0, 6]
+    assert found.ids.tolist() == [4, 2**40]
     assert torch.equal(found.sent, request.sent)
     assert found.server_state.keys() == {"c", "counter"} and found.server_state["counter"].shape == ()
-    assert (found.client_state is None) == keeps
-    if not keeps:
-        assert torch.equal(found.client_state["g"], request.client_state["g"])
+    assert type(found.clients) is type(ticket)
+    assert found.own.keys() == ticket.own.keys()
+    assert all(torch.equal(found.own[name], rows) for name, rows in ticket.own.items())
+    if isinstance(found.clients, StateVersions):
+        assert found.clients.last.tolist() == [0, 6] and found.clients.oldest == 3
+        assert found.clients.lineage == ((0, "abc"), (4, "def"))

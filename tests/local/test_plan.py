@@ -24,8 +24,6 @@ def request(round: int = 0, job: str = "train") -> Request:
         ids=ids,
         sent=torch.zeros(1),
         server_state={},
-        client_state={},
-        last=0 * ids,
     )
 
 

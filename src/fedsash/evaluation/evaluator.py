@@ -89,8 +89,6 @@ class Evaluator:
             ids=collector.ids,
             sent=w,
             server_state={},
-            client_state={},
-            last=np.zeros_like(collector.ids),
         )
         replies = collector.replies(ask(request))
         missing = collector.missing  # places and numbers are the same, since all clients are asked

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import OWN
+from ..client_store import StateRows
 from ..exchange import SCORES, Job, Reply, Request
 from ..methods import Upload
 
@@ -110,8 +111,7 @@ class Buffers:
             ids=ids,
             sent=self.sent,
             server_state=server,
-            client_state=clients,
-            last=np.zeros_like(ids),
+            clients=StateRows(clients),
         )
 
     def give(self, job: Job, rows: slice, reply: Reply) -> None:

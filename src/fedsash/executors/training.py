@@ -18,6 +18,7 @@ from ..basics.layout import Layout
 from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
 from ..basics.sharing import Sharing
+from ..client_store import StateRows
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
@@ -124,8 +125,7 @@ class Training:
             ids=ids,
             sent=sent,
             server_state=server_state,
-            client_state=client_state,
-            last=np.zeros_like(ids),
+            clients=StateRows(client_state),
         )
 
     def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:

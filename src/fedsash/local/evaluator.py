@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors, joined
 from ..basics.sharing import OWN, Sharing
+from ..client_store import StateRows
 from ..data.federated import FederatedData
 from ..data.samples import Samples
 from ..evaluation import Scorer, Split, SplitsOf, scored
@@ -66,7 +67,7 @@ class ClientEvaluator:
         if self.tuner is None:
             return self.evaluate(request)
         own = {name: rows for name, rows in request.own.items() if name == OWN}
-        upload, client_state = self.tuner.train(replace(request, server_state={}, client_state=own))
+        upload, client_state = self.tuner.train(replace(request, server_state={}, clients=StateRows(own)))
         models = request.sent + self._sharing.model_change(upload["delta"], upload)
         if OWN in client_state:
             models = self._sharing.with_own(models, client_state[OWN])

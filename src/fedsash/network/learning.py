@@ -159,16 +159,12 @@ class Learning:
 
     def ask(self, client: int, number: int, start: Start) -> Request:
         """The request for a client's training `number` from `start`."""
-        ids = np.array([client])
-        last = np.zeros_like(ids)
         return Request(
             job="train",
             round=number,
-            ids=ids,
+            ids=np.array([client]),
             sent=start.w.known,
             server_state={},
-            client_state={},
-            last=last,
             server_steps=start.version if self._by_steps else None,
         )
 

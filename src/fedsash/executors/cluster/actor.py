@@ -15,6 +15,7 @@ from ...aggregation import Aggregation
 from ...aggregation.sums import pieces_of
 from ...aggregation.uploads import Uploads
 from ...basics.arrays import Ints, stacked
+from ...client_store import StateRows
 from ...exchange import SCORES, Reply, Request
 from ..local_engine import LocalEngine
 from ..processes import keep_freed_memory, own_memory, sendable
@@ -70,7 +71,7 @@ class Actor:
     def _answers(self, request: Request, number: int, rows: Any, states: Sequence[Packed], made: list[Any]) -> Any:
         training = self._work.training
         places = pieces_of(len(request.ids), self._pieces)[number]
-        replies = self._replies(replace(request.only(places), client_state=rows), places, states)
+        replies = self._replies(replace(request.only(places), clients=StateRows(rows)), places, states)
         if states and request.job == "train":
             replies = _held(replies, int(places[0]), made)
         if not summed(request, training.aggregation):
@@ -84,7 +85,7 @@ class Actor:
         assert isinstance(self._engine.block, int)
         for rows, asked in request.blocks(self._engine.block):
             if states:
-                asked = replace(asked, client_state=stacked([unpacked(state) for state in states[rows]]))
+                asked = replace(asked, clients=StateRows(stacked([unpacked(state) for state in states[rows]])))
             yield self._trainer.answer(asked, places[rows])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Objects
+from ...client_store import ClientTicket, StateHandles
 from ...exchange import Answer, PartialSum, Request
 from .held import Held, InCluster
 from .packing import Packed, copied, packed, unpacked
@@ -28,29 +29,36 @@ class PieceCall:
 
     def make(self, actor: Any) -> list[Any]:
         """Call the actor: the references of the answer, and of what comes with it."""
-        own = self.request.only(self.places)
-        if own.handles is None:
-            return [actor.answer.remote(self.everybody, self.number, packed(own.client_state))]
-        states, answer = self.held.refs(own.handles), actor.answer.options(num_returns=1 + len(self.places))
+        ticket = self._ticket
+        if not isinstance(ticket, StateHandles):
+            return [actor.answer.remote(self.everybody, self.number, packed(ticket.own))]
+        states = self.held.refs(ticket.handles)
+        answer = actor.answer.options(num_returns=1 + len(self.places))
         made: list[Any] = answer.remote(self.everybody, self.number, packed({}), *states)
         return made
 
     def mend(self) -> None:
         """Replace what was lost of the arguments."""
-        if self.request.handles is not None:
-            self.held.mend(self.request.handles[self.places])
+        ticket = self._ticket
+        if isinstance(ticket, StateHandles):
+            self.held.mend(ticket.handles)
 
     def opened(self, answer: Packed, made: list[Any]) -> list[Answer]:
         """The answers of the clients, with handles on their new state. Raises an exception of their training."""
         found = unpacked(copied(answer))
         if isinstance(found, Exception):
             raise found
-        if self.request.handles is None or self.request.job != "train":
+        if not isinstance(self.request.clients, StateHandles) or self.request.job != "train":
             return list(found)
         handles: Objects = np.empty(len(made), dtype=object)
         clients = self.request.ids[self.places].tolist()
         handles[:] = [InCluster(client=client, ref=ref) for client, ref in zip(clients, made, strict=True)]
         return [replace(one, handles=handles[_places(one) - self.places[0]]) for one in found]
+
+    @property
+    def _ticket(self) -> ClientTicket:
+        """With what the clients of the piece find their state."""
+        return self.request.clients.only(self.places)
 
 
 def _places(answer: Answer) -> Ints:

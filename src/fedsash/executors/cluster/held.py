@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import ObjectLostError
 
 from ...basics.arrays import Vectors
-from ...exchange import Handle
+from ...client_store import Handle
 from ...settings.errors import WorkerError
 from .packing import packed, unpacked
 

@@ -18,6 +18,7 @@ from ray.exceptions import OutOfDiskError
 from ...aggregation.sums import pieces_of
 from ...basics.machine import cores
 from ...basics.signals import STOPS
+from ...client_store import StateRows
 from ...exchange import Answer, Answers, Executor, Request
 from ...settings.errors import SettingError, WorkerError, check, one_line, shortened
 from ..processes import signals_wait
@@ -104,7 +105,7 @@ class OnRay(Executor):
     def _calls(self, request: Request) -> dict[int, PieceCall]:
         """The call of an actor for each piece with clients, the longest first."""
         steps = self._trainer.plan(request).all_steps
-        everybody = ray.put(packed(replace(request, client_state={}, handles=None)))
+        everybody = ray.put(packed(replace(request, clients=StateRows())))
         pieces = pieces_of(len(request.ids), self._engine.pieces)
         with_clients = [number for number, places in enumerate(pieces) if len(places)]
         longest = sorted(with_clients, key=lambda number: -int(steps[pieces[number]].sum()))

@@ -18,6 +18,7 @@ from ...aggregation.collector import Collector
 from ...basics.arrays import Vectors, joined
 from ...basics.layout import Layout
 from ...basics.saved import versions
+from ...client_store import StateVersions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
@@ -176,13 +177,13 @@ class Node:
         The clients' new state stays here if the server does not keep it. Then the server can't see a state that is not
         finite. So the client's upload becomes NaN, which it refuses.
         """
-        keeps, without = request.client_state is None, dict[int, str]()
-        if keeps:
-            request, without = self.versions.read(request, work.training.memory.first(request.sent))
-        replies = Collector(request.ids).replies(work.executor.work(request))
+        if not isinstance(request.clients, StateVersions):
+            return work.replies(request), {}
+        here, rows, without = self.versions.read(request, work.training.memory.first(request.sent))
+        replies = work.replies(replace(here, clients=rows))
         made = joined([reply.client_state for reply in replies])
-        if keeps and made:
-            self.versions.write(request, made)
+        if made:
+            self.versions.write(here, made)
             replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
         return replies, without
 
@@ -214,6 +215,10 @@ class Work:
     executor: InProcess
     fingerprint: str
     sizes: dict[int, int]
+
+    def replies(self, request: Request) -> list[Reply]:
+        """The replies of all clients of a request, which contains their state."""
+        return Collector(request.ids).replies(self.executor.work(request))
 
 
 def _numbers(data: FederatedData) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...aggregation.collector import in_order
 from ...basics.arrays import Ints, Vectors
+from ...client_store import StateVersions
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
 from ...exchange import SCORES, Answers, Executor, Missing, Reply, Request, largest_norms
@@ -205,7 +206,7 @@ def _forms_of_uploads(training: Training, request: Request, clients: int) -> wir
 
 def _forms_of_states(training: Training, request: Request, clients: int) -> wire.Forms:
     """The forms of the clients' new state `[clients, ...]`, if it travels."""
-    if request.job != "train" or request.client_state is None:
+    if request.job != "train" or isinstance(request.clients, StateVersions):
         return {}
     return _rows(state_like(training, request), clients)
 

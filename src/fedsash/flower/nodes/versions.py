@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Vectors, stacked
+from ...client_store import StateRows, StateVersions
 from ...exchange import Request
 
 RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
@@ -34,26 +35,29 @@ class Versions:
 
     folder: Path
 
-    def read(self, request: Request, start: Vectors) -> tuple[Request, dict[int, str]]:
-        """The request to its clients whose state is here, with their state `[C, ...]`, and why others have none.
+    def read(self, request: Request, start: Vectors) -> tuple[Request, StateRows, dict[int, str]]:
+        """The request to its clients whose state is here, their state `[C, ...]`, and why others have none.
 
         The states are of the versions that the request names; 0 stands for the `start`. The others are named by their
         places in the request.
         """
-        rows, without = dict[int, Vectors](), dict[int, str]()
-        for place, (client, version) in enumerate(zip(request.ids.tolist(), request.last.tolist(), strict=True)):
+        named = _named(request)
+        rows: dict[int, Vectors] = {}
+        without: dict[int, str] = {}
+        for place, (client, version) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             try:
-                rows[place] = self._one(request, client, version, start)
+                rows[place] = self._one(named, client, version, start)
             except NoVersion as error:
                 without[place] = str(error)
-        some = request.only(np.array(list(rows), dtype=np.int64))
-        return replace(some, client_state=stacked(list(rows.values()))), without
+        here = request.only(np.array(list(rows), dtype=np.int64))
+        return here, StateRows(stacked(list(rows.values()))), without
 
     def write(self, request: Request, client_state: Vectors) -> None:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
+        named = _named(request)
         version = request.round + 1
-        for place, (client, before) in enumerate(zip(request.ids.tolist(), request.last.tolist(), strict=True)):
-            folder = self._of(request, version, client)
+        for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
+            folder = self._of(named, version, client)
             folder.mkdir(parents=True, exist_ok=True)
             _save({name: rows[place] for name, rows in client_state.items()}, folder / _name(version, before))
             for other in _files(folder):
@@ -62,15 +66,15 @@ class Versions:
             for other in _files(folder):
                 if before < int(other.name[:8]) <= request.round:  # answers that did not count: late, lost or refused
                     other.unlink(missing_ok=True)
-            self._prune(folder, before, request.oldest)
+            self._prune(folder, before, named.oldest)
 
-    def _one(self, request: Request, client: int, version: int, start: Vectors) -> Vectors:
+    def _one(self, named: StateVersions, client: int, version: int, start: Vectors) -> Vectors:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if version == 0:
             return start
-        found = sorted(self._of(request, version, client).glob(f"{version:08d}-*.safetensors"))
+        found = sorted(self._of(named, version, client).glob(f"{version:08d}-*.safetensors"))
         try:
             own = load_file(found[0])
         except (IndexError, OSError, SafetensorError) as error:
@@ -81,8 +85,8 @@ class Versions:
             raise NoVersion(f"client {client} has a state of round {version} that is not finite")
         return {name: own[name].to(value) for name, value in start.items()}
 
-    def _of(self, request: Request, version: int, client: int) -> Path:
-        run = request.run_of(version) or "run"
+    def _of(self, named: StateVersions, version: int, client: int) -> Path:
+        run = named.run_of(version) or "run"
         if not RUN.fullmatch(run):
             raise NoVersion(f"{run[:80]!r} can't be the id of a run")
         return self.folder / run / f"{int(client)}"
@@ -98,6 +102,12 @@ class Versions:
         for file in (*_files(folder), *folder.glob(".[0-9]*-*")):
             if int(file.name.lstrip(".")[:8]) < newest:
                 file.unlink(missing_ok=True)
+
+
+def _named(request: Request) -> StateVersions:
+    """The versions that a request names to clients that keep their state."""
+    assert isinstance(request.clients, StateVersions)
+    return request.clients
 
 
 def _name(version: int, before: int) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Vectors, joined
+from ...client_store import ClientTicket, StateRows, StateVersions
 from ...exchange import Reply, Request
 
 ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
@@ -97,11 +98,8 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
         "job": request.job,
         "round": request.round,
         "ids": request.ids.tolist(),
-        "last": request.last.tolist(),
-        "oldest": request.oldest,
-        "lineage": request.lineage,
+        "versions": _versions(request.clients),
         "server_steps": request.server_steps,
-        "keeps": request.client_state is None,
     }
     own = packed(request.own)
     said = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
@@ -118,13 +116,28 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
         ids=np.array(numbers["ids"], dtype=np.int64),
         sent=unpacked(content[MODEL], device=device)["w"],
         server_state=unpacked(content[SERVER], device=device),
-        client_state=None if numbers["keeps"] else unpacked(content[CLIENTS], device=device),
-        last=np.array(numbers["last"], dtype=np.int64),
-        oldest=int(numbers["oldest"]),
-        lineage=tuple((int(first), str(run)) for first, run in numbers["lineage"]),
+        clients=_ticket_of(numbers["versions"], content[CLIENTS], device),
         server_steps=None if numbers["server_steps"] is None else int(numbers["server_steps"]),
     )
     return request, str(said["settings"])
+
+
+def _versions(ticket: ClientTicket) -> dict[str, Any] | None:
+    """The versions of the state that clients keep themselves; None if it travels."""
+    if not isinstance(ticket, StateVersions):
+        return None
+    return {"last": ticket.last.tolist(), "oldest": ticket.oldest, "lineage": ticket.lineage}
+
+
+def _ticket_of(versions: Mapping[str, Any] | None, rows: Any, device: torch.device) -> ClientTicket:
+    """The ticket of a request: its versions, or else the rows that came with it."""
+    if versions is None:
+        return StateRows(unpacked(rows, device=device))
+    return StateVersions(
+        last=np.array(versions["last"], dtype=np.int64),
+        oldest=int(versions["oldest"]),
+        lineage=tuple((int(first), str(run)) for first, run in versions["lineage"]),
+    )
 
 
 def replied(replies: list[Reply], fingerprint: str, sizes: list[int], without: Mapping[int, str]) -> Any:

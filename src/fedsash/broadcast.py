@@ -173,30 +173,39 @@ class Choice:
         return choice, [replace(chosen, model=choice.average, split="broadcast", more=more)]
 
 
+def settings_with(
+    broadcast: Broadcast | None, averages: Mapping[str, Average], server: Server, every: int, goal: Goal
+) -> dict[str, Any]:
+    """The settings besides the broadcast's own on which the numbers of a run with or without it depend, by name.
+
+    An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What an
+    average observes depends on the broadcast's order, unless the server takes the clients' mean as its model.
+    """
+    sendable: tuple[str, ...] = ()
+    means: tuple[str, ...] = ()
+    adaptive = False
+    if broadcast is not None:
+        sendable = broadcast.averages
+        means = broadcast.of_means(server)
+        adaptive = broadcast.adaptive
+    observed = {f"observed.{name}": "clients' means" if name in means else "global models" for name in averages}
+    return observed | {
+        "averages": {name: averages[name] for name in sendable},
+        "evaluation.every": every if adaptive else None,
+        "evaluation.metric": goal.deciding if adaptive else None,
+    }
+
+
 class Broadcaster:
-    """Applies a broadcast to the averages of a run; without a broadcast, clients receive the model."""
+    """Applies a broadcast to the averages of a run."""
 
-    def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
-        self._broadcast, self._observers = broadcast, observers
-
-    def settings(self, averages: Mapping[str, Average], server: Server, every: int, goal: Goal) -> dict[str, Any]:
-        """The settings besides the broadcast's own on which the numbers of a run with it depend, by name.
-
-        An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What
-        an average observes depends on the broadcast's order, unless the server takes the clients' mean as its model.
-        """
-        names, means = (self._broadcast.averages, self._broadcast.of_means(server)) if self._broadcast else ((), ())
-        observed = {f"observed.{name}": "clients' means" if name in means else "global models" for name in averages}
-        adaptive = self._broadcast is not None and self._broadcast.adaptive
-        return observed | {
-            "averages": {name: averages[name] for name in names},
-            "evaluation.every": every if adaptive else None,
-            "evaluation.metric": goal.deciding if adaptive else None,
-        }
+    def __init__(self, broadcast: Broadcast, observers: Observers) -> None:
+        self._broadcast = broadcast
+        self._observers = observers
 
     def sent(self, states: AverageStates, w: Tensor, round: int, choice: Choice | None) -> Tensor:
         """The vector `[D]` that clients receive after `round` finished rounds: the model `w` `[D]`, or an average."""
-        if self._broadcast is None or self._broadcast.order != "after":
+        if self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
         return self._observers.value(states, choice.average, w) if choice.sends(round) else w
@@ -209,10 +218,10 @@ class Broadcaster:
         If the broadcast acts before the server optimiser, the update is instead the average minus `sent` `[D]`.
         """
         broadcast = self._broadcast
-        if broadcast is None or broadcast.order == "after":
+        if broadcast.order == "after":
             return server.step(sent, delta, optimiser)
         choice = broadcast.first()
-        self._observers.observe_apart(choice.average, states, sent + delta, round + 1)
+        self._observers.observe(states, sent + delta, round + 1, apart=choice.average)
         if not choice.sends(round + 1):
             return server.step(sent, delta, optimiser)
         mean = self._observers.value(states, choice.average, sent + delta) - sent

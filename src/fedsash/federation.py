@@ -21,7 +21,7 @@ from .basics.layout import Layout, ModelSlice, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
-from .broadcast import Broadcast, Broadcaster
+from .broadcast import Broadcast, Broadcaster, settings_with
 from .client_store import StateRows
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
@@ -153,7 +153,7 @@ class Federation(Setting, Reached, Shown):
                 sharing=self.sharing,
                 aggregation=self.aggregation,
                 server=WholeServer(self.server, self.sharing),
-                broadcaster=Broadcaster(self.broadcast, self.observers),
+                broadcaster=None if self.broadcast is None else Broadcaster(self.broadcast, self.observers),
                 observers=self.observers,
                 pieces=self.engine.pieces,
                 executor=self._lazy,
@@ -285,7 +285,7 @@ class Federation(Setting, Reached, Shown):
         names = "seed method local aggregation buffers personal server broadcast sampling layout.order"
         named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
         named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
-        named |= self.server_round.broadcaster.settings(self.averages, self.server, self.evaluation.every, self.goal)
+        named |= settings_with(self.broadcast, self.averages, self.server, self.evaluation.every, self.goal)
         return fingerprint(named) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:

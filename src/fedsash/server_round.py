@@ -28,7 +28,7 @@ from .state import State
 class ServerRound:
     """Makes the rounds of a federation, whose parts are its fields: `one_round(state)` gives the next state.
 
-    `pieces` says in how many pieces a round is summed.
+    `pieces` says in how many pieces a round is summed. Without a `broadcaster` clients receive the model.
     """
 
     clients: Clients
@@ -38,7 +38,7 @@ class ServerRound:
     sharing: Sharing
     aggregation: Aggregation
     server: Server
-    broadcaster: Broadcaster
+    broadcaster: Broadcaster | None
     observers: Observers
     pieces: int
     executor: LazyExecutor
@@ -89,9 +89,15 @@ class ServerRound:
         )
         update, server_state = self.method.server_update(received, state.server_state)
 
-        # 7. The server optimiser moves the model from what was sent.
+        # 7. The server optimiser moves the model from what was sent. A broadcast that acts
+        #    before it gives it an average of the clients' means.
         state.spent = True
-        w, optimiser = self.broadcaster.step(self.server, state.optimiser, state, request.sent, update, request.round)
+        if self.broadcaster is None:
+            w, optimiser = self.server.step(request.sent, update, state.optimiser)
+        else:
+            w, optimiser = self.broadcaster.step(
+                self.server, state.optimiser, state, request.sent, update, request.round
+            )
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             skipped = replace(report, skipped="the server's step was not finite")
             return replace(state, round=state.round + 1), skipped
@@ -129,7 +135,9 @@ class ServerRound:
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """The model `[D]` that the clients of the next round receive, and the method's vectors."""
-        w = self.broadcaster.sent(state, state.w, state.round, state.choice)
+        w = state.w
+        if self.broadcaster is not None:
+            w = self.broadcaster.sent(state, w, state.round, state.choice)
         return self.method.send(w, state.server_state, state.round)
 
     def collect(self, request: Request) -> Uploads:

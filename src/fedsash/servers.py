@@ -211,18 +211,15 @@ class WholeServer(Server):
         return self.server.init(self.sharing.common_of(w))
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        if self.sharing.whole:
-            return self._checked(sent, delta, state)
-        common, state = self._checked(self.sharing.common_of(sent), self.sharing.common_of(delta), state)
-        return self.sharing.with_common(common, sent + delta), state
-
-    def _checked(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        """The server's step; raises `SettingError` unless its model and its state are like those before."""
-        w, after = self.server.step(sent, delta, state)
-        check_like(self.server, "step: the model", w, sent)
+        """As in `Server`; raises `SettingError` unless the server's model and its state are like those before."""
+        before = self.sharing.common_of(sent)
+        common, after = self.server.step(before, self.sharing.common_of(delta), state)
+        check_like(self.server, "step: the model", common, before)
         for name in state.keys() & after.keys():
             check_like(self.server, f"step: {name}", after[name], state[name])
-        return w, after
+        if self.sharing.whole:
+            return common, after
+        return self.sharing.with_common(common, sent + delta), after
 
 
 SERVERS = Server.by_name

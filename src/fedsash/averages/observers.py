@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -64,17 +64,21 @@ class Observers:
         """The state of an average before the first model that it observes, where `w` `[D]` is the model before it."""
         return self._observers[name].init(w)
 
-    def observe(self, states: AverageStates, w: Tensor | Pieces, round: int) -> None:
+    def observe(self, states: AverageStates, w: Tensor | Pieces, round: int, *, apart: str | None = None) -> None:
         """Show the model `w` `[D]` of `round` (1 = the first) to all averages except those in `apart`, in place.
 
-        Rounds must increase. An average leaves out a slice with a value that is not finite, with a warning, because a
-        running sum could never lose that value again.
+        With a name, show `w` to this average alone, one of those in `apart`. Rounds must increase. An average leaves
+        out a slice with a value that is not finite, with a warning, because a running sum could never lose that value
+        again.
         """
-        self._offer([name for name in self._observers if name not in self._apart], states, Pieces.of(w), round)
-
-    def observe_apart(self, name: str, states: AverageStates, w: Tensor, round: int) -> None:
-        """Show `w` `[D]` in place of the model of `round` to the average `name`, which must be in `apart`."""
-        self._offer([name], states, Pieces.of(w), round)
+        names = [name for name in self._observers if name not in self._apart] if apart is None else [apart]
+        if not names:
+            return
+        pieces = Pieces.of(w)
+        left_out = self.not_finite(names, pieces, round)
+        if left_out:
+            log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left_out)))
+        self.take([name for name in names if name not in left_out], states, pieces, round)
 
     def count(self, states: AverageStates, name: str) -> int:
         """How many models are in an average."""
@@ -127,13 +131,6 @@ class Observers:
     def _taking(self, names: Iterable[str], round: int) -> list[str]:
         """Those of the averages that observe the model of `round`."""
         return [name for name in names if self._observers[name].average.observes(round)]
-
-    def _offer(self, names: Sequence[str], states: AverageStates, w: Pieces, round: int) -> None:
-        if not names:
-            return
-        if left := self.not_finite(names, w, round):
-            log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
-        self.take([name for name in names if name not in left], states, w, round)
 
 
 def _check_tensors(name: str, average: Average, state: Vectors) -> None:

@@ -93,39 +93,39 @@ class Sharing:
         """The same, with a personal part that trains together with the rest."""
         return replace(self, personal=replace(self.personal, alone=0))
 
-    @property
+    @cached_property
     def common_size(self) -> int:
         """The number of common parameters."""
         return self._ends[COMMON if self.buffers == "local_norm" else AFFINE]
 
-    @property
+    @cached_property
     def body(self) -> int:
         """The number of parameters that do not belong to the personal part: the common ones, and BatchNorm's that stay
         with the clients."""
         return self._ends[AFFINE]
 
-    @property
+    @cached_property
     def trained(self) -> int:
         """The number of all parameters that clients train."""
         return self._ends[PERSONAL]
 
-    @property
+    @cached_property
     def own(self) -> slice:
         """The entries, in the clients' order, that stay with each client."""
         stop = self._ends[PERSONAL_STATISTICS] if self.buffers in ("refuse", "average") else self.layout.size
         return slice(self.common_size, stop)
 
-    @property
+    @cached_property
     def means(self) -> bool:
         """Whether the model has means of the clients' statistics."""
         return bool(self.own.stop < self.layout.size)
 
-    @property
+    @cached_property
     def own_size(self) -> int:
         """How many entries stay with each client."""
         return int(self.own.stop - self.own.start)
 
-    @property
+    @cached_property
     def own_names(self) -> set[str]:
         """The names of the tensors that stay with each client."""
         return set(self.clients_layout.between(self.own.start, self.own.stop).names) if self.own_size else set()

@@ -157,6 +157,8 @@ class Sharing:
 
     def to_clients(self, w: Tensor, own: Tensor | None = None) -> Tensor:
         """A model `[..., D]` in the clients' order, with the entries `own` `[..., d]` if they are given."""
+        if self.whole:
+            return w
         w = self._taken(w, self.layout, self._order)
         if own is None:
             return w

@@ -153,17 +153,13 @@ class Batches:
         self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
         self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
-    def rows(self, ids: Ints) -> Ints:
-        """The rows `[C]` of the clients with the numbers `ids` `[C]`; raises `ValueError` if one is not held here."""
-        return rows_of(ids, self._numbers)
-
     def sizes_of(self, ids: Ints) -> Ints:
-        """The numbers of samples `[C]` of these clients; raises `ValueError` as `rows`."""
-        return self.sizes[self.rows(ids)]
+        """The numbers of samples `[C]` of these clients; raises `ValueError` if one is not held here."""
+        return self.sizes[rows_of(ids, self._numbers)]
 
     def plan(self, round: int, ids: Ints, amounts: Ints | int) -> BatchPlan:
         """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), with `amounts` `[C]`."""
-        rows = self.rows(ids)
+        rows = rows_of(ids, self._numbers)
         sizes = self.sizes[rows]
         positions = self._kept_positions(tuple(sizes.tolist()), tuple(np.full_like(sizes, amounts).tolist()))
         order = self._shuffle(round, ids, sizes, positions.passes)
@@ -172,7 +168,7 @@ class Batches:
 
     def whole(self, ids: Ints, batch: int) -> BatchPlan:
         """One pass over all samples of the clients `ids` `[C]`, in chunks of `batch`; a client's weights sum to 1."""
-        rows = self.rows(ids)
+        rows = rows_of(ids, self._numbers)
         sizes = self.sizes[rows]
         chunks = -(-int(sizes.max()) // batch)
         position = np.arange(chunks * batch).reshape(chunks, 1, batch)

@@ -67,7 +67,8 @@ class ClientEvaluator:
         if self.tuner is None:
             return self.evaluate(request)
         own = {name: rows for name, rows in request.own.items() if name == OWN}
-        upload, client_state = self.tuner.train(replace(request, server_state={}, clients=StateRows(own)))
+        training = replace(request, server_state={}, clients=StateRows(own))
+        upload, client_state = self.tuner.train(training, self.tuner.plan(training))
         models = request.sent + self._sharing.model_change(upload["delta"], upload)
         if OWN in client_state:
             models = self._sharing.with_own(models, client_state[OWN])

@@ -118,7 +118,7 @@ class LocalTraining(Setting):
 
     def at(self, round: int) -> LocalTraining:
         """These settings with the learning rate and the epochs that `schedule` gives in `round` (from 0)."""
-        if self.schedule == Constant():
+        if type(self.schedule) is Constant:
             return self
         lr, epochs = self.scheduled(round)
         return replace(self, lr=lr, epochs=epochs, schedule=Constant())

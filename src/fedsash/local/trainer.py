@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -60,6 +60,7 @@ class Trainer:
         self._gradient = gradient
         self._sharing = sharing
         self._seed = seed
+        self._own_method = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self._memory = ClientMemory(method, local, sharing)
         self._plans = RoundPlans(
@@ -96,40 +97,41 @@ class Trainer:
         round.
         """
         try:
-            with self._watched():
-                upload, client_state = self._answered(request)
+            # Draws of a method of one's own from global generators are refused; the library's methods draw none.
+            watched = no_draws("Federation.method", self.method) if self._own_method else nullcontext()
+            client_state: Vectors = {}
+            with watched:
+                if request.job == "train":
+                    plan = self.plan(request)
+                    upload, client_state = self.train(request, plan)
+                    effort = plan.effort
+                else:
+                    upload = self._scores_or_probe(request)
+                    effort = self.effort(request)
                 norms = largest_norms(upload, client_state, len(places))
-                effort = self.effort(request)
         except Exception as error:
             error.add_note(f"while {DOING[request.job]} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
         return Reply(places=places, upload=upload, client_state=client_state, norms=norms, effort=effort)
 
-    def _answered(self, request: Request) -> tuple[Upload, Vectors]:
-        """The uploads and the new client state `[C, ...]`, which only a training gives."""
-        if request.job == "train":
-            return self.train(request)
+    def _scores_or_probe(self, request: Request) -> Upload:
+        """The uploads `[C, ...]` of a request that is not to train."""
         if request.job == "probe":
-            return self.probe(request), {}
+            return self.probe(request)
         if request.job == "tune":
-            return self.evaluator.tune(request), {}
-        return self.evaluator.evaluate(request), {}
+            return self.evaluator.tune(request)
+        return self.evaluator.evaluate(request)
 
-    def _watched(self) -> AbstractContextManager[None]:
-        """Refuses draws of a method of one's own from global generators; the library's methods draw none."""
-        if type(self.method).__module__.partition(".")[0] == __name__.partition(".")[0]:
-            return nullcontext()
-        return no_draws("Federation.method", self.method)
-
-    def train(self, request: Request) -> tuple[Upload, Vectors]:
-        """Train the clients of a request; returns their uploads and new client state `[C, ...]`, as new tensors."""
+    def train(self, request: Request, plan: RoundPlan) -> tuple[Upload, Vectors]:
+        """Train the clients of a request by its `plan`; returns their uploads and new client state `[C, ...]`, as new
+        tensors."""
         # 1. Compiled steps are of one shape: fewer clients are padded by the last one.
         count = len(request.ids)
         if count < self.pad_to:
             request = request.only(np.minimum(np.arange(self.pad_to), count - 1))
+            plan = self.plan(request)
 
-        # 2. What clients have: how much they train, what they remember, the model that they receive.
-        plan = self.plan(request)
+        # 2. What clients have: what they remember, and the model that they receive.
         before = self._memory.split(request.own)
         w, statistics = self._received(request, before)
         moments = self._memory.moments(w, before)

@@ -3,8 +3,7 @@
 from ..basics.arrays import Vectors
 from .base import Average, Retention, check_names
 from .ema import EMA
-from .observer import Observer
-from .observers import AverageStates, Observers
+from .observers import AverageStates, Observer, Observers
 from .pieces import Pieces
 from .swa import SWA
 from .tracker import Tracker

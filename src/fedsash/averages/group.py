@@ -17,8 +17,7 @@ from ..settings.errors import ModelError
 from .afterwards import KeptSums
 from .base import Average
 from .exact_sums import exact_device
-from .observer import Observer
-from .observers import Observers
+from .observers import Observer, Observers
 from .pieces import Pieces
 from .running import SUM
 

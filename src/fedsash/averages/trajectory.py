@@ -75,9 +75,13 @@ class Trajectory:
         """An empty trajectory like this one, for vectors that only `owner` sees."""
         return Trajectory(self.place.another(), self.part, owner)
 
-    def needs(self, round: int) -> bool:
-        """Whether any `Past` needs the model of `round`."""
-        return any(round in past.rounds for past in self._pasts)
+    def move_on(self, round: int, w: Pieces) -> None:
+        """Keep a copy of the model `w` `[d]` of `round` if a `Past` needs it, and drop what none needs any more."""
+        needed = any(round in past.rounds for past in self._pasts)
+        # First forget, so that the new model can take a row that is no longer needed.
+        self.forget({round: w} if needed else {})
+        if needed:
+            self.put(round, w)
 
     def put(self, round: int, w: Tensor | Pieces) -> None:
         """Keep a copy of the model `w` `[d]` of `round`. Raises `OSError`, for example if the disk is full."""
@@ -85,9 +89,9 @@ class Trajectory:
             self.place.put(round, Pieces.of(w))
         except BaseException:  # such as Ctrl-C; sums have it already (see `forget`)
             for past in self._pasts:
-                past.start_anew()
+                past.sum.clear()
             raise
-        if any(past.moves for past in self._pasts):
+        if any(past.sum.moves for past in self._pasts):
             self.place.expect(min(self.place.rounds))  # the first to go, and then it is subtracted
 
     def forget(self, coming: Mapping[int, Pieces] = NOTHING_COMES, wipe: bool = False) -> None:
@@ -99,7 +103,7 @@ class Trajectory:
         freed = {round: self.place[round] for round in self.place.rounds - needed}
         same = {round: w for round, w in coming.items() if w.pieces[0].dtype == self.place.like.dtype}
         for past in self._pasts:
-            past.lose(freed, same)
+            past.sum.lose(freed, past.rounds, same)
         for round in freed:
             self.place.drop(round, wipe)
 
@@ -107,7 +111,8 @@ class Trajectory:
 class Past(Mapping[int, Tensor]):
     """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share.
 
-    Any other round raises `NotKeptError`, a `KeyError`.
+    Any other round raises `NotKeptError`, a `KeyError`. After `sum.clear()` all models are added up again when their
+    mean is asked for next.
     """
 
     __eq__, __hash__ = object.__eq__, object.__hash__
@@ -115,7 +120,7 @@ class Past(Mapping[int, Tensor]):
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
         self.rounds: Collection[int] = ()
-        self._sum = MovingSum(trajectory.place.zeros)
+        self.sum = MovingSum(trajectory.place.zeros)
 
     def __getitem__(self, round: int) -> Tensor:
         if round not in self.trajectory.place.rounds:
@@ -130,36 +135,23 @@ class Past(Mapping[int, Tensor]):
 
     def mean(self, like: Tensor) -> Tensor:
         """The exact mean `[d]` of all its models, rounded once to the type of `like`, on its device."""
-        return self._sum.mean(self.rounds, self.__getitem__, like)
+        return self.sum.mean(self.rounds, self.__getitem__, like)
 
     def part(self, round: int) -> Vectors | VectorFile:
         """The model of a round as a part of a saved state."""
         return self.trajectory.place.part(round)
 
-    @property
-    def moves(self) -> bool:
-        """Whether its sum moves on in each round (see `MovingSum`)."""
-        return self._sum.moves
-
-    def lose(self, models: Mapping[int, Tensor], coming: Mapping[int, Pieces]) -> None:
-        """Its trajectory is about to drop `models`, which it does not need (see `MovingSum.lose`)."""
-        self._sum.lose(models, self.rounds, coming)
-
-    def start_anew(self) -> None:
-        """Add all its models up again when their mean is asked for next."""
-        self._sum.clear()
-
     def clear(self) -> None:
         """Need no models from now on."""
         self.rounds = ()
-        self._sum.clear()
+        self.sum.clear()
         self.trajectory.forget()
 
     def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor | Path]) -> None:
         """Need the models of `rounds`. `model(round)` gives those that the trajectory does not have yet: a vector
         `[d]`, or a saved state's file of it."""
         self.rounds = tuple(rounds)
-        self._sum.clear()
+        self.sum.clear()
         place = self.trajectory.place
         for round in self.rounds:
             if round not in place.rounds:

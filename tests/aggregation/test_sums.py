@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.aggregation.sums import Sums, equal_weights, pieces_of
+from fedsash.aggregation.uploads import Sums, equal_weights, pieces_of
 from fedsash.basics.arrays import Ints, Vectors
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsash.aggregation.sums import pieces_of
-from fedsash.aggregation.uploads import Uploads
+from fedsash.aggregation.uploads import Uploads, pieces_of
 from fedsash.exchange import Answers, Executor, Missing, PartialSum, Reply, Request
 from fedsash.executors import ClientWork, Engine
 from fedsash.federation import Federation

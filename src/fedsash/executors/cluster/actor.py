@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from ...aggregation import Aggregation
-from ...aggregation.sums import pieces_of
-from ...aggregation.uploads import Uploads
+from ...aggregation.uploads import Uploads, pieces_of
 from ...basics.arrays import Ints, stacked
 from ...client_store import StateRows
 from ...exchange import SCORES, Reply, Request

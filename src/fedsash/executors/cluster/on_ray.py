@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import OutOfDiskError
 
-from ...aggregation.sums import pieces_of
+from ...aggregation.uploads import pieces_of
 from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...client_store import StateRows

@@ -164,8 +164,10 @@ class Trainer:
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
-        models = w if statistics is None else torch.cat([w, statistics], dim=1)
-        upload = upload | self._sharing.statistics_upload(models, request.sent)
+        models = w
+        if statistics is not None:
+            models = torch.cat([w, statistics], dim=1)
+            upload = upload | self._sharing.statistics_upload(models, request.sent)
         client_state = self._memory.joined(method_state, moments, models, before, taken)
         check_upload(self.method, upload, client_state, request.own, run.w)
         return first_rows(upload, count), first_rows(client_state, count)
@@ -197,10 +199,11 @@ class Trainer:
     def _received(self, request: Request, before: Remembered) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
         trained = self._sharing.trained
-        w = self._sharing.to_clients(request.sent, before.own).expand(len(request.ids), -1)
-        if w.shape[1] == trained:
-            return _copied(w), None
-        return _copied(w[:, :trained]), _copied(w[:, trained:])
+        models = self._sharing.to_clients(request.sent, before.own).expand(len(request.ids), -1)
+        w = models[:, :trained].clone(memory_format=torch.contiguous_format)
+        if models.shape[1] == trained:
+            return w, None
+        return w, models[:, trained:].clone(memory_format=torch.contiguous_format)
 
     def _local_run(self, request: Request, plan: RoundPlan, w: Tensor, before: Remembered, own: Tensor) -> LocalRun:
         """The clients of a request before their first step.
@@ -260,8 +263,3 @@ class Trainer:
             return [first + k for k in range(steps)]
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
         return numbers if taken is None else taken + numbers
-
-
-def _copied(rows: Tensor) -> Tensor:
-    """A copy of rows, each in memory of its own."""
-    return rows.clone(memory_format=torch.contiguous_format)

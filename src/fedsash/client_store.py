@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from .basics.arrays import Ints, Objects, Vectors, stacked
 from .basics.shown import Shown
+from .basics.storage import client_rows
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
@@ -101,3 +108,119 @@ class StateVersions(ClientTicket):
     def run_of(self, version: int) -> str:
         """The id of the run that made a version of client state, so that two runs do not mix their versions."""
         return next((run for first, run in reversed(self.lineage) if first < version), "")
+
+
+@dataclass(repr=False)
+class ClientStore(Shown):
+    """The state of all N clients between two rounds, and who has it.
+
+    - `rows` `[N, ...]`: the state of the clients, on the device, in memory or on the disk; empty if they keep it
+      themselves;
+    - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
+      client state. Empty if the method has no client state;
+    - `handles` `[N]`: handles on the client state if it stays where clients train; then `rows` has types and shapes,
+      but no values (see `gathered`).
+    """
+
+    rows: Vectors
+    last: Tensor
+    handles: Objects | None = None
+
+    @classmethod
+    def start(cls, own: Vectors, last: Tensor, clients: int, folder: Path | None, held: bool) -> ClientStore:
+        """The store in which all N `clients` have the state `own`: rows, on a disk in `folder`, or `held` elsewhere."""
+        if not held:
+            return cls({name: client_rows(value, clients, folder) for name, value in own.items()}, last)
+        kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
+        return cls(kinds, last, np.full(clients, Copy(lambda: own), dtype=object))
+
+    def recall(self, ids: Ints, device: torch.device, oldest: int, lineage: Lineage) -> ClientTicket:
+        """With what the clients `ids` `[s]` find their state; of rows a copy on a device."""
+        if self.handles is not None:
+            return StateHandles(self.handles[ids])
+        if self._elsewhere:
+            return StateVersions(last=self.last.numpy()[ids], oldest=oldest, lineage=lineage)
+        clients = torch.from_numpy(ids)
+        return StateRows({name: rows[clients].to(device) for name, rows in self.rows.items()})
+
+    def everybody(self, name: str, oldest: int, lineage: Lineage) -> ClientTicket:
+        """With what all clients find one vector `[N, ...]` of their state; of rows the vector itself, not a copy."""
+        if self.handles is not None:
+            return StateHandles(self.handles)
+        if self._elsewhere:
+            return StateVersions(last=self.last.numpy(), oldest=oldest, lineage=lineage)
+        return StateRows({name: self.rows[name]})
+
+    def accept(self, ids: Ints, answers: Iterable[tuple[Ints, Vectors | Objects]], round: int) -> None:
+        """Take over the new client state of the accepted clients `ids`, in place: its version is `round`.
+
+        `answers` are the numbers `[b]` of clients with their rows `[b, ...]` or handles `[b]`; nothing of clients that
+        keep it themselves.
+        """
+        for clients, answer in answers:
+            if isinstance(answer, dict):
+                self._write(torch.from_numpy(clients), answer)
+            else:
+                assert self.handles is not None
+                self.handles[clients] = answer
+        if len(self.last):
+            self.last[torch.from_numpy(ids)] = round
+
+    def files(self) -> dict[str, int]:
+        """The clients that have taken part, by the names of the files in which their state is saved."""
+        versions = enumerate(self.last.tolist() if self.rows else ())
+        return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
+
+    def of_client(self, client: int) -> Vectors:
+        """The state of a client: views, or a copy that is brought here."""
+        if self.handles is not None:
+            return self._handle(client).vectors()
+        return {name: rows[client] for name, rows in self.rows.items()}
+
+    def saved(self) -> dict[str, Callable[[], Vectors]]:
+        """The state of each client that has taken part, when it is called, by the name of its file."""
+        return {file: partial(self.of_client, client) for file, client in self.files().items()}
+
+    def note_saved(self, read: Callable[[str], Vectors]) -> None:
+        """Note that the client state is saved, in files that `read` reads by their names."""
+        if self.handles is None:
+            return
+        for file, client in self.files().items():
+            self._handle(client).saved = partial(read, file)
+
+    def load(self, read: Callable[[str], Vectors]) -> None:
+        """Fill in the saved state, from files that `read` reads by their names: at once, or with handles when needed.
+
+        `last` must be that of the saved state. Clients that have not taken part then keep their state of the start.
+        """
+        for file, client in self.files().items():
+            if self.handles is not None:
+                self.handles[client] = Copy(partial(read, file))
+                continue
+            for name, tensor in read(file).items():
+                self.rows[name][client].copy_(tensor)
+
+    def gathered(self) -> ClientStore:
+        """The same store with the state of all clients in this process."""
+        if self.handles is None:
+            return self
+        rows = {name: torch.empty_like(kinds, device="cpu") for name, kinds in self.rows.items()}
+        for client in range(len(self.handles)):
+            for name, value in self.of_client(client).items():
+                rows[name][client] = value
+        return ClientStore(rows, self.last)
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether clients keep their state themselves: there are versions of it, and none of it is here."""
+        return len(self.last) > 0 and not self.rows
+
+    def _write(self, clients: Tensor, client_state: Vectors) -> None:
+        for name, rows in client_state.items():
+            kept = self.rows[name]
+            kept[clients] = rows.to(kept.device)
+
+    def _handle(self, client: int) -> Handle:
+        assert self.handles is not None
+        found: Handle = self.handles[client]
+        return found

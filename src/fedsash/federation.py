@@ -22,7 +22,7 @@ from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .broadcast import Broadcast, Broadcaster, settings_with
-from .client_store import StateRows
+from .client_store import ClientStore, StateRows
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
 from .evaluation.first_batch import check_single, suited_problem, try_out
@@ -43,7 +43,7 @@ from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
 from .settings.limits import Seed
 from .settings.setting import Setting
-from .state import State, first_client_state, learned
+from .state import State, learned
 from .tasks import Loss, check_task
 
 
@@ -192,17 +192,18 @@ class Federation(Setting, Reached, Shown):
         """The state before the first round; models and client state on disk are put into `folder`."""
         w, clients = self.layout.flatten(self.module), len(self.sizes)
         own = {} if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
+        last = torch.zeros(clients if self.remembers else 0, dtype=torch.int64)
+        held = bool(own) and self.engine.holds(sum(value.nbytes for value in own.values()))
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
             optimiser=self.server_round.server.init(w),
             server_state=self.server_round.method.server_state(w),
-            **first_client_state(own, clients, folder, self.engine.holds),
+            clients=ClientStore.start(own, last, clients, folder, held),
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
-            last=torch.zeros(clients if self.remembers else 0, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
@@ -250,7 +251,7 @@ class Federation(Setting, Reached, Shown):
 
         def ask(request: Request) -> Answers:
             if state is not None and self.sharing.own_size:
-                request = replace(request, clients=state.parts(OWN))
+                request = replace(request, clients=state.everybody(OWN))
             elif self.sharing.own_size:
                 request = replace(request, clients=StateRows({OWN: self.sharing.own_of_all(len(request.ids), w)}))
             return self.executor.work(request)

@@ -104,7 +104,7 @@ class ServerRound:
 
         # 8. Clients whose update counts have a new state.
         answers = [(request.ids[places], answer) for places, answer in collector.client_state]
-        state.accept(collector.accepted_ids, answers, request.round + 1)
+        state.clients.accept(collector.accepted_ids, answers, request.round + 1)
 
         # 9. Every average observes the new model.
         after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .averages.trajectory import Past
-from .basics.arrays import Ints, Objects, Vectors
+from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
-from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
-from .client_store import ClientTicket, Copy, Handle, Lineage, StateHandles, StateRows, StateVersions
+from .client_store import ClientStore, ClientTicket, Lineage
 from .evaluation import Evaluation, Metrics
 from .settings.errors import RunError
 from .tasks import Criterion
@@ -41,13 +36,9 @@ class State(Shown):
     These fields determine the following rounds:
 
     - `w` `[D]`: the global model of the server; `optimiser`: the state of the server optimiser;
-    - `server_state`: the method's server state; `client_state` `[N, ...]`: the client state of all N clients, empty if
-      they keep it themselves;
-    - `handles` `[N]`: handles on the client state if it stays where clients train; then `client_state` has types and
-      shapes, but no values (see `gathered`);
+    - `server_state`: the method's server state; `clients`: what clients remember (see `ClientStore`), of which
+      `client_state` `[N, ...]` are the rows, and `last` int64 `[N]` the versions;
     - `aggregation`: what the aggregation remembers, such as a clip norm that adapts;
-    - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
-      client state. Empty if the method has no client state;
     - `averages`: the state of each average; `past`: the models that averages need again, each kept once (see
       `Trajectory`); `choice`: the decision of an adaptive broadcast;
     - `executor`: the vectors that the executor must remember between two rounds.
@@ -71,7 +62,7 @@ class State(Shown):
     w: Tensor
     optimiser: Vectors
     server_state: Vectors
-    client_state: Vectors
+    clients: ClientStore
     averages: dict[str, Vectors]
     past: dict[str, Past] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
@@ -80,7 +71,6 @@ class State(Shown):
     samples: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0
-    last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     aggregation: Vectors = field(default_factory=dict)
     executor: Vectors = field(default_factory=dict, repr=False)
@@ -89,8 +79,17 @@ class State(Shown):
     records: tuple[int, int] = field(default=(0, 0), repr=False)
     evaluation_due: bool = field(default=False, repr=False)
     oldest: int = field(default=0, repr=False)
-    handles: Objects | None = field(default=None, repr=False)
     spent: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def client_state(self) -> Vectors:
+        """The client state `[N, ...]` of all N clients, empty if they keep it themselves."""
+        return self.clients.rows
+
+    @property
+    def last(self) -> Tensor:
+        """The version of each client's state, int64 `[N]`: the round after which it was last accepted, 0 if never."""
+        return self.clients.last
 
     def check_usable(self) -> None:
         """Raise `RunError` if a later round has used the state up: its averages and client state are no longer its."""
@@ -120,96 +119,15 @@ class State(Shown):
 
     def recall(self, ids: Ints) -> ClientTicket:
         """With what the clients `ids` `[s]` find their state; of rows at the server a copy on the model's device."""
-        if self.handles is not None:
-            return StateHandles(self.handles[ids])
-        if self._elsewhere:
-            return StateVersions(last=self.last.numpy()[ids], oldest=self.oldest, lineage=self.lineage)
-        clients = torch.from_numpy(ids)
-        return StateRows({name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()})
+        return self.clients.recall(ids, self.w.device, self.oldest, self.lineage)
 
-    def parts(self, name: str) -> ClientTicket:
-        """With what all clients find one vector `[N, ...]` of their state; of rows at the server a view, not a copy."""
-        if self.handles is not None:
-            return StateHandles(self.handles)
-        if self._elsewhere:
-            return StateVersions(last=self.last.numpy(), oldest=self.oldest, lineage=self.lineage)
-        return StateRows({name: self.client_state[name]})
-
-    @property
-    def _elsewhere(self) -> bool:
-        """Whether clients keep their state themselves: there are versions of it, and none of it is here."""
-        return len(self.last) > 0 and not self.client_state
-
-    def accept(self, ids: Ints, answers: Iterable[tuple[Ints, Vectors | Objects]], round: int) -> None:
-        """Take over the new client state of the accepted clients `ids`, in place: its version is `round`.
-
-        `answers` are the numbers `[b]` of clients with their rows `[b, ...]` or handles `[b]`; nothing of clients that
-        keep it themselves.
-        """
-        for clients, answer in answers:
-            self._remember(clients, answer)
-        if len(self.last):
-            self.last[torch.from_numpy(ids)] = round
-
-    def _remember(self, ids: Ints, client_state: Vectors | Objects) -> None:
-        if not isinstance(client_state, dict):
-            assert self.handles is not None
-            self.handles[ids] = client_state
-            return
-        clients = torch.from_numpy(ids)
-        for name, rows in client_state.items():
-            kept = self.client_state[name]
-            kept[clients] = rows.to(kept.device)
-
-    def files(self) -> dict[str, int]:
-        """The clients that have taken part, by the names of the files in which their state is saved."""
-        versions = enumerate(self.last.tolist() if self.client_state else ())
-        return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
-
-    def of_client(self, client: int) -> Vectors:
-        """The state of a client: views, or a copy that is brought here."""
-        if self.handles is not None:
-            return self._handle(client).vectors()
-        return {name: rows[client] for name, rows in self.client_state.items()}
-
-    def restore(self, client: int, read: Callable[[], Vectors]) -> None:
-        """Give a client the saved state that `read` reads: at once, or with handles when it is needed."""
-        if self.handles is not None:
-            self.handles[client] = Copy(read)
-            return
-        for name, tensor in read().items():
-            self.client_state[name][client].copy_(tensor)
-
-    def note_saved(self, read: Callable[[str], Vectors]) -> None:
-        """Note that the client state is saved, in files that `read` reads by their names."""
-        for file, client in self.files().items() if self.handles is not None else ():
-            self._handle(client).saved = partial(read, file)
+    def everybody(self, name: str) -> ClientTicket:
+        """With what all clients find one vector `[N, ...]` of their state; of rows at the server not a copy."""
+        return self.clients.everybody(name, self.oldest, self.lineage)
 
     def gathered(self) -> State:
         """The same state with the client state of all clients in this process."""
-        if self.handles is None:
-            return self
-        rows = {name: torch.empty_like(kinds, device="cpu") for name, kinds in self.client_state.items()}
-        for client in range(len(self.handles)):
-            for name, value in self.of_client(client).items():
-                rows[name][client] = value
-        return replace(self, client_state=rows, handles=None)
-
-    def _handle(self, client: int) -> Handle:
-        assert self.handles is not None
-        found: Handle = self.handles[client]
-        return found
-
-
-def first_client_state(own: Vectors, clients: int, folder: Path | None, holds: Callable[[int], bool]) -> dict[str, Any]:
-    """The fields `client_state` and `handles` of a state in which all N `clients` have the state `own`.
-
-    They are rows in memory or on a disk, in `folder`, unless an engine `holds` states of so many bytes.
-    """
-    if not own or not holds(sum(value.nbytes for value in own.values())):
-        return {"client_state": {name: client_rows(value, clients, folder) for name, value in own.items()}}
-    kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
-    return {"client_state": kinds, "handles": np.full(clients, Copy(lambda: own), dtype=object)}
+        return replace(self, clients=self.clients.gathered())
 
 
 def files_of(past: Past) -> dict[int, str]:

@@ -66,7 +66,7 @@ class Leaving(Callback):
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         if report.round == self.round_of_loss:
-            owners = {node for handle in run.state.handles for node in places(handle)}  # type: ignore[union-attr]
+            owners = {node for handle in run.state.clients.handles for node in places(handle)}  # type: ignore[union-attr]
             assert len(owners) == 2
             self.machines.remove_node(self.machine, allow_graceful=False)
 

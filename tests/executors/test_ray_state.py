@@ -17,6 +17,7 @@ from torch import Tensor
 from fedsash import Checkpoint, Evaluation, Window, resume, run
 from fedsash.aggregation import FedGMA, WeightedMean
 from fedsash.basics.arrays import Vectors
+from fedsash.client_store import ClientStore
 from fedsash.evaluation import FineTuning
 from fedsash.exchange import PartialSum
 from fedsash.executors.cluster import engine
@@ -83,8 +84,8 @@ def test_small_states_stay_with_the_server(monkeypatch: pytest.MonkeyPatch) -> N
     world = federation(method=Scaffold(), engine=on_ray(1))
     size = world.layout.size * 8
     assert size < engine.LEAST <= federation(model=wide()).layout.size * 8
-    assert world.start().handles is None
-    assert federation(model=wide(), method=Scaffold(), engine=on_ray(1)).start().handles is not None
+    assert world.start().clients.handles is None
+    assert federation(model=wide(), method=Scaffold(), engine=on_ray(1)).start().clients.handles is not None
 
 
 @pytest.mark.slow
@@ -132,7 +133,8 @@ def test_clients_score_and_fine_tune_with_their_own_part() -> None:
 def test_a_round_that_is_made_again_from_an_older_state_goes_on_from_the_older_client_state() -> None:
     with federation(method=Scaffold(), sampling=EVERYBODY, engine=on_ray(2)) as world:
         state, _ = world.round(world.start())
-        older = replace(state, handles=np.array(state.handles), last=state.last.clone())
+        before = ClientStore(state.client_state, state.last.clone(), np.array(state.clients.handles))
+        older = replace(state, clients=before)
         state, _ = world.round(state)
         again, _ = world.round(older)
     assert identical(again, state)

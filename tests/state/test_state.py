@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedsash.averages import EMA, SWA, Window
 from fedsash.basics.saved import StateError, cut, saved_rounds
+from fedsash.client_store import ClientStore
 from fedsash.evaluation import Evaluation
 from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
@@ -96,7 +97,8 @@ def test_any_numbers_come_back_bitwise(
 ) -> None:
     def state(w: list[float], c: list[float]) -> State:
         vector, client_state = torch.tensor(w, dtype=torch.float64), torch.tensor([c], dtype=torch.float64)
-        return State(0, vector, {}, {"c": client_state[0].clone()}, {"c": client_state}, {}, last=torch.tensor([0]))
+        store = ClientStore({"c": client_state}, torch.tensor([0]))
+        return State(0, vector, {}, {"c": client_state[0].clone()}, store, {})
 
     full = state(w, c)
     full.round, full.samples, full.seconds, full.best = (

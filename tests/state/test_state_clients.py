@@ -20,6 +20,7 @@ from torch import Tensor
 from fedsash.averages import Window
 from fedsash.basics.saved import StateError, UnreadableError, place
 from fedsash.basics.storage import Storage, client_rows, rows
+from fedsash.client_store import ClientStore
 from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.state import State
@@ -32,7 +33,7 @@ SHAPES: dict[str, tuple[int, ...]] = {"vector": (5,), "number": (), "prototypes"
 def remembering(shapes: dict[str, tuple[int, ...]] = SHAPES, clients: int = CLIENTS, value: float = 0.0) -> State:
     """The start of a run whose clients remember tensors of these shapes."""
     client_state = {name: client_rows(torch.full(shape, value).double(), clients) for name, shape in shapes.items()}
-    return State(0, torch.zeros(5), {}, {}, client_state, {}, last=torch.zeros(clients, dtype=torch.int64))
+    return State(0, torch.zeros(5), {}, {}, ClientStore(client_state, torch.zeros(clients, dtype=torch.int64)), {})
 
 
 def round_of(state: State, ids: set[int]) -> None:
@@ -206,7 +207,7 @@ def test_clients_that_took_part_are_all_that_takes_memory_and_disk(tmp_path: Pat
 
     def start() -> State:
         client_state = {"c": rows(BIG, w, "disk", tmp_path)}
-        return State(0, w, {}, {}, client_state, {}, last=torch.zeros(BIG, dtype=torch.int64))
+        return State(0, w, {}, {}, ClientStore(client_state, torch.zeros(BIG, dtype=torch.int64)), {})
 
     ids = list(range(0, BIG, 170))
     before = _anonymous_memory()

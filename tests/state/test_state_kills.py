@@ -19,6 +19,7 @@ import torch
 from fedsash.averages.places import place_for
 from fedsash.averages.trajectory import Trajectory
 from fedsash.basics.saved import cut, place, saved_rounds
+from fedsash.client_store import ClientStore
 from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.state import State
 from support.by_default import full
@@ -129,7 +130,7 @@ def _numbered(round: int) -> State:
     w = torch.full((500,), float(round), dtype=torch.float64)
     past = Trajectory(place_for(8, w, "host")).share()
     past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
-    return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
+    return State(round, w, {}, {}, ClientStore({}, torch.zeros(0)), {"w": {"seen": torch.tensor(round)}}, {"w": past})
 
 
 @pytest.mark.parametrize("number", [full(signal.SIGKILL), pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

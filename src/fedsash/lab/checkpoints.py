@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,9 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
     }
-    own = {file: partial(state.of_client, client) for file, client in state.files().items()}
-    path = saved.save(folder, state.round, whole | best, {**dict(state.models()), **own}, facts, keep)
-    state.note_saved(lambda file: saved.tensors(path / file))
+    apart = {**dict(state.models()), **state.clients.saved()}
+    path = saved.save(folder, state.round, whole | best, apart, facts, keep)
+    state.clients.note_saved(lambda file: saved.tensors(path / file))
     return path
 
 
@@ -70,8 +69,7 @@ def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> 
             tensor.copy_(found[name])
     begin(state, state.averages.keys() - common)
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
-    for file, client in state.files().items():
-        state.restore(client, partial(saved.tensors, path / file))
+    state.clients.load(lambda file: saved.tensors(path / file))
     for name in NUMBERS:
         setattr(state, name, manifest[name])
     state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))

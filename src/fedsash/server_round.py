@@ -89,8 +89,8 @@ class ServerRound:
         )
         update, server_state = self.method.server_update(received, state.server_state)
 
-        # 7. The server optimiser moves the model from what was sent. A broadcast that acts
-        #    before it gives it an average of the clients' means.
+        # 7. The server optimiser moves the model from what was sent. A broadcast that acts before it puts an average of
+        #    the clients' means into the update's place.
         state.spent = True
         if self.broadcaster is None:
             w, optimiser = self.server.step(request.sent, update, state.optimiser)

@@ -112,15 +112,22 @@ class Observers:
         """
         groups: dict[tuple[str, str, Storage], dict[str, Retention]] = {}
         for name, observer in self._observers.items():
-            if (retention := observer.average.retention()) is not None:
-                part = observer.part(w) + ("" if retention.kept_as == "model" else f"+{retention.kept_as}")
-                key = part, name if name in self._apart else "", retention.storage
-                groups.setdefault(key, {})[name] = retention
+            retention = observer.average.retention()
+            if retention is None:
+                continue
+            part = observer.part(w)
+            if retention.kept_as != "model":
+                part += f"+{retention.kept_as}"
+            owner = name if name in self._apart else ""
+            groups.setdefault((part, owner, retention.storage), {})[name] = retention
         past: dict[str, Past] = {}
         for (part, owner, storage), group in groups.items():
-            name, keeps = next(iter(group.items()))
-            place = place_for(_capacity(group.values()), _kept(self._observers[name].slice(w), keeps), storage, folder)
-            past |= {name: each.share() for each in [Trajectory(place, part, owner)] for name in group}
+            first = next(iter(group))
+            like = _kept(self._observers[first].slice(w), group[first])
+            place = place_for(_capacity(group.values()), like, storage, folder)
+            trajectory = Trajectory(place, part, owner)
+            for name in group:
+                past[name] = trajectory.share()
         # The models come first: if they have no room, nothing else has been filled with numbers.
         return {name: observer.init(w) for name, observer in self._observers.items()}, past
 
@@ -161,7 +168,8 @@ class Observers:
 
         Raises `ValueError` if the average does not keep that model, or keeps no single models.
         """
-        average, state = self._observers[name].average, states.averages[name]
+        average = self._observers[name].average
+        state = states.averages[name]
         past = states.past.get(name)
         average.retract(state, round, past or NoPast())
         if past is not None:
@@ -178,15 +186,18 @@ class Observers:
         """Show the model `w` `[D]` of `round` to these averages, in place; their slices must be finite."""
         used: dict[Trajectory, Pieces] = {}
         for name in self._taking(names, round):
-            observer, past = self._observers[name], states.past.get(name)
-            average, state, own = observer.average, states.averages[name], w.cut(observer.ranges)
-            average.take(state, own, round, past or NoPast())
+            observer = self._observers[name]
+            average = observer.average
+            state = states.averages[name]
+            past = states.past.get(name)
+            part = w.cut(observer.ranges)
+            average.take(state, part, round, past or NoPast())
             _check_tensors(name, average, state)
             if past is not None:
                 past.rounds = average.needs(state)
-                used[past.trajectory] = own
-        for trajectory, piece in used.items():
-            trajectory.move_on(round, piece)
+                used[past.trajectory] = part
+        for trajectory, part in used.items():
+            trajectory.move_on(round, part)
 
     def _taking(self, names: Iterable[str], round: int) -> list[str]:
         """Those of the averages that observe the model of `round`."""

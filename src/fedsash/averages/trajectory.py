@@ -46,7 +46,9 @@ class Trajectory:
     """
 
     def __init__(self, place: Place, part: str = "all", owner: str = "") -> None:
-        self.place, self.part, self.owner = place, part, owner
+        self.place = place
+        self.part = part
+        self.owner = owner
         self._pasts: WeakSet[Past] = WeakSet()  # a cycle would keep the models until a collection of garbage
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,6 +156,10 @@ class Past(Mapping[int, Tensor]):
         self.sum.clear()
         place = self.trajectory.place
         for round in self.rounds:
-            if round not in place.rounds:
-                found = model(round)
-                place.take(round, found) if isinstance(found, Path) else place.put(round, Pieces.of(found))
+            if round in place.rounds:
+                continue
+            source = model(round)
+            if isinstance(source, Path):
+                place.take(round, source)
+            else:
+                place.put(round, Pieces.of(source))

@@ -127,7 +127,10 @@ class State(Shown):
 
     def gathered(self) -> State:
         """The same state with the client state of all clients in this process."""
-        return replace(self, clients=self.clients.gathered())
+        here = self.clients.gathered()
+        if here is self.clients:
+            return self
+        return replace(self, clients=here)
 
 
 def files_of(past: Past) -> dict[int, str]:

@@ -18,6 +18,7 @@ from fedsash.lab.runs import Callback, LiveRun
 from fedsash.lab.runs.folder import RunFolder
 from fedsash.lab.runs.running_sums import Bookkeeper, RunningSums
 from fedsash.methods import Scaffold
+from fedsash.server_round import ServerRound
 from fedsash.servers import FedAdam
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, observed, rows, start
 
@@ -50,15 +51,15 @@ def assert_resumed(stopped: Path, whole: Path) -> None:
     assert ours == sums
 
 
-UNTOUCHED = [(Federation, "ask", "before"), (Federation, "ask", "after"), (Federation, "collect", "before")]
-UNTOUCHED += [(Federation, "collect", "after"), (Federation, "finish", "before")]
-IN_PLACE = [(Federation, "observe", "before"), (Federation, "observe", "after"), (Federation, "finish", "after")]
+UNTOUCHED = [(ServerRound, "ask", "before"), (ServerRound, "ask", "after"), (ServerRound, "collect", "before")]
+UNTOUCHED += [(ServerRound, "collect", "after"), (ServerRound, "step", "before")]
+IN_PLACE = [(ServerRound, "observe", "before"), (ServerRound, "observe", "after"), (ServerRound, "step", "after")]
 IN_PLACE += [(Bookkeeper, "observe", "before"), (Bookkeeper, "observe", "after")]
 FINISHED = [(Federation, "evaluate", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
 FINISHED += [(Federation, "learn", "after"), (Records, "append", "before"), (Records, "append", "after")]
 
 
-FULL = [(Federation, "ask", "after"), (Federation, "collect", "before"), (Federation, "observe", "before")]
+FULL = [(ServerRound, "ask", "after"), (ServerRound, "collect", "before"), (ServerRound, "observe", "before")]
 FULL += [(Bookkeeper, "observe", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
 """Whose neighbours are tried by default."""
 

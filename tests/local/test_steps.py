@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from fedsash.basics.sharing import Personal
-from fedsash.executors import in_process
-from fedsash.executors.in_process import InProcess
 from fedsash.local import LocalTraining, steps
 from fedsash.methods import FedAvg, Method, Step
 from support.worlds import ENGINES, after, federation
@@ -54,17 +52,3 @@ def test_no_step_is_made_for_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made
     after(federation(method=PlainGradient()), 1)
     assert made
-
-
-def test_the_processors_time_is_watched_in_the_first_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "WATCHED", 2)
-    seconds: list[float] = []
-    with federation() as f:
-        state = f.start()
-        state, _ = f.round(state)
-        executor = f.executor
-        assert isinstance(executor, InProcess)
-        executor._spent = seconds.append
-        for _ in range(4):
-            state, _ = f.round(state)
-    assert len(seconds) == 2 and min(seconds) > 0

@@ -13,7 +13,6 @@ from simpy import Environment
 
 from fedsash.aggregation import WeightedMean
 from fedsash.exchange import Reply
-from fedsash.federation import Federation
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import TimeStudy
 from fedsash.local import RoundPlan, Trainer
@@ -36,6 +35,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
 from fedsash.sampling import FixedClients, Sampling, Uniform
+from fedsash.server_round import ServerRound
 from fedsash.settings.errors import SettingError
 from support.observing import Crash, failing, go_on, observed, rows, start
 from support.worlds import data, federation
@@ -142,7 +142,7 @@ def test_a_round_in_which_a_client_fails_can_be_made_again(call: int, monkeypatc
 def test_a_round_in_which_averages_have_observed_is_not_made_again(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, state = stopped_at(3, EVEN)
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        failing(Federation, "observe", 1, when, patch)
+        failing(ServerRound, "observe", 1, when, patch)
         made.round(state)
     with pytest.raises(SettingError, match=r"state\.round = 3: must be 0"):
         made.round(state)

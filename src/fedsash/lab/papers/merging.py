@@ -66,8 +66,11 @@ def check_ledger(folder: Path, option: str) -> None:
 
 
 def _of_a_ledger(path: Path) -> bool:
-    """Whether it is a folder that is empty or has JSON files."""
-    return path.is_dir() and (any(path.glob("*.json")) or not any(path.iterdir()))
+    """Whether it is a folder with JSON files, or with none yet: what begins with a dot is still being written."""
+    if not path.is_dir():
+        return False
+    names = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+    return not names or any(name.endswith(".json") for name in names)
 
 
 def place(cell: Cell) -> tuple[str, str, str, str]:

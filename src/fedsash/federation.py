@@ -1,4 +1,4 @@
-"""The server half of a round: ask clients, sum up their uploads, move the model, observe it."""
+"""A federation: its settings, what they check, and what is asked of it between rounds; `server_round` makes these."""
 
 from __future__ import annotations
 

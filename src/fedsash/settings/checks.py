@@ -24,15 +24,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from .errors import FedsashError, one_line
-from .limits import Inherited, Limit, Remark, limit_in, union_of
+from .limits import CONTAINERS, Inherited, Limit, Remark, limit_in, union_of
 
 LEAST_INTEGER = -(2**63)
 """The least integer of 64 bits, which is what arrays and tensors hold."""
 MOST_INTEGER = 2**63 - 1
 """The largest one."""
 TOO_WIDE = "must be a number of up to 64 bits"
-CONTAINERS = (Annotated, Union, UnionType, Literal, tuple, list, set, frozenset, Sequence, dict, Mapping)
-"""The forms of types whose members can be checked."""
 BELOW = ("greater_than", "greater_than_equal")
 """pydantic's types of errors for a number that is below its limit."""
 BEYOND = ("less_than", "less_than_equal")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
 
@@ -142,7 +142,8 @@ class Inherited:
     limit: Limit
 
 
-CONTAINERS = (Annotated, Union, UnionType, tuple, list, Sequence, dict, Mapping)
+CONTAINERS = (Annotated, Union, UnionType, Literal, tuple, list, set, frozenset, Sequence, dict, Mapping)
+"""The forms of types whose members can be checked."""
 
 
 def limit_in(hint: Any) -> Limit | None:

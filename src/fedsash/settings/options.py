@@ -92,9 +92,5 @@ def _hints(make: Make, annotated: bool = True) -> dict[str, Any]:
     function = make.__init__ if inspect.isclass(make) else make
     try:
         return get_type_hints(function, include_extras=annotated)
-    except (
-        NameError,
-        TypeError,
-        AttributeError,
-    ):  # a user's annotations may name things that are imported only for type checks
+    except (NameError, TypeError, AttributeError):  # they may name what is imported for type checks only
         return {}

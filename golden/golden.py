@@ -182,7 +182,37 @@ def saved_state(run: Path) -> dict[str, Any]:
         part = re.sub(r"^(client-\d+)\.\d+$", r"\1", path.stem)
         prefix = "" if part == "state" else f"{part}/"
         tensors |= {f"{prefix}{name}": tensor for name, tensor in load_file(path).items()}
-    return tensors
+    settings = tomllib.loads((run / "config.toml").read_text())
+    return in_the_modules_order(run, tensors) if settings.get("personal") else tensors
+
+
+def in_the_modules_order(run: Path, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a run's state, with its models in the order of their module, whatever stays with the clients.
+
+    In a state what stays comes after the common parameters, so each tensor of a model has its place by name. The names
+    of files of past models tell the places of their slice, so they change with these. No value changes.
+    """
+    import torch
+
+    from fedsash.averages import Observer
+    from fedsash.basics.layout import Layout
+    from fedsash.lab.studies.opened import open_run
+
+    federation = open_run(run, own_code=True).federation
+    layout = federation.layout
+    of_module = Layout(federation.module)
+    w = layout.flatten(federation.module)
+    slices = {}
+    for average in federation.averages.values():
+        here = Observer.of(average, layout, federation.sharing.own_names).part(w)
+        slices[here] = Observer.of(average, of_module, federation.sharing.own_names).part(w)
+    found = {}
+    for name, tensor in tensors.items():
+        if name == "w" or name.startswith("best/"):
+            parts = layout.views(tensor)
+            tensor = torch.cat([parts[each].reshape(-1) for each in of_module.names])
+        found[re.sub(r"(?<=^past-)\w+", lambda match: slices.get(match[0], match[0]), name)] = tensor
+    return found
 
 
 def repeated(value: Any) -> Any:

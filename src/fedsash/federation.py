@@ -114,9 +114,9 @@ class Federation(Setting, Reached, Shown):
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", copied(self.model).to(pick_device(self.device)))
-        derive("layout", Layout(self.module))
-        check_start(self.module, self.layout)
-        derive("sharing", Sharing(self.layout, self.buffers, self.personal))
+        check_start(self.module, Layout(self.module))
+        derive("sharing", Sharing.of(self.module, self.buffers, self.personal))
+        derive("layout", self.sharing.layout)
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem, data = self.clients.problem, self.clients.data
         problem = suited_problem(self.module, problem) if data is None else problem
@@ -138,10 +138,10 @@ class Federation(Setting, Reached, Shown):
             method.server_state(self.layout.flatten(self.module))
         derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
-        scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
+        scorer = Scorer(self.module, self.layout, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
-        derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated))
+        derive("_calibration", Calibration(self.module, self.layout, data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self.training))
         derive(
             "server_round",

@@ -95,7 +95,7 @@ def test_one_client_is_central_training(part: Any, engine: str, name: str) -> No
         state = world.start()
         for _ in range(3):
             state, _ = world.round(state)
-    whole = world.sharing.from_clients(world.sharing.to_clients(state.w, state.client_state["own"][0]))
+    whole = world.sharing.with_own(state.w, state.client_state["own"][0])
     plain = centrally(three_layers(), world, [(["0", "2", "4"], 3)], make, 3)
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
@@ -176,7 +176,7 @@ def test_clients_score_a_model_and_an_average_with_the_part_that_they_keep() -> 
             right = []
             for client, own in enumerate(state.client_state["own"]):
                 whole = w.clone()
-                whole[40:76] = own
+                whole[world.sharing.own] = own
                 members = torch.from_numpy(world.training_data.clients[client])
                 output = world.module_of(whole)(samples.x[members])  # type: ignore[index]
                 right.append(float((output.argmax(1) == samples.y[members]).double().mean()))
@@ -208,7 +208,8 @@ def test_noise_and_clipping_are_of_what_is_shared() -> None:
         world = personal("extractor", aggregation=Private(clip, noise, delta=0.1), **settings)
         state, start = after(world, 1), world.start()
         kept.append(state.client_state["own"])
-        assert torch.equal(state.w[:76], start.w[:76]) and not torch.equal(state.w[76:], start.w[76:])
+        shared = world.sharing.common_size
+        assert torch.equal(state.w[shared:], start.w[shared:]) and not torch.equal(state.w[:shared], start.w[:shared])
     assert torch.equal(*kept) and world.privacy(state) is not None
 
 
@@ -260,7 +261,7 @@ def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part:
         before = state.client_state["own"].clone()
     samples, losses = world.training_data.train, []
     for own, members, held in zip(before, world.training_data.clients, world.training_data.held, strict=True):
-        model = world.module_of(world.sharing.from_clients(world.sharing.to_clients(state.w, own)))
+        model = world.module_of(world.sharing.with_own(state.w, own))
         optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
             optimiser.zero_grad()

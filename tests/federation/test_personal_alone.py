@@ -38,7 +38,7 @@ def test_one_client_is_alternating_central_training(engine: str, number: int) ->
         state = world.start()
         for _ in range(3):
             state, _ = world.round(state)
-    whole = world.sharing.from_clients(world.sharing.to_clients(state.w, state.client_state["own"][0]))
+    whole = world.sharing.with_own(state.w, state.client_state["own"][0])
     plain = centrally(three_layers(), world, [(["4"], 2), (["0", "2"], 3)], make, 3)
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
@@ -47,7 +47,7 @@ def test_the_lower_layers_may_train_alone_first_and_moments_may_begin_anew() -> 
     local = LocalTraining(lr=0.1, batch="full", steps=3, optimiser=SGD(momentum=0.5))
     world = one_client(Personal("extractor", 4), SGD(), local=local)
     state = after(world, 1)
-    whole = world.sharing.from_clients(world.sharing.to_clients(state.w, state.client_state["own"][0]))
+    whole = world.sharing.with_own(state.w, state.client_state["own"][0])
     make = partial(torch.optim.SGD, momentum=0.5)
     plain = centrally(three_layers(), world, [(["0", "2"], 4), (["4"], 3)], make, 1)
     assert close(whole, world.layout.flatten(plain), 1e-12)

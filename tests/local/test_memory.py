@@ -38,7 +38,7 @@ def test_joining_the_parts_of_a_memory_is_the_memory(name: str) -> None:
     first = memory.first(w)
     rows = {key: torch.randn(3, *value.shape, dtype=value.dtype) for key, value in first.items()}
     before = memory.split(rows)
-    models = f.sharing.to_clients(w, before.own).expand(3, -1)
+    models = (w if before.own is None else f.sharing.with_own(w, before.own)).expand(3, -1)
     trained = models[:, : f.sharing.trained]
     moments = memory.moments(trained, before)
     taken = torch.full((3, 2 if f.sharing.personal.alone else 1), 4.0, dtype=w.dtype)

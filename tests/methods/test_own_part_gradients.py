@@ -73,7 +73,7 @@ def test_batchnorm_that_stays_moves_with_the_body_where_the_head_trains_alone(en
     settings: dict[str, Any] = {"data": data((12,)), "sampling": Uniform(1), "local": local, "averages": {}}
     world = with_norm(buffers="local_norm", personal=Personal(("3",), 1), engine=ENGINES[engine], **settings)
     state = after(world, 1)
-    whole = world.sharing.from_clients(world.sharing.to_clients(state.w, state.client_state["own"][0]))
+    whole = world.sharing.with_own(state.w, state.client_state["own"][0])
     plain = _alternating(world)
     trained = world.layout.trained
     assert close(whole[:trained], world.layout.flatten(plain)[:trained], 1e-12)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from fedsash import resume, run
-from fedsash.basics.layout import Layout
 from fedsash.basics.sharing import Sharing
 from fedsash.local import LocalTraining
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
@@ -57,10 +56,10 @@ def test_statistics_that_stay_with_clients_need_rounds(buffers: Any) -> None:
 
 def test_the_statistics_count_in_the_length_of_an_upload() -> None:
     norm = 8 * (2 * 8 + 2 * 8 + 1)
-    plain, model = Layout(batch_norm_model(affine=False, track_running_stats=False)), Layout(batch_norm_model())
-    lengths = {buffers: model_bytes(Sharing(model, buffers)) for buffers in ("average", "local", "local_norm")}
-    assert lengths["average"] == model_bytes(Sharing(plain)) + norm
-    assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == model_bytes(Sharing(plain))
+    plain, model = batch_norm_model(affine=False, track_running_stats=False), batch_norm_model()
+    lengths = {buffers: model_bytes(Sharing.of(model, buffers)) for buffers in ("average", "local", "local_norm")}
+    assert lengths["average"] == model_bytes(Sharing.of(plain)) + norm
+    assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == model_bytes(Sharing.of(plain))
 
 
 @pytest.mark.parametrize("rounds", [full(1), 5])

@@ -28,7 +28,7 @@ def goal(data: FederatedData, loss: Loss | None = None, **metrics: Any) -> Goal:
 def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, **settings: Any) -> Evaluator:
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
-    scorer = Scorer(module, goal(data, loss), data.problem, evaluation.batch)
+    scorer = Scorer(module, Layout(module), goal(data, loss), data.problem, evaluation.batch)
     return Evaluator(scorer, len(data.clients), evaluation.asked(bool(data.held)))
 
 
@@ -53,7 +53,7 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> 
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),
-        sharing=Sharing(Layout(module)),
+        sharing=Sharing.of(module),
         seed=0,
         batch=500,
         asked=everything.asked(bool(data.held)),

@@ -36,8 +36,10 @@ class Layout:
 
     First come the trainable parameters, in the order of `module.named_parameters()`. A tied parameter counts once,
     under its first name. If BatchNorm layers track statistics of the data (see `norms.tracking`), the affine parameters
-    of these layers come after all others, from entry `affine` on. Their running statistics follow from entry `trained`
-    on, the number of batches as a floating-point number. Without such layers `affine`, `trained` and `size` are D.
+    of these layers, whose names are `affine`, come after all others. Their running statistics follow from entry
+    `trained` on, the number of batches as a floating-point number. Without such layers `trained` and `size` are D.
+
+    A federation has one layout, that of `Sharing.of`, in which a part that stays with clients comes after the others.
 
     Frozen parameters (`requires_grad = False`), the statistics of frozen layers and all other buffers are not part of
     the vector. `names`, `shapes`, `lengths` and `places` (start, stop) describe the tensors, `size` is D and `dtype`
@@ -59,7 +61,7 @@ class Layout:
         self._of([(name, tensor.shape) for name, tensor in tensors])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
-        self.affine = sum(p.numel() for _, p in parameters if id(p) not in last)
+        self.affine = frozenset(name for name, p in parameters if id(p) in last)
         self._aliases = _aliases(module, parameters) | {name: name for name, _ in statistics}
         linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
         self._last_linear: str | None = next(filter(self._tensors_of, reversed(linears)), None)

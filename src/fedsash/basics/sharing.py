@@ -1,4 +1,4 @@
-"""Which entries of a model clients send, and which stay with them."""
+"""Which entries of a model clients send, and which stay with them: three slices of its vector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..settings.accepts import Accepts, default
 from ..settings.errors import ModelError, check, shortened
@@ -24,7 +24,7 @@ OWN, STATISTICS = "own", "statistics"
 """The names of the entries that stay with a client in its client state, and of the statistics in its upload."""
 
 COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
-"""The kinds of tensors of a model, in the order in which clients have them."""
+"""The kinds of tensors of a model, in the order in which its vector has them."""
 
 
 @dataclass(frozen=True)
@@ -51,32 +51,41 @@ class Personal(Setting):
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """How the clients of a federation share a model `[D]` of `layout`.
+    """How the clients of a federation share a model `[D]` of `layout`, which is made by `of`, in this order:
 
-    Clients have the model in another order, that of `clients_layout`: first the common parameters, `common_size` of
-    them, which are all that methods, aggregations and server optimisers see; then the entries `own`, `own_size` of
-    them, which stay with each client, as client state; then statistics, whose mean over the clients' uploads is the
-    model's. The entries up to `trained` are parameters, the others are statistics. If nothing is personal, both orders
-    are the same.
+    - `common_size` parameters, whose layout is `common`: all that methods, aggregations and server optimisers see;
+    - the entries `own`, `own_size` of them, which stay with each client, as client state;
+    - the entries `statistics`, whose mean over the clients' uploads is the model's.
 
-    Raises `SettingError` if the model has no such part, and `ModelError` if there are statistics that are not personal,
-    and `buffers` is `"refuse"`.
+    The entries up to `trained` are parameters, the others are statistics, of which some may be among `own`.
     """
 
     layout: Layout
     buffers: Buffers = "refuse"
     personal: Personal = Personal()
 
-    def __post_init__(self) -> None:
-        if self.buffers == "refuse" and self._ends[PERSONAL_STATISTICS] < self.layout.size:
-            left = {n.rpartition(".")[0] for n in self.clients_layout.names if n not in self.own_names}
-            norms = ", ".join(name or "the model itself" for name in self.layout.norms if name in left)
+    @classmethod
+    def of(cls, module: nn.Module, buffers: Buffers = "refuse", personal: Personal | None = None) -> Sharing:
+        """How clients share the model that `module` is. This is the only place that orders a federation's vectors.
+
+        Raises `SettingError` if the model has no such part, and `ModelError` if there are statistics that are not
+        personal, and `buffers` is `"refuse"`.
+        """
+        personal = personal or Personal()
+        defined = Layout(module)
+        kinds = _kinds(defined, personal)
+        order = sorted(range(len(kinds)), key=kinds.__getitem__)  # within a kind as in the module
+        found = cls(defined.permuted(order), buffers, personal)
+        if buffers == "refuse" and found.means:
+            left = {name.rpartition(".")[0] for name in found.layout.names if name not in found.own_names}
+            norms = ", ".join(name or "the model itself" for name in found.layout.norms if name in left)
             raise ModelError(
                 f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
                 "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
         right = "must leave something to share if it first trains alone"
-        check(not self.personal.alone or self.common_size > 0, "Personal.part", self.personal.part, right)
+        check(not personal.alone or found.common_size > 0, "Personal.part", personal.part, right)
+        return found
 
     def notes(self, tested: bool) -> list[str]:
         """Lines about what clients keep, if they keep anything; `tested`: whether they have samples to score it on."""
@@ -104,18 +113,23 @@ class Sharing:
         with the clients."""
         return self._ends[AFFINE]
 
-    @cached_property
+    @property
     def trained(self) -> int:
         """The number of all parameters that clients train."""
-        return self._ends[PERSONAL]
+        return self.layout.trained
 
     @cached_property
     def own(self) -> slice:
-        """The entries, in the clients' order, that stay with each client."""
-        stop = self._ends[PERSONAL_STATISTICS] if self.buffers in ("refuse", "average") else self.layout.size
-        return slice(self.common_size, stop)
+        """The entries that stay with each client."""
+        averages = self.buffers in ("refuse", "average")
+        return slice(self.common_size, self._ends[PERSONAL_STATISTICS if averages else OTHER_STATISTICS])
 
     @cached_property
+    def statistics(self) -> slice:
+        """The entries that are means of the clients' statistics."""
+        return slice(self.own.stop, self.layout.size)
+
+    @property
     def means(self) -> bool:
         """Whether the model has means of the clients' statistics."""
         return bool(self.own.stop < self.layout.size)
@@ -128,17 +142,12 @@ class Sharing:
     @cached_property
     def own_names(self) -> set[str]:
         """The names of the tensors that stay with each client."""
-        return set(self.clients_layout.between(self.own.start, self.own.stop).names) if self.own_size else set()
-
-    @cached_property
-    def clients_layout(self) -> Layout:
-        """The layout of a model in the clients' order."""
-        return self.layout.permuted(self._order)
+        return set(self.layout.between(self.own.start, self.own.stop).names) if self.own_size else set()
 
     @cached_property
     def common(self) -> Layout:
         """The layout of the common parameters."""
-        return self.clients_layout.between(0, self.common_size)
+        return self.layout.between(0, self.common_size)
 
     @cached_property
     def whole(self) -> bool:
@@ -146,47 +155,32 @@ class Sharing:
         return self.common_size == self.layout.size
 
     def common_of(self, w: Tensor) -> Tensor:
-        """The common parameters of a model `[..., D]`."""
-        return w if self.whole else self.to_clients(w)[..., : self.common_size]
+        """The common parameters of a model `[..., D]`: a view, or the model itself if all of it is common."""
+        return w if self.whole else w[..., : self.common_size]
 
     def with_common(self, common: Tensor, w: Tensor) -> Tensor:
         """A model `[D]` with other common parameters."""
-        if self.whole:
-            return common
-        return self.from_clients(torch.cat([common, self.to_clients(w)[self.common_size :]]))
-
-    def to_clients(self, w: Tensor, own: Tensor | None = None) -> Tensor:
-        """A model `[..., D]` in the clients' order, with the entries `own` `[..., d]` if they are given."""
-        if self.whole:
-            return w
-        w = self._taken(w, self.layout, self._order)
-        if own is None:
-            return w
-        own = own.to(w.device)  # clients' state may lie in the host's memory
-        before, after = (w[..., part] for part in (slice(0, self.own.start), slice(self.own.stop, None)))
-        lead = own.shape[:-1]
-        return torch.cat([before.expand(*lead, -1), own, after.expand(*lead, -1)], dim=-1)
-
-    def from_clients(self, local: Tensor) -> Tensor:
-        """A model `[..., D]` from one in the clients' order."""
-        return self._taken(local, self.clients_layout, self._back)
+        return common if self.whole else torch.cat([common, w[self.common_size :]])
 
     def with_own(self, w: Tensor, own: Tensor) -> Tensor:
         """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
-        return self.from_clients(self.to_clients(w, own))
+        own = own.to(w.device)  # clients' state may lie in the host's memory
+        lead = own.shape[:-1]
+        common = self.common_of(w).expand(*lead, -1)
+        statistics = w[..., self.statistics].expand(*lead, -1)
+        return torch.cat([common, own, statistics], dim=-1)
 
-    def own_state(self, local: Tensor) -> Vectors:
-        """What stays with a client, from a model `[..., D]` in the clients' order: client state."""
-        return {OWN: local[..., self.own].clone()} if self.own_size else {}
+    def own_state(self, w: Tensor) -> Vectors:
+        """What stays with a client, from a model `[..., D]`: client state."""
+        return {OWN: w[..., self.own].clone()} if self.own_size else {}
 
     def own_of_all(self, clients: int, w: Tensor) -> Tensor:
         """What so many clients keep `[clients, d]` if all of them have the model `w` `[D]`."""
-        return self.to_clients(w)[self.own].expand(clients, -1).clone()
+        return w[self.own].expand(clients, -1).clone()
 
-    def statistics_upload(self, local: Tensor, sent: Tensor) -> Vectors:
-        """The changes of the statistics `[C, s]` in an upload, from models `[C, D]` in the clients' order."""
-        stop = self.own.stop
-        return {STATISTICS: local[:, stop:] - self.to_clients(sent)[stop:]} if stop < self.layout.size else {}
+    def statistics_upload(self, w: Tensor, sent: Tensor) -> Vectors:
+        """The changes of the statistics `[C, s]` in an upload, from models `[C, D]`."""
+        return {STATISTICS: w[:, self.statistics] - sent[self.statistics]} if self.means else {}
 
     def model_change(self, delta: Tensor, upload: Vectors) -> Tensor:
         """The change of whole models `[..., D]`: `delta` of the common parameters, and the statistics of an upload.
@@ -197,52 +191,38 @@ class Sharing:
             return delta
         zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)
         statistics = [upload[STATISTICS]] if STATISTICS in upload else []
-        return self.from_clients(torch.cat([delta, zeros, *statistics], dim=-1))
-
-    def _taken(self, w: Tensor, layout: Layout, order: list[int]) -> Tensor:
-        """A model `[..., D]` of a layout with its tensors in another order; the model itself if both orders agree."""
-        if self.clients_layout is self.layout:
-            return w
-        return torch.cat([w[..., slice(*layout.places[i])] for i in order], dim=-1)
+        return torch.cat([delta, zeros, *statistics], dim=-1)
 
     @property
     def _own_in_words(self) -> str:
         """What clients keep, in words."""
         part = self.personal.part
         named = part if isinstance(part, str) else shortened(", ".join(part))
+        kinds = _kinds(self.layout, self.personal)
         found = ["their whole model" if part == "all" else f"their own {named}"] if part else []
-        if self.buffers in ("local", "local_norm") and OTHER_STATISTICS in self._kinds:
-            more = " and affine parameters" if self.buffers == "local_norm" and AFFINE in self._kinds else ""
+        if self.buffers in ("local", "local_norm") and OTHER_STATISTICS in kinds:
+            more = " and affine parameters" if self.buffers == "local_norm" and AFFINE in kinds else ""
             found.append(f"the statistics{more} of BatchNorm")
         return " and ".join(found)
 
     @cached_property
-    def _kinds(self) -> list[int]:
-        """The kind of each tensor of the layout."""
-        mine = self.layout.members(self.personal.part) if self.personal.part else set()
-        affine, trained = self.layout.affine, self.layout.trained
-        kinds = []
-        for name, (start, _) in zip(self.layout.names, self.layout.places, strict=True):
-            if start < trained:
-                kinds.append(PERSONAL if name in mine else AFFINE if start >= affine else COMMON)
-            else:
-                kinds.append(PERSONAL_STATISTICS if name in mine else OTHER_STATISTICS)
-        return kinds
-
-    @cached_property
-    def _order(self) -> list[int]:
-        """The numbers of the layout's tensors in the clients' order."""
-        return sorted(range(len(self._kinds)), key=self._kinds.__getitem__)
-
-    @cached_property
-    def _back(self) -> list[int]:
-        """The numbers of the clients' tensors in the layout's order."""
-        return sorted(range(len(self._order)), key=self._order.__getitem__)
-
-    @cached_property
     def _ends(self) -> list[int]:
-        """Where each kind of tensors ends in the clients' order."""
+        """Where each kind of tensors ends."""
         sizes = [0] * 5
-        for kind, length in zip(self._kinds, self.layout.lengths, strict=True):
+        for kind, length in zip(_kinds(self.layout, self.personal), self.layout.lengths, strict=True):
             sizes[kind] += length
         return list(accumulate(sizes))
+
+
+def _kinds(layout: Layout, personal: Personal) -> list[int]:
+    """The kind of each tensor of a layout."""
+    mine = layout.members(personal.part) if personal.part else set()
+    kinds = []
+    for name, (start, _) in zip(layout.names, layout.places, strict=True):
+        if start >= layout.trained:
+            kinds.append(PERSONAL_STATISTICS if name in mine else OTHER_STATISTICS)
+        elif name in mine:
+            kinds.append(PERSONAL)
+        else:
+            kinds.append(AFFINE if name in layout.affine else COMMON)
+    return kinds

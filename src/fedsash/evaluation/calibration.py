@@ -34,11 +34,13 @@ class Calibration:
     def __init__(
         self,
         module: nn.Module,
+        layout: Layout,
         data: FederatedData | None,
         evaluation: Evaluation,
         names: Collection[str],
     ) -> None:
-        self._module, self._layout = copy.deepcopy(module), Layout(module)
+        self._module = copy.deepcopy(module)
+        self._layout = layout
         self._data, self._evaluation = data, evaluation
         self._names = frozenset(names if self._layout.norms else ())
         place = f"averages.{min(self._names, default='')}.buffers"

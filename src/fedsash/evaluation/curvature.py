@@ -22,18 +22,25 @@ from ..tasks import Loss
 class Curvature:
     """The mean loss L over `samples` of the federated `data` as a function of the model `w` `[D]`, and its derivatives.
 
-    `loss(output, y)` gives one number for each sample; None means the loss of the data's task. `batch` samples pass
-    through the model at once. Samples are not augmented, and dropout is off. BatchNorm's running statistics are
-    constants: derivatives by them are 0. Module, samples and vectors must be on one device. `hessian_times` needs a
-    module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for example for an LSTM on a GPU.
+    `layout` is that of `w`, for example of a federation; None means `Layout(module)`. `loss(output, y)` gives one
+    number for each sample; None means the loss of the data's task. `batch` samples pass through the model at once.
+    Samples are not augmented, and dropout is off. BatchNorm's running statistics are constants: derivatives by them are
+    0. Module, samples and vectors must be on one device. `hessian_times` needs a module that is differentiable twice.
+    Otherwise PyTorch raises `RuntimeError`, for example for an LSTM on a GPU.
     """
 
     def __init__(
-        self, module: nn.Module, data: FederatedData, samples: Samples, loss: Loss | None = None, batch: int = 500
+        self,
+        module: nn.Module,
+        data: FederatedData,
+        samples: Samples,
+        loss: Loss | None = None,
+        batch: int = 500,
+        layout: Layout | None = None,
     ) -> None:
         check(batch >= 1, "Curvature.batch", batch, "must be at least 1")
         self._module = copy.deepcopy(module).eval()
-        self._layout = Layout(module)
+        self._layout = layout or Layout(module)
         self._loss, self._data = loss or data.problem.task.loss_of, data
         self._samples, self._batch = samples, batch
 

@@ -54,11 +54,11 @@ class Outcomes:
 
 
 class Scorer:
-    """Scores models on samples by the metrics of a goal; `batch` samples pass through the model at once."""
+    """Scores models of a `layout` by the metrics of a goal; `batch` samples pass through the model at once."""
 
-    def __init__(self, module: nn.Module, goal: Goal, problem: Problem, batch: int) -> None:
+    def __init__(self, module: nn.Module, layout: Layout, goal: Goal, problem: Problem, batch: int) -> None:
         self._module = copy.deepcopy(module).eval()
-        self._layout = Layout(module)
+        self._layout = layout
         self.goal, self.problem, self._batch = goal, problem, batch
         self._together = any(metric.together for metric in goal.metrics.values())
         self._draws: bool | None = None  # unknown before the first samples

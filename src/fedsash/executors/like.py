@@ -32,7 +32,7 @@ def upload_like(training: Training, request: Request) -> Upload:
     if request.job == "probe":
         return method.probe(run)
     upload, _ = method.upload(replace(run, round_state=method.round_state(run)))
-    return upload | sharing.statistics_upload(sharing.to_clients(sent).unsqueeze(0), sent)
+    return upload | sharing.statistics_upload(sent.unsqueeze(0), sent)
 
 
 def state_like(training: Training, request: Request) -> Vectors:

@@ -175,7 +175,7 @@ class ClientWork:
         make = Stacked if stacked else OneByOne
         gradient = make(
             module=t.module,
-            layout=t.sharing.clients_layout,
+            layout=t.sharing.layout,
             loss=t.goal.loss,
             method=t.method,
             memory_format=memory_format,
@@ -183,7 +183,7 @@ class ClientWork:
             dropout=self.draws_dropout,
             changes_input=self.changes_input,
         )
-        scorer = Scorer(t.module, t.goal, t.problem, t.batch)
+        scorer = Scorer(t.module, t.sharing.layout, t.goal, t.problem, t.batch)
         return Trainer(
             method=t.method,
             local=t.local,
@@ -217,7 +217,7 @@ class ClientWork:
     def _crosses(self) -> bool:
         """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
         t = self.training
-        layout = t.sharing.clients_layout
+        layout = t.sharing.layout
         samples = self.data.train
         two = torch.arange(min(2, len(samples)), device=samples.y.device)
         w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)

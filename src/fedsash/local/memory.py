@@ -55,7 +55,7 @@ class ClientMemory:
     def first(self, w: Tensor) -> Vectors:
         """The state of a client before its first round, given the initial model `w` `[D]`."""
         sharing = self._sharing
-        state = self._method.client_state(sharing.common_of(w)) | sharing.own_state(sharing.to_clients(w))
+        state = self._method.client_state(sharing.common_of(w)) | sharing.own_state(w)
         if self._keeps_moments:
             moments = self._optimiser.moments(w[: sharing.trained].unsqueeze(0))
             state |= {self._moments[name]: rows[0] for name, rows in moments.items()}
@@ -81,8 +81,8 @@ class ClientMemory:
     def joined(self, method: Vectors, moments: Vectors, models: Tensor, before: Remembered, steps: Tensor) -> Vectors:
         """The client state after a round, from its parts.
 
-        The method's vectors, the optimiser's `moments`, and what stays of the `models` `[C, D]`, which are in the
-        clients' order. Clients have taken so many more `steps`, `[C, 1]` or `[C, 2]`, than `before`.
+        The method's vectors, the optimiser's `moments`, and what stays of the `models` `[C, D]`. Clients have taken so
+        many more `steps`, `[C, 1]` or `[C, 2]`, than `before`.
         """
         state = method | {kept: moments[name] for name, kept in self._moments.items()}
         if before.steps is not None:

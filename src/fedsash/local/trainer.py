@@ -80,7 +80,7 @@ class Trainer:
         head = slice(sharing.body, sharing.trained)
         self._local_steps = steps(method=method, layout=sharing.common, moves=body)
         self.steps: Steps = self._local_steps
-        head_layout = sharing.clients_layout.between(sharing.body, sharing.trained)
+        head_layout = sharing.layout.between(sharing.body, sharing.trained)
         self.steps_alone: Steps = steps(method=FedAvg(), layout=head_layout, moves=head)
 
     def stepping(self, steps: Steps, alone: Steps, pad_to: int) -> None:
@@ -199,7 +199,8 @@ class Trainer:
     def _received(self, request: Request, before: Remembered) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
         trained = self._sharing.trained
-        models = self._sharing.to_clients(request.sent, before.own).expand(len(request.ids), -1)
+        models = request.sent if before.own is None else self._sharing.with_own(request.sent, before.own)
+        models = models.expand(len(request.ids), -1)
         w = models[:, :trained].clone(memory_format=torch.contiguous_format)
         if models.shape[1] == trained:
             return w, None

@@ -204,7 +204,11 @@ class Asynchronous:
             return None
         federation = self.federation
         return gradient_norm(
-            federation.module, federation.training_data, federation.goal.loss, federation.evaluation.batch
+            federation.module,
+            federation.layout,
+            federation.training_data,
+            federation.goal.loss,
+            federation.evaluation.batch,
         )
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Ints
+from ..basics.layout import Layout
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Answer, Reply, Request
@@ -210,8 +211,10 @@ class Learning:
         self._sent = None
 
 
-def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:
+def gradient_norm(
+    module: nn.Module, layout: Layout, data: FederatedData, loss: Loss | None, batch: int
+) -> Callable[[Tensor], float]:
     """||grad F(w)|| as a function of w `[D]`. F is the mean loss over all clients' training samples, not augmented."""
     numbers = torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)
-    training_loss = Curvature(module, data, data.train[numbers], loss, batch)
+    training_loss = Curvature(module, data, data.train[numbers], loss, batch, layout)
     return lambda w: float(training_loss.gradient(w).norm())

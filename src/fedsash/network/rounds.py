@@ -87,7 +87,7 @@ class OnNetwork(Setting):
     def _gradient(self, training: Training) -> Callable[[Tensor], float] | None:
         if not self.network.gradients or self.data is None:
             return None
-        return gradient_norm(training.module, self.data, training.goal.loss, training.batch)
+        return gradient_norm(training.module, training.sharing.layout, self.data, training.goal.loss, training.batch)
 
 
 class Asked(NamedTuple):

@@ -64,7 +64,8 @@ def test_a_sample_that_two_clients_hold_counts_twice_in_the_training_loss() -> N
     w = torch.zeros(1, dtype=torch.float64)
     loss = training_loss(world)
     assert (float(loss.loss(w)), float(loss.gradient(w))) == (12.0, -4.0)
-    assert float(loss.gradient(w).norm()) == gradient_norm(world.module, world.training_data, world.goal.loss, 500)(w)
+    norm = gradient_norm(world.module, world.layout, world.training_data, world.goal.loss, 500)
+    assert float(loss.gradient(w).norm()) == norm(w)
 
 
 def test_the_study_of_two_runs_has_their_norms_and_a_bound_above_its_noise(tmp_path: Path) -> None:

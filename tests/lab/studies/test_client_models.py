@@ -35,7 +35,7 @@ def test_a_client_has_what_it_keeps_for_itself() -> None:
         state = after(f, 3)
         models = client_models(f, state)
         own = f.round(state)[0]
-    kept = f.sharing.to_clients(models.w)[:, f.sharing.own]
+    kept = models.w[:, f.sharing.own]
     assert torch.equal(kept, own.client_state["own"][torch.from_numpy(models.ids)]) and not torch.equal(
         kept[0], kept[1]
     )

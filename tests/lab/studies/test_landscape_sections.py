@@ -31,14 +31,15 @@ def models(count: int, seed: int = 0) -> list[Tensor]:
 def landscape(world: FederatedData | None = None) -> Landscape:
     world = world or data()
     assert world.test is not None
-    return Landscape(mlp(), world, world.test, goal(world))
+    return Landscape(mlp(), LAYOUT, world, world.test, goal(world))
 
 
 def bowl(samples: list[list[float]]) -> Landscape:
     """The loss 1/2 ||x - w||^2 over samples x, with w in the plane."""
     world = FederatedData.from_arrays(np.array(samples), [0] * len(samples), [range(len(samples))], classes=2)
     own = goal(world, quadratics(torch.ones(2, dtype=torch.float64)))
-    return Landscape(Point([0.0, 0.0]), world, world.train, own)
+    point = Point([0.0, 0.0])
+    return Landscape(point, Layout(point), world, world.train, own)
 
 
 def numbers(relief: Relief) -> tuple[object, ...]:
@@ -55,8 +56,8 @@ def test_training_samples_and_subsets_of_them_can_be_surveyed() -> None:
     """The mean over all is the mean of the means over two halves."""
     world, (w,) = data(), models(1)
     halves = [world.train[torch.arange(start, 52, 2)] for start in (0, 1)]
-    whole = Landscape(mlp(), world, world.train, goal(world)).at(w)
-    parts = [Landscape(mlp(), world, half, goal(world)).at(w) for half in halves]
+    whole = Landscape(mlp(), LAYOUT, world, world.train, goal(world)).at(w)
+    parts = [Landscape(mlp(), LAYOUT, world, half, goal(world)).at(w) for half in halves]
     assert whole == pytest.approx(np.mean(parts, axis=0), abs=1e-14)
 
 
@@ -170,7 +171,7 @@ def test_scaling_a_relu_layer_up_and_the_next_one_down_leaves_the_surface_as_it_
     w = layout.flatten(module)
     scales = torch.cat([torch.full((32,), 4.0), torch.full((24,), 0.25)]).double()
     assert world.test is not None
-    look = Landscape(module, world, world.test, goal(world))
+    look = Landscape(module, layout, world, world.test, goal(world))
     here, there = (look.over(surface(v, layout, seed=2, points=5)) for v in (w, w * scales))
     np.testing.assert_allclose(here.loss, there.loss, rtol=1e-12)
 

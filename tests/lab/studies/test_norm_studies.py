@@ -51,7 +51,7 @@ def test_beyond_the_models_a_line_has_a_loss_all_the_same() -> None:
     at = line(*models, points=5, margin=20.0)
     variances = world.layout.mask("running_var", at.vectors.device)
     assert bool((at.point(0)[variances] < 0).any() or (at.point(4)[variances] < 0).any())
-    landscape = Landscape(world.module, world.training_data, world.training_data.train, world.goal)
+    landscape = Landscape(world.module, world.layout, world.training_data, world.training_data.train, world.goal)
     assert all(math.isfinite(landscape.at(at.point(i))[0]) for i in range(5))
 
 

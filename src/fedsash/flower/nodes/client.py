@@ -18,6 +18,7 @@ from ...aggregation.collector import Collector
 from ...basics.arrays import Vectors, joined
 from ...basics.layout import Layout
 from ...basics.saved import versions
+from ...basics.sharing import Sharing
 from ...client_store import StateVersions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
@@ -194,7 +195,7 @@ class Node:
         module = training.module.to(self.device)
         if Layout(module).dtype != dtype:  # a frozen part may have another type, which it keeps
             module = module.to(dtype)
-        sharing = replace(training.sharing, layout=Layout(module))
+        sharing = Sharing.of(module, training.sharing.buffers, training.sharing.personal)
         problem = training.problem
         data = self.share.split(found.evaluation, training.seed)  # by its own labels, as for the roll call
         data = suited(module, alike(data, problem))[0]

@@ -16,7 +16,6 @@ from torch import nn
 
 from ... import models
 from ...aggregation import WeightedMean
-from ...basics.layout import Layout
 from ...basics.sharing import Personal, Sharing
 from ...data import TRANSFORMS
 from ...data.federated import Problem
@@ -113,7 +112,7 @@ def decoded(settings: str, module: nn.Module | None, allowed: Allowed) -> Decode
         task, loss = problem.task, _made(table["loss"])
     metrics = {name: as_metric(metric, name, task) for name, metric in parts.pop("metrics").items()}
     goal = Goal(task, task.loss_of if loss is None else loss, metrics, parts.pop("criterion"))
-    sharing = Sharing(Layout(module), table["buffers"], parts.pop("personal"))
+    sharing = Sharing.of(module, table["buffers"], parts.pop("personal"))
     training = Training(
         module=module, problem=problem, goal=goal, aggregation=WeightedMean(), sharing=sharing, sample=(), **parts
     )

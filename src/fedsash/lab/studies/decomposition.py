@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
+from ...basics.layout import Layout
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...federation import Federation
@@ -103,36 +104,49 @@ def decompose(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> Decomposition:
     )
 
 
-def decompose_clients(module: nn.Module, w: Tensor, data: FederatedData, ids: Sequence[int] | Ints) -> Decomposition:
+def decompose_clients(
+    module: nn.Module,
+    w: Tensor,
+    data: FederatedData,
+    ids: Sequence[int] | Ints,
+    layout: Layout | None = None,
+) -> Decomposition:
     """The decomposition for client models `w` `[R, K, D]` of the clients `ids` `[K]`, on all samples that they hold.
 
     The predictions are probabilities, the targets are one-hot, and p_k = n_k/n. The runs differ in the randomness that
-    E averages over, for example in the seed, for the same round and the same partition.
+    E averages over, for example in the seed, for the same round and the same partition. `layout` is as in `outputs`.
     """
-    f, targets, held = predictions(module, w, data, ids)
+    f, targets, held = predictions(module, w, data, ids, layout=layout)
     sizes = torch.from_numpy(data.sizes[np.asarray(ids)]).to(f)
     return decompose(f, targets, held, sizes / sizes.sum())
 
 
 def predictions(
-    module: nn.Module, w: Tensor, data: FederatedData, ids: Sequence[int] | Ints, count: int | None = None
+    module: nn.Module,
+    w: Tensor,
+    data: FederatedData,
+    ids: Sequence[int] | Ints,
+    count: int | None = None,
+    layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `decompose` needs of client models `w` `[R, K, D]`: probabilities, one-hot targets, and who holds what.
 
     float64 `[R, K, n, classes]` and `[n, classes]`, and bool `[K, n]`, on all samples that the clients `ids` `[K]`
-    hold, or on `count` of them, evenly spaced.
+    hold, or on `count` of them, evenly spaced. `layout` is as in `outputs`.
     """
     samples, held = union(data, ids)
     if count is not None:
         chosen = spaced(len(samples), count).to(samples.y.device)
         samples, held = samples[chosen], held[:, chosen]
-    f = probabilities(module, w, samples, data).double()
+    f = probabilities(module, w, samples, data, layout).double()
     return f, one_hot(samples.y, f.shape[-1]).to(f), held
 
 
-def probabilities(module: nn.Module, w: Tensor, samples: Samples, data: FederatedData) -> Tensor:
-    """The probabilities `[..., n, classes]` of classifiers `w` `[..., D]` for n samples of `data`."""
-    return outputs(module, w, samples, data.transform, data.problem.task).softmax(-1)
+def probabilities(
+    module: nn.Module, w: Tensor, samples: Samples, data: FederatedData, layout: Layout | None = None
+) -> Tensor:
+    """The probabilities `[..., n, classes]` of classifiers `w` `[..., D]` for n samples; `layout` as in `outputs`."""
+    return outputs(module, w, samples, data.transform, data.problem.task, layout).softmax(-1)
 
 
 def union(data: FederatedData, ids: Sequence[int] | Ints) -> tuple[Samples, Tensor]:
@@ -214,7 +228,9 @@ class DecompositionStudy(Study):
         trained = trained_alike(runs, round)
         first = trained[0]
         federation, w = runs[0].federation, torch.stack([models.w for models in trained])
-        f, targets, held = predictions(federation.module, w, federation.training_data, first.ids, self.samples)
+        f, targets, held = predictions(
+            federation.module, w, federation.training_data, first.ids, self.samples, federation.layout
+        )
         parts = decompose(f, targets, held, first.p.to(f))
         learned = runs[0].federation.layout.trained  # statistics of batches are no coordinates
         spreads = [locality(models.w[:, :learned], models.p) for models in trained]
@@ -282,5 +298,6 @@ def _test_error(federation: Federation, w: Tensor) -> float | None:
     data = federation.training_data
     if data.test is None:
         return None
-    answers = outputs(federation.module, w, data.test, data.transform, data.problem.task).argmax(-1)
+    found = outputs(federation.module, w, data.test, data.transform, data.problem.task, federation.layout)
+    answers = found.argmax(-1)
     return float((answers != data.test.y).double().mean())

@@ -140,7 +140,8 @@ class Group:
 
     def _answers(self, w: Tensor) -> Tensor:
         federation = self.run.federation
-        return probabilities(federation.module, w, self._seen, federation.training_data).double()
+        found = probabilities(federation.module, w, self._seen, federation.training_data, federation.layout)
+        return found.double()
 
     def _error(self, f: Tensor) -> float:
         return float((f.argmax(-1) != self._seen.y).double().mean())

@@ -141,7 +141,7 @@ def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
 def curvature_of(federation: Federation, samples: Samples) -> Curvature:
     """The loss that the federation's clients minimise, over these samples."""
     goal, batch = federation.goal, federation.evaluation.batch
-    return Curvature(federation.module, federation.training_data, samples, goal.loss, batch)
+    return Curvature(federation.module, federation.training_data, samples, goal.loss, batch, federation.layout)
 
 
 def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1) -> float:

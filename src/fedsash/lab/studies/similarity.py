@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...basics.layout import Layout
 from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
 from ...settings.errors import check
@@ -40,12 +41,19 @@ def linear_cka(x: Tensor, y: Tensor) -> Tensor:
     return _inner(x, y) / (_inner(x, x) * _inner(y, y)).sqrt()
 
 
-def cka(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
+def cka(
+    module: nn.Module,
+    w: Tensor,
+    samples: Samples,
+    transform: Transform = PLAIN,
+    layout: Layout | None = None,
+) -> Tensor:
     """The linear CKA `[N, N]` of all pairs of the models `w` `[N, D]`, from their features of the samples.
 
-    The features are the inputs of the last linear layer. Each position of a sequence counts as an input.
+    The features are the inputs of the last linear layer. Each position of a sequence counts as an input. `layout` is as
+    in `outputs`.
     """
-    return pairwise_cka(features(module, w, samples, transform).flatten(1, -2))
+    return pairwise_cka(features(module, w, samples, transform, layout).flatten(1, -2))
 
 
 def pairwise_cka(x: Tensor) -> Tensor:

@@ -114,7 +114,9 @@ class VarianceStudy(Study):
         trained = trained_alike(runs, round)
         federation, ids = runs[0].federation, trained[0].ids
         w = torch.stack([models.w for models in trained])
-        f, targets, held = predictions(federation.module, w, federation.training_data, ids, self.samples)
+        f, targets, held = predictions(
+            federation.module, w, federation.training_data, ids, self.samples, federation.layout
+        )
         group = Group(f, targets, held, trained[0].p.to(f))
         numbers = over_orders(group.numbers, len(ids), self.orders, self.seed)
         samples, held = union(federation.training_data, ids)

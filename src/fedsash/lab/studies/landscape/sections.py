@@ -96,28 +96,28 @@ def plane(
     return Section(torch.stack([w1, w2, w3]), axes, places, coefficients)
 
 
-def surface(w: Tensor, layout: Layout, points: int, seed: int = 0) -> Section:
+def surface(w: Tensor, layout: Layout, points: int, seed: int = 0, drawn: Layout | None = None) -> Section:
     """The points `w + a * d1 + b * d2` around a model, a and b from -1 to 1 (Li et al. 2018).
 
     `d1` and `d2` are `filter_normalised`. With the same `seed` they come from the same Gaussian draws for all models
-    of one layout, so their surfaces can be compared. `places` has the coordinates of w, (0, 0).
+    that have `drawn` in common, so their surfaces can be compared. `places` has the coordinates of w, (0, 0).
     """
-    vectors = torch.stack([w, *(filter_normalised(w, layout, seed, number) for number in (1, 2))])
+    vectors = torch.stack([w, *(filter_normalised(w, layout, seed, number, drawn) for number in (1, 2))])
     axis = _axis(points, -1.0, 1.0)
     return Section(vectors, (axis, axis), np.zeros((1, 2)), lambda place: (1.0, *place))
 
 
-def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int) -> Tensor:
+def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int, drawn: Layout | None = None) -> Tensor:
     """A random direction `[D]` with the scale of every filter of the model `w` `[D]` (Li et al. 2018).
 
     d is a Gaussian draw of the shape of each parameter. A filter j is a slice along the first dimension; it becomes
     `d_j * ||w_j|| / ||d_j||`. Parameters of one dimension (biases, scales and shifts of norms) have direction 0. The
-    draw depends on `seed` and `number` only, not on the model's values and precision.
+    draw depends on `seed` and `number` only, not on the model's values and precision. It is made in the order of
+    `drawn`, a layout of the same tensors; left out, in that of the model's `layout`.
     """
     draw = generator(seed, Purpose.DIRECTION, number).standard_normal(layout.size, dtype=np.float32)
-    direction = torch.from_numpy(draw).to(w)
-    pairs = zip(layout.views(direction).values(), layout.views(w).values(), strict=True)
-    return torch.cat([_rescaled(d, own).flatten() for d, own in pairs])
+    direction = (drawn or layout).views(torch.from_numpy(draw).to(w))
+    return torch.cat([_rescaled(direction[name], own).flatten() for name, own in layout.views(w).items()])
 
 
 def _rescaled(d: Tensor, w: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ....basics.layout import Layout
 from ....settings.errors import check, check_count
 from ....tasks import Criterion
 from ....tasks.criterion import UNKNOWN
@@ -77,7 +78,9 @@ Ctrl-C loses nothing: the same command continues.
         (run,) = runs
         federation, samples = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
-        landscape = Landscape(federation.module, federation.training_data, samples, federation.goal, batch)
+        landscape = Landscape(
+            federation.module, federation.layout, federation.training_data, samples, federation.goal, batch
+        )
         section, names = self._section(run), names_of(self.models)
         relief = landscape.over(section, draft, progress)
         measured = [dict(zip(("loss", "error"), landscape.at(section.at(at)), strict=True)) for at in section.places]
@@ -96,7 +99,10 @@ Ctrl-C loses nothing: the same command continues.
     def _section(self, run: OpenRun) -> Section:
         vectors = [run.model(name) for name in self.models]
         if len(vectors) == 1:
-            return sections.surface(vectors[0], run.federation.layout, self.points, self.seed)
+            federation = run.federation
+            return sections.surface(
+                vectors[0], federation.layout, self.points, self.seed, drawn=Layout(federation.module)
+            )
         if len(vectors) == 2:
             return sections.line(vectors[0], vectors[1], self.points)
         return sections.plane(vectors[0], vectors[1], vectors[2], self.points, entries=run.federation.layout.trained)

@@ -65,15 +65,24 @@ class Relief:
 class Landscape:
     """Evaluates the points of sections on `samples` of the federated `data`: its test set, or some that train.
 
-    `goal` has the loss and the metric that decides. `batch` samples pass through the model at once. Module, samples and
-    sections must be on one device. The numbers at a point are equal to those of an evaluation of its model. Points are
-    evaluated one by one, because stacked models would need grouped convolutions, which are slower.
+    `layout` is that of the models. `goal` has the loss and the metric that decides. `batch` samples pass through the
+    model at once. Module, samples and sections must be on one device. The numbers at a point are equal to those of an
+    evaluation of its model. Points are evaluated one by one, because stacked models would need grouped convolutions,
+    which are slower.
     """
 
-    def __init__(self, module: nn.Module, data: FederatedData, samples: Samples, goal: Goal, batch: int = 500) -> None:
-        self._scorer = Scorer(module, goal, data.problem, batch)
+    def __init__(
+        self,
+        module: nn.Module,
+        layout: Layout,
+        data: FederatedData,
+        samples: Samples,
+        goal: Goal,
+        batch: int = 500,
+    ) -> None:
+        self._scorer = Scorer(module, layout, goal, data.problem, batch)
         self._samples, self._criterion = samples, goal.criterion
-        self._layout = Layout(module)
+        self._layout = layout
 
     def at(self, w: Tensor) -> tuple[float, float]:
         """Mean loss and error of the model `w` `[D]`. Variances below 0, as beyond a section's models, count as 0."""

@@ -20,7 +20,7 @@ import torch
 
 from fedsash.aggregation import WeightedMean
 from fedsash.aggregation.uploads import Uploads
-from fedsash.exchange import PartialSum
+from fedsash.exchange import PartialSum, Request
 from fedsash.methods import FedAvg
 
 from .cluster import started_ray
@@ -58,7 +58,8 @@ def of_size(actor: Any, size: int) -> dict[str, float]:
 
     found: dict[str, list[float]] = {"put the model": [], "open a sum": [], "add a sum": []}
     ids = np.arange(TIMES)
-    uploads = Uploads(WeightedMean(), FedAvg(), ids, np.ones(TIMES, dtype=np.int64), TIMES)
+    request = Request(job="train", round=0, ids=ids, sent=torch.empty(0), server_state={})
+    uploads = Uploads(request, WeightedMean(), FedAvg(), np.ones(TIMES, dtype=np.int64), TIMES)
     model = torch.rand(size)
     for place in ids.tolist():
         found["put the model"].append(timed(lambda: ray.put(packed(model))))

@@ -44,7 +44,7 @@ SEVENTEEN = {
     "methods": ["methods/", "schedules.py"],
     "averages": ["averages/", "lightning.py", "transformers.py"],
     "scoring": ["evaluation/"],
-    "client": ["aggregation/collector.py", "client_store.py", "exchange.py", "local/"],
+    "client": ["client_store.py", "exchange.py", "local/"],
     "engines": ["executors/"],
     "server": [
         *("aggregation/", "basics/traces.py", "broadcast.py", "federation.py", "sampling.py"),
@@ -65,14 +65,13 @@ SEVENTEEN = {
 }
 """The rooms that the code is moving into, from the top, and what of today belongs in each; the longest name decides."""
 
-BY_MESSAGES = {"aggregation/collector.py", "client_store.py", "exchange.py"}
+BY_MESSAGES = {"client_store.py", "exchange.py"}
 """By what the server knows clients."""
 
 BY_ROUNDS = {"exchange.py", "federation.py", "state.py"}
 """By what runs know who makes the rounds: the protocol of drivers speaks of no others."""
 
 EXCEPTIONS = {
-    ("evaluation/evaluator.py", "aggregation/collector.py"),
     ("evaluation/evaluator.py", "exchange.py"),
     ("evaluation/settings.py", "exchange.py"),
     ("executors/cluster/actor.py", "aggregation/rules.py"),

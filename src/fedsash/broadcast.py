@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .averages import Average, Observers
 from .averages.observers import AverageStates
-from .basics.arrays import Vectors
 from .evaluation import Goal, Metrics
 from .servers import Server, ServerSGD
 from .settings.accepts import Accepts, dataclass
@@ -210,21 +209,20 @@ class Broadcaster:
         choice = choice or self._broadcast.first()
         return self._observers.value(states, choice.average, w) if choice.sends(round) else w
 
-    def step(
-        self, server: Server, optimiser: Vectors, states: AverageStates, sent: Tensor, delta: Tensor, round: int
-    ) -> tuple[Tensor, Vectors]:
-        """The new model `[D]` and the new optimiser state, from the update `delta` `[D]` after `round` finished rounds.
+    def change(self, states: AverageStates, sent: Tensor, change: Tensor, round: int) -> Tensor:
+        """The change `[D]` of the model that the server optimiser gets after `round` finished rounds.
 
-        If the broadcast acts before the server optimiser, the update is instead the average minus `sent` `[D]`.
+        If the broadcast acts before the server optimiser, it is the average minus `sent` `[D]`, where the average has
+        seen the clients' mean. Else it is the clients' mean `change` itself.
         """
-        broadcast = self._broadcast
-        if broadcast.order == "after":
-            return server.step(sent, delta, optimiser)
-        choice = broadcast.first()
-        self._observers.observe(states, sent + delta, round + 1, apart=choice.average)
+        if self._broadcast.order == "after":
+            return change
+        choice = self._broadcast.first()
+        self._observers.observe(states, sent + change, round + 1, apart=choice.average)
         if not choice.sends(round + 1):
-            return server.step(sent, delta, optimiser)
-        mean = self._observers.value(states, choice.average, sent + delta) - sent
-        if broadcast.order == "code" and round + 1 == choice.start:
-            return server.step(sent, mean, server.init(sent))[0], optimiser
-        return server.step(sent, mean, optimiser)
+            return change
+        return self._observers.value(states, choice.average, sent + change) - sent
+
+    def steps_apart(self, round: int) -> bool:
+        """Whether the server optimiser makes this step from a new state, and forgets it: once, in FedIMA's code."""
+        return self._broadcast.order == "code" and round + 1 == self._broadcast.first().start

@@ -1,4 +1,4 @@
-"""The exchange: what clients receive and send back, as plain values, and who answers.
+"""The exchange: what clients receive and send back, as plain values, who answers, and who listens.
 
 The server makes a `Request` and an `Executor` answers it. The clients may live in this process, in other processes or
 on other machines. So the client half does not know the server's state, and the server does not know the samples.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -172,6 +173,87 @@ Answers: TypeAlias = Generator[Answer, None, None]
 """The answers to a request, one after another; `close` abandons the remaining ones."""
 
 
+class Collector:
+    """Who has answered a request to the clients `ids` `[s]`. Clients are named by their places in `ids`.
+
+    - `accepted`: the places of the clients whose answer is used, in the order of the answers;
+    - `refused`: the places of the clients whose upload the guard has refused;
+    - `missing`: the places of the clients that did not answer, and why;
+    - `client_state`: the new client state of accepted clients: their places `[b]`, and the rows `[b, ...]` or the
+      handles `[b]`. It waits here for the end of the round, since a skipped round must not change it;
+    - `samples`: how many samples the clients have trained on.
+    """
+
+    def __init__(self, ids: Ints) -> None:
+        self.ids = ids
+        self.accepted: list[int] = []
+        self.refused: list[int] = []
+        self.missing: dict[int, str] = {}
+        self.client_state: list[tuple[Ints, Vectors | Objects]] = []
+        self.samples = 0
+
+    def hear(self, answers: Answers, take: Callable[[Reply | PartialSum], None]) -> None:
+        """Hear all answers to the request: a lost one is recorded as `missing`, the others are given to `take`.
+
+        Raises `RuntimeError` if a place is answered twice or not at all, or if uploads are not in the round's order:
+        the bytes of their sum depend on it.
+        """
+        answered: set[int] = set()
+        newest = -1
+        with closing(answers):
+            for answer in answers:
+                places = answer.places.tolist()
+                missing = isinstance(answer, Missing)
+                late = bool(places) and places[0] <= newest and not missing
+                if late or not answered.isdisjoint(places):
+                    promise = "every place is answered once, uploads in ascending order"
+                    raise RuntimeError(f"the executor answers for the places {places} again, or too late: {promise}")
+                answered.update(places)
+                if isinstance(answer, Missing):
+                    self.missing |= dict.fromkeys(places, answer.why)
+                    continue
+                if places:
+                    newest = places[-1]
+                take(answer)
+        if len(answered) < len(self.ids):
+            left = [client for place, client in enumerate(self.ids.tolist()) if place not in answered]
+            raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")
+
+    def replies(self, answers: Answers) -> list[Reply]:
+        """All replies among the answers to a request, for who does not sum them up; all are accepted.
+
+        Raises `RuntimeError` as `hear` does, or if a place is answered by a `PartialSum`.
+        """
+        replies: list[Reply] = []
+
+        def take(answer: Reply | PartialSum) -> None:
+            if isinstance(answer, PartialSum):
+                raise RuntimeError("the executor sums up answers that are needed one by one: it must send replies")
+            self.accepted += answer.places.tolist()
+            replies.append(answer)
+
+        self.hear(answers, take)
+        return replies
+
+
+def in_order(answers: Iterable[Reply | Missing]) -> Iterator[Reply | Missing]:
+    """Answers of single clients that come in any order: who is missing at once, replies in the round's order.
+
+    A reply waits until all clients before it have answered or are missing.
+    """
+    early: dict[int, Reply | Missing] = {}
+    following = 0
+    for answer in answers:
+        if isinstance(answer, Missing):
+            yield answer
+        early |= dict.fromkeys(answer.places.tolist(), answer)
+        while following in early:
+            ready = early.pop(following)
+            if isinstance(ready, Reply):
+                yield ready
+            following += 1
+
+
 class Ended(Exception):
     """Says that the run ends before its last round, and why. The state is that before the round that raises it."""
 
@@ -279,16 +361,16 @@ def largest_norms(upload: Upload, client_state: Vectors, count: int) -> Tensor:
     Statistics and new client state count as 0 if their norm is finite, and as NaN otherwise: they are as large as the
     data and the optimiser's moments are.
     """
-    lengths = {name: _lengths(value) for name, value in upload.items()}
-    norms = [0 * norm if name == STATISTICS else norm for name, norm in lengths.items()]
-    norms += [0 * _lengths(rows) for rows in client_state.values()]
+    norms: list[Tensor] = []
+    for vectors in (upload, client_state):
+        for name, value in vectors.items():
+            rows = value if value.dim() == 2 else value.reshape(len(value), math.prod(value.shape[1:]))
+            if not rows.is_floating_point():  # client state may be whole numbers
+                rows = rows.double()
+            norm = torch.linalg.vector_norm(rows, dim=1)
+            if vectors is client_state or name == STATISTICS:
+                norm = 0 * norm
+            norms.append(norm)
     if len(norms) == 1:
         return norms[0]
     return torch.stack(norms).amax(dim=0) if norms else torch.zeros(count)
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """The Euclidean norm of each row of `[b, ...]`; client state may be whole numbers, too."""
-    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-    norms: Tensor = torch.linalg.vector_norm(rows if rows.is_floating_point() else rows.double(), dim=1)
-    return norms

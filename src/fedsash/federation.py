@@ -33,11 +33,11 @@ from .executors.clients import Clients, LazyExecutor, Reached, clients_of
 from .executors.devices import threads
 from .executors.training import first_memory
 from .local import LocalTraining
-from .methods import FedAvg, Method, WholeMethod
+from .methods import FedAvg, Method
 from .sampling import Sampling, Uniform
 from .schedules import Constant
 from .server_round import ServerRound
-from .servers import Server, ServerSGD, WholeServer
+from .servers import Server, ServerSGD
 from .settings.accepts import Accepts, default
 from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
@@ -133,9 +133,8 @@ class Federation(Setting, Reached, Shown):
             raise error
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
-        method = WholeMethod(self.method, self.sharing)
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
-            method.server_state(self.layout.flatten(self.module))
+            self.method.server_state(self.sharing.common_of(self.layout.flatten(self.module)), self.sharing.common)
         derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.layout, self.goal, replace(problem, test=tested), self.evaluation.batch)
@@ -149,10 +148,10 @@ class Federation(Setting, Reached, Shown):
                 clients=self.clients,
                 sampling=self.sampling,
                 seed=self.seed,
-                method=method,
+                method=self.method,
                 sharing=self.sharing,
                 aggregation=self.aggregation,
-                server=WholeServer(self.server, self.sharing),
+                server=self.server,
                 broadcaster=None if self.broadcast is None else Broadcaster(self.broadcast, self.observers),
                 observers=self.observers,
                 pieces=self.engine.pieces,
@@ -191,6 +190,7 @@ class Federation(Setting, Reached, Shown):
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
         w, clients = self.layout.flatten(self.module), len(self.sizes)
+        common = self.sharing.common_of(w)
         own = {} if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
         last = torch.zeros(clients if self.remembers else 0, dtype=torch.int64)
         held = bool(own) and self.engine.holds(sum(value.nbytes for value in own.values()))
@@ -198,8 +198,8 @@ class Federation(Setting, Reached, Shown):
         return State(
             round=0,
             w=w,
-            optimiser=self.server_round.server.init(w),
-            server_state=self.server_round.method.server_state(w),
+            optimiser=self.server.init(common),
+            server_state=self.method.server_state(common, self.sharing.common),
             clients=ClientStore.start(own, last, clients, folder, held),
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),

@@ -12,13 +12,13 @@ from torch import Tensor
 from .aggregation import Aggregation
 from .aggregation.uploads import Uploads
 from .averages import Observers
-from .basics.arrays import Ints, Vectors
+from .basics.arrays import Ints, Vectors, check_like
 from .basics.sharing import Sharing
 from .broadcast import Broadcaster
 from .exchange import Request, RoundReport
 from .executors.clients import Clients, LazyExecutor
 from .executors.devices import threads
-from .methods import RoundMean, WholeMethod
+from .methods import Method, RoundMean, check_returned
 from .sampling import Sampling
 from .servers import Server
 from .state import State
@@ -34,7 +34,7 @@ class ServerRound:
     clients: Clients
     sampling: Sampling
     seed: int
-    method: WholeMethod
+    method: Method
     sharing: Sharing
     aggregation: Aggregation
     server: Server
@@ -54,8 +54,9 @@ class ServerRound:
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
 
-        # 3. They train. A lost answer is noted, an update that is not finite or too long is refused, and the others are
-        #    added up in the order of the request, whoever comes first.
+        # 3. They train. `Collector.hear` records a lost answer. `Uploads.take` refuses an update that is not finite or
+        #    too long. It adds up the others in the order of the request, whoever comes first, as the rule's `derive`
+        #    gives them: `Private.derive` clips them.
         with threads(self.executor.current.server_threads):
             uploads = self.collect(request)
             return self.step(state, request, uploads, probed)
@@ -69,44 +70,64 @@ class ServerRound:
         if report.skipped:
             return replace(state, round=state.round + 1), report
 
-        # 5. The rule releases the mean of the updates; a private one, whose updates are clipped, adds its noise here.
-        collector = uploads.collector
-        accepted = len(collector.accepted)
+        # 5. The rule releases the mean of the updates, to which a private one adds its noise, and makes one update of
+        #    it. Rules, methods and server optimisers see the common parameters alone, which 7 puts back in their place.
+        accepted = uploads.collector.accepted
         common = self.sharing.common_of(request.sent)
         mean, memory = self.aggregation.release(
-            uploads.mean(), clients=accepted, memory=state.aggregation, like=common, round=request.round, seed=self.seed
+            uploads.mean(),
+            clients=len(accepted),
+            memory=state.aggregation,
+            like=common,
+            round=request.round,
+            seed=self.seed,
         )
+        update = self.aggregation.update(mean, uploads.updates)
+        check_like(self.aggregation, "update", update, mean["delta"])
 
-        # 6. The method turns the mean into the round's update, and moves what it remembers itself.
+        # 6. The method turns it into the round's update, and moves what it remembers itself. The means of a probe are
+        #    of this round only.
         probes = {} if probed is None else probed.mean()
+        before = state.server_state
         received = RoundMean(
             sent=common,
-            update=uploads.update(mean),
+            update=update,
             mean=mean,
-            server_state=state.server_state | probes,
-            clients=accepted,
+            server_state=before | probes,
+            clients=len(accepted),
             total=len(self.clients.sizes),
         )
-        update, server_state = self.method.server_update(received, state.server_state)
+        update, returned = self.method.server_update(received)
+        kept = {name: vector for name, vector in returned.items() if name in before or name not in probes}
+        check_returned(self.method, "server_update", {"the update": update}, "the update", common, kept, before)
+        server_state = {name: kept[name] for name in before}
 
         # 7. The server optimiser moves the model from what was sent. A broadcast that acts before it puts an average of
         #    the clients' means into the update's place.
         state.spent = True
-        if self.broadcaster is None:
-            w, optimiser = self.server.step(request.sent, update, state.optimiser)
-        else:
-            w, optimiser = self.broadcaster.step(
-                self.server, state.optimiser, state, request.sent, update, request.round
-            )
+        change = self.sharing.model_change(update, mean)
+        memory_before = state.optimiser
+        apart = False
+        if self.broadcaster is not None:
+            change = self.broadcaster.change(state, request.sent, change, request.round)
+            apart = self.broadcaster.steps_apart(request.round)
+            memory_before = self.server.init(common) if apart else state.optimiser
+        w, optimiser = self.server.step(common, self.sharing.common_of(change), memory_before)
+        check_like(self.server, "step: the model", w, common)
+        for name in memory_before.keys() & optimiser.keys():
+            check_like(self.server, f"step: {name}", optimiser[name], memory_before[name])
+        if not self.sharing.whole:
+            w = self.sharing.with_common(w, request.sent + change)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             skipped = replace(report, skipped="the server's step was not finite")
             return replace(state, round=state.round + 1), skipped
 
-        # 8. Clients whose update counts have a new state.
-        answers = [(request.ids[places], answer) for places, answer in collector.client_state]
-        state.clients.accept(collector.accepted_ids, answers, request.round + 1)
+        # 8. Clients whose updates count have a new state.
+        answers = [(request.ids[places], answer) for places, answer in uploads.collector.client_state]
+        state.clients.accept(request.ids[accepted], answers, request.round + 1)
 
-        # 9. Every average observes the new model.
+        # 9. `Observers.observe` shows the new model to every average, such as a window.
+        optimiser = state.optimiser if apart else optimiser
         after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory)
         return after, report
 
@@ -116,10 +137,10 @@ class ServerRound:
         A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
         gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
-        probes = probed is None and "probe" in self.method.method.overridden
+        probes = probed is None and "probe" in self.method.overridden
         sent, server_state = self.send(state)
         if probed is not None:
-            ids = probed.collector.accepted_ids
+            ids = probed.collector.ids[probed.collector.accepted]
             server_state = server_state | probed.mean()
         elif ids is None:
             ids = self.sampling.clients(state.round, self.clients.sizes, self.seed)
@@ -138,13 +159,14 @@ class ServerRound:
         w = state.w
         if self.broadcaster is not None:
             w = self.broadcaster.sent(state, w, state.round, state.choice)
-        return self.method.send(w, state.server_state, state.round)
+        common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
+        return self.sharing.with_common(common, w), vectors
 
     def collect(self, request: Request) -> Uploads:
         """Let the executor answer a request, and sum up the answers."""
-        uploads = Uploads.of(request, self.aggregation, self.method.method, self.clients.sizes, self.pieces)
+        uploads = Uploads(request, self.aggregation, self.method, self.clients.sizes, self.pieces)
         if len(request.ids):
-            uploads.take_all(self.executor.running.work(request))
+            uploads.collector.hear(self.executor.running.work(request), uploads.take)
         return uploads
 
     def observe(self, state: State, w: Tensor, **others: Any) -> State:

@@ -15,8 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .basics.arrays import Vectors, check_like
-from .basics.sharing import Sharing
+from .basics.arrays import Vectors
 from .settings.errors import check
 from .settings.limits import Fraction, Rate, Share, Strength
 from .settings.setting import Setting
@@ -195,31 +194,6 @@ class FedYogi(Server, name="yogi"):
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = state["v"] - (1 - self.beta2) * square * (state["v"] - square).sign()
         return sent + self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
-
-
-@dataclass(frozen=True)
-class WholeServer(Server):
-    """A server optimiser of whole models. It adds the update to the entries that are not common."""
-
-    server: Server
-    """what moves the common parameters"""
-
-    sharing: Sharing
-    """which parameters are common"""
-
-    def init(self, w: Tensor) -> Vectors:
-        return self.server.init(self.sharing.common_of(w))
-
-    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        """As in `Server`; raises `SettingError` unless the server's model and its state are like those before."""
-        before = self.sharing.common_of(sent)
-        common, after = self.server.step(before, self.sharing.common_of(delta), state)
-        check_like(self.server, "step: the model", common, before)
-        for name in state.keys() & after.keys():
-            check_like(self.server, f"step: {name}", after[name], state[name])
-        if self.sharing.whole:
-            return common, after
-        return self.sharing.with_common(common, sent + delta), after
 
 
 SERVERS = Server.by_name

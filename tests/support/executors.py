@@ -50,7 +50,7 @@ class InParts(OneByOne):
         sizes, pieces = self._work.data.sizes, pieces_of(len(request.ids), self._pieces)
         parts: dict[int, PartialSum] = {}
         for number in reversed(range(self._pieces)):
-            uploads = Uploads.of(request, training.aggregation, training.method, sizes, self._pieces)
+            uploads = Uploads(request, training.aggregation, training.method, sizes, self._pieces)
             for place in pieces[number]:
                 uploads.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
             parts[number] = uploads.partial_sum()

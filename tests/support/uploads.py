@@ -14,8 +14,9 @@ from torch import Tensor
 
 from fedsash.aggregation import Aggregation, WeightedMean
 from fedsash.aggregation.uploads import Uploads
-from fedsash.exchange import Effort, Reply, largest_norms
+from fedsash.exchange import Effort, Reply, Request, largest_norms
 from fedsash.methods import Method, Upload
+from fedsash.sampling import Uniform
 
 BAD = (math.nan, math.inf, -math.inf)
 
@@ -41,7 +42,11 @@ def rounds(draw: st.DrawFn) -> tuple[np.ndarray, Upload]:
 def uploads_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> Uploads:
     """No uploads yet of a round with as many clients as sizes."""
     sizes = np.asarray(sizes, dtype=np.int64)
-    return Uploads(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
+    rule = rule or WeightedMean()
+    memory = rule.init(Uniform(), len(sizes))
+    ids = np.arange(len(sizes))
+    request = Request(job="train", round=0, ids=ids, sent=torch.empty(0), server_state={}, aggregation=memory)
+    return Uploads(request, rule, method or TwoVectors(), sizes, pieces)
 
 
 def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
@@ -73,4 +78,4 @@ def aggregate(
 
 def updated(uploads: Uploads) -> Tensor:
     """The round's update."""
-    return uploads.update(uploads.mean())
+    return uploads.rule.update(uploads.mean(), uploads.updates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
@@ -144,14 +144,14 @@ class Private(Aggregation, name="private"):
         found = {"clip": self.clip, "expected": known(sampling).expected(clients)}
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
 
-    def at(self, memory: Vectors) -> Private:
-        return replace(self, clip=float(memory["clip"])) if self.adaptive else self
-
-    def derive(self, upload: Upload, effort: Effort) -> Upload:
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         delta = upload["delta"]
+        clip = float(memory["clip"])
         norms = torch.linalg.vector_norm(delta, dim=1)
-        clipped = {"delta": delta * (self.clip / norms).clamp(max=1).unsqueeze(-1)}
-        return clipped | {"short": (norms <= self.clip).to(delta) - 0.5} if self.adaptive else clipped
+        clipped = {"delta": delta * (clip / norms).clamp(max=1).unsqueeze(-1)}
+        if self.adaptive is not None:
+            clipped["short"] = (norms <= clip).to(delta) - 0.5
+        return clipped
 
     def release(
         self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int

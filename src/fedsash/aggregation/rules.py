@@ -61,6 +61,8 @@ class Aggregation(Setting):
     """Vectors of `derive` that are averaged uniformly, whatever the method's weighting."""
     normalises: ClassVar[bool] = False
     """Whether `derive` needs `Effort.normaliser`. Then clients must step by SGD."""
+    keeps_updates: ClassVar[bool] = False
+    """Whether the update needs all single uploads of the round, which takes memory for all of them."""
     least: ClassVar[int] = 1
     """A round with fewer usable uploads is skipped. With 0 a round moves the model without any upload, too, whatever
     the executor's `minimum` is."""
@@ -68,11 +70,6 @@ class Aggregation(Setting):
     def accepts(self, norms: Tensor) -> list[int]:
         """The guard: the positions of the clients whose upload can be used, given their largest norms `[b]`."""
         return [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
-
-    @property
-    def keeps_updates(self) -> bool:
-        """Whether the update needs all single uploads of the round, which takes memory for all of them."""
-        return False
 
     def refuses(self, federation: Surroundings) -> Iterator[SettingError]:
         """The errors of all in a federation that it does not go with."""
@@ -86,12 +83,11 @@ class Aggregation(Setting):
         """What it remembers from round to round, as it is before the first one."""
         return {}
 
-    def at(self, state: Vectors) -> Aggregation:
-        """The rule as it is in a round that begins with this `state` of it."""
-        return self
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
+        """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients.
 
-    def derive(self, upload: Upload, effort: Effort) -> Upload:
-        """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients."""
+        `memory` is what the rule remembered before the round.
+        """
         return upload
 
     def release(
@@ -140,7 +136,7 @@ class FedNova(Aggregation, name="fednova"):
 
     normalises: ClassVar[bool] = True
 
-    def derive(self, upload: Upload, effort: Effort) -> Upload:
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         assert effort.normaliser is not None
         delta = upload["delta"]
         a = torch.from_numpy(effort.normaliser).to(delta)
@@ -179,10 +175,10 @@ class FedGMA(Aggregation, name="fedgma"):
     uniform: ClassVar[tuple[str, ...]] = ("sign",)
 
     @property
-    def keeps_updates(self) -> bool:
+    def keeps_updates(self) -> bool:  # type: ignore[override]
         return self.mask == "code"
 
-    def derive(self, upload: Upload, effort: Effort) -> Upload:
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         return upload | {"sign": upload["delta"].sign().double()}  # in float32 many votes don't add up to 1
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:

@@ -3,77 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Vectors, check_like, equal_parts, joined
-from ..exchange import Answer, Answers, PartialSum, Reply, Request, RoundReport
+from ..basics.arrays import Floats, Ints, Vectors, equal_parts, joined
+from ..exchange import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..settings.errors import RunError
-from .collector import Collector
 from .rules import Aggregation
 
 
 class Uploads:
-    """The uploads of the clients `ids` `[s]`, which have `sizes` `[s]` samples, summed up as they come.
+    """The uploads of a request's clients, summed up as they come; `sizes` `[N]` are all clients' numbers of samples.
 
     The `collector` knows who has answered, the `sums` are over the accepted clients, in the round's order and in
-    `pieces`. So their bytes depend only on the round. The uploads of a probe are summed as they are (`plain`), without
-    the rule's `derive`.
+    `pieces`. So their bytes depend only on the round. The uploads of a probe are summed as they are, without the rule's
+    `derive`. `updates` are the single deltas `[D]`, if the rule keeps them.
 
     An executor on many machines answers with one `PartialSum` for each piece. It is made where the clients are, by
     empty uploads of the same round that take the replies of this piece alone. An executor that answers with replies
     gives the same bytes at the same P.
     """
 
-    def __init__(
-        self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1, *, plain: bool = False
-    ) -> None:
-        weights = sizes / sizes.sum() if method.weighting == "samples" else equal_weights(len(ids))
-        self.collector = Collector(ids)
+    def __init__(self, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> None:
+        if method.weighting == "samples":
+            of_round = sizes[request.ids]
+            weights = of_round / of_round.sum()
+        else:
+            weights = equal_weights(len(request.ids))
+        self.collector = Collector(request.ids)
         self.sums = Sums(weights, method.uniform + rule.uniform, pieces)
-        self._rule = rule
-        self._plain = plain
-        self._keeps_updates = rule.keeps_updates and not plain
-        self._updates: list[Tensor] = []
+        self.updates: list[Tensor] = []
+        self.rule = rule
+        self._memory = request.aggregation
+        self._derives = request.job != "probe"
+        self._keeps_updates = rule.keeps_updates and self._derives
 
-    @classmethod
-    def of(cls, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> Uploads:
-        """No uploads yet of the clients of a request, given all clients' `sizes` `[N]`."""
-        plain = request.job == "probe"
-        return cls(rule.at(request.aggregation), method, request.ids, sizes[request.ids], pieces, plain=plain)
-
-    def take(self, answer: Answer) -> None:
-        """Add an answer. Raises `RuntimeError` if a place is answered twice, or if uploads are out of order."""
-        self.collector.hear(answer)
-        if isinstance(answer, Reply):
-            self._add(answer)
-        elif isinstance(answer, PartialSum):
+    def take(self, answer: Reply | PartialSum) -> None:
+        """Add an answer: what its clients have uploaded, and who they are."""
+        collector = self.collector
+        if isinstance(answer, PartialSum):
             self._merge(answer)
+            return
 
-    def take_all(self, answers: Answers) -> None:
-        """Add all answers to a request; raises `RuntimeError` if a place is not answered."""
-        with closing(answers):
-            for answer in answers:
-                self.take(answer)
-        self.collector.check_complete()
+        # The guard: an upload that is not finite, or too long, is refused.
+        collector.samples += int(answer.effort.samples.sum())
+        usable = self.rule.accepts(answer.norms)
+        if len(usable) < len(answer.places):
+            collector.refused += np.delete(answer.places, usable).tolist()
+            answer = answer.only(usable)
+        if not usable:
+            return
+
+        # The others count: the rule says what of them is summed, and a private one clips them first.
+        collector.accepted += answer.places.tolist()
+        if answer.client_state:
+            collector.client_state.append((answer.places, answer.client_state))
+        if answer.handles is not None:
+            collector.client_state.append((answer.places, answer.handles))
+        if self._keeps_updates:
+            self.updates += answer.upload["delta"]
+        vectors = answer.upload
+        if self._derives:
+            vectors = self.rule.derive(vectors, answer.effort, self._memory)
+        self.sums.add(vectors, answer.places)
 
     def mean(self) -> Vectors:
         """The weighted means over the accepted clients; empty if there are none."""
         return self.sums.mean(self.collector.accepted)
 
-    def update(self, mean: Vectors) -> Tensor:
-        """The round's update `[D]`, which the aggregation rule makes of the means."""
-        return check_like(self._rule, "update", self._rule.update(mean, self._updates), mean["delta"])
-
     def partial_sum(self) -> PartialSum:
         """The sums of one piece as a message; raises `RunError` if the rule needs every single upload."""
         if self._keeps_updates:
-            raise RunError(f"{self._rule}: it needs every single update, which a partial sum does not hold")
+            raise RunError(f"{self.rule}: it needs every single update, which a partial sum does not hold")
         collector = self.collector
         return PartialSum(
             accepted=np.array(collector.accepted, dtype=np.int64),
@@ -83,6 +88,22 @@ class Uploads:
             refused=np.array(collector.refused, dtype=np.int64),
             missing=collector.missing,
         )
+
+    def _merge(self, part: PartialSum) -> None:
+        """Add the sums of one piece, which were made where its clients are."""
+        places = part.places
+        if not len(places):
+            return
+        collector = self.collector
+        self.sums.merge(part.sums, places)
+        collector.samples += part.samples
+        collector.accepted += part.accepted.tolist()
+        collector.refused += part.refused.tolist()
+        collector.missing |= part.missing
+        if part.client_state:
+            collector.client_state.append((part.accepted, part.client_state))
+        if part.handles is not None:
+            collector.client_state.append((part.accepted, part.handles))
 
     def report(self, round: int, probed: Uploads | None, minimum: int) -> RoundReport:
         """The report of round `round`, counted from 1, with the clients of a preceding probe (`probed`).
@@ -98,47 +119,23 @@ class Uploads:
         for collector in collectors:
             refused += collector.ids[collector.refused].tolist()
             missing |= {int(collector.ids[place]): why for place, why in collector.missing.items()}
-        skipped = self._skipped(minimum, nobody=len(missing) == len(clients))
-        samples = self.collector.samples
-        return RoundReport(
-            round=round, clients=clients, samples=samples, refused=refused, missing=missing, skipped=skipped
-        )
-
-    def _skipped(self, minimum: int, nobody: bool) -> str:
-        """Why the uploads do not move the model; empty if they do."""
         usable = len(self.collector.accepted)
-        least = max(minimum, self._rule.least)
-        if self._rule.least == 0 or usable >= least:
-            return ""
-        if usable:
-            return f"only {usable} uploads can be used, of at least {least}"
-        if nobody:
-            return "no client answered"
-        return f"every upload was not finite, or longer than {self._rule.limit:g}"
-
-    def _add(self, reply: Reply) -> None:
-        self.collector.samples += int(reply.effort.samples.sum())
-        usable = self._rule.accepts(reply.norms)
-        if len(usable) < len(reply.places):
-            self.collector.refused += np.delete(reply.places, usable).tolist()
-            reply = reply.only(usable)
-        if not usable:
-            return
-        self.collector.accept(reply.places, reply.client_state, reply.handles)
-        if self._keeps_updates:
-            self._updates += reply.upload["delta"]
-        vectors = reply.upload if self._plain else self._rule.derive(reply.upload, reply.effort)
-        self.sums.add(vectors, reply.places)
-
-    def _merge(self, part: PartialSum) -> None:
-        places = part.places
-        if not len(places):
-            return
-        self.sums.merge(part.sums, places)
-        self.collector.samples += part.samples
-        self.collector.refused += part.refused.tolist()
-        self.collector.missing |= part.missing
-        self.collector.accept(part.accepted, part.client_state, part.handles)
+        least = max(minimum, self.rule.least)
+        skipped = ""
+        if self.rule.least > 0 and usable < least:
+            skipped = f"every upload was not finite, or longer than {self.rule.limit:g}"
+            if usable:
+                skipped = f"only {usable} uploads can be used, of at least {least}"
+            elif len(missing) == len(clients):
+                skipped = "no client answered"
+        return RoundReport(
+            round=round,
+            clients=clients,
+            samples=self.collector.samples,
+            refused=refused,
+            missing=missing,
+            skipped=skipped,
+        )
 
 
 class Sums:
@@ -153,8 +150,7 @@ class Sums:
 
     def __init__(self, weights: Floats, uniform: Collection[str] = (), pieces: int = 1) -> None:
         self._weights = weights
-        self._equal = equal_weights(len(weights))
-        self._uniform = uniform
+        self._equal = dict.fromkeys(uniform, equal_weights(len(weights))) if uniform else {}
         self._ends = equal_parts(len(weights), pieces)
         self._piece = 0
         self._current: Vectors = {}
@@ -203,7 +199,11 @@ class Sums:
         totals = self.totals()
         if len(places) == len(self._weights):
             return totals
-        return {name: total / _sum(self._weights_of(name)[places]) for name, total in totals.items()}
+        means: Vectors = {}
+        for name, total in totals.items():
+            weights = self._equal.get(name, self._weights)[places]
+            means[name] = total / float(torch.from_numpy(weights).sum())
+        return means
 
     def _finish(self) -> None:
         """Add the sums of the present piece to those of the pieces before it."""
@@ -218,7 +218,7 @@ class Sums:
 
     def _add_rows(self, vectors: Vectors, places: Ints) -> None:
         for name, rows in vectors.items():
-            weights = self._weights_of(name)[places]
+            weights = self._equal.get(name, self._weights)[places]
             before = self._current.get(name)
             if len(rows) == 1:  # zero is added to the first one, too, without being written: so no sum is -0.0
                 total = rows.new_zeros(()) if before is None else before
@@ -227,9 +227,6 @@ class Sums:
                 flat = rows.reshape(len(rows), -1)
                 mixed = (torch.from_numpy(weights).to(rows) @ flat).view(rows.shape[1:])
                 self._current[name] = mixed.add_(0.0 if before is None else before)
-
-    def _weights_of(self, name: str) -> Floats:
-        return self._equal if name in self._uniform else self._weights
 
 
 def equal_weights(count: int) -> Floats:
@@ -240,7 +237,3 @@ def equal_weights(count: int) -> Floats:
 def pieces_of(count: int, pieces: int) -> list[Ints]:
     """The places of each of the fixed pieces into which a round of `count` clients is cut."""
     return np.split(np.arange(count), equal_parts(count, pieces)[:-1])
-
-
-def _sum(values: Floats) -> float:
-    return float(torch.from_numpy(values).sum())

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..aggregation.collector import Collector
 from ..basics.arrays import Floats, Ints
 from ..data.samples import Samples
-from ..exchange import Answers, Job, Request, no_answer
+from ..exchange import Answers, Collector, Job, Request, no_answer
 from .metrics import Metrics
 from .over_clients import over_clients
 from .scorer import Outcomes, Scorer, Scores, values_of
@@ -96,10 +95,10 @@ class Evaluator:
             log.warning("evaluation after round %d: %s", round, no_answer(missing))
         self._told |= missing.keys()
         if not replies:
-            return collector.accepted_ids, {}
+            return collector.ids[collector.accepted], {}
         names = replies[0].upload
         scores = {name: np.concatenate([reply.upload[name].numpy() for reply in replies]) for name in names}
-        return collector.accepted_ids, scores
+        return collector.ids[collector.accepted], scores
 
 
 def scored(split: Split, name: str) -> str:

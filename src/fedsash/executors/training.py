@@ -25,7 +25,7 @@ from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear
 from ..exchange import Effort, Reply, Request
 from ..local import Batch, ClientEvaluator, ClientMemory, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
-from ..methods import FedAvg, Method, WholeMethod
+from ..methods import FedAvg, Method
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
 from .dropout import draws_dropout
@@ -114,16 +114,17 @@ class Training:
 
     def first(self, ids: Ints) -> Request:
         """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
-        method = WholeMethod(self.method, self.sharing)
         w = self.sharing.layout.flatten(self.module)
-        sent, server_state = method.send(w, method.server_state(w), 0)
+        common = self.sharing.common_of(w)
+        start = self.method.server_state(common, self.sharing.common)
+        common, server_state = self.method.send(common, start, 0)
         own = self.memory.first(w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         return Request(
             job="train",
             round=0,
             ids=ids,
-            sent=sent,
+            sent=self.sharing.with_common(common, w),
             server_state=server_state,
             clients=StateRows(client_state),
         )

@@ -16,7 +16,7 @@ from ..basics.sharing import Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Job, Reply, Request, largest_norms
-from ..methods import FedAvg, LocalRun, Method, Upload, check_upload
+from ..methods import FedAvg, LocalRun, Method, Upload, check_returned
 from .batches import Batches, BatchPlan
 from .evaluator import ClientEvaluator
 from .memory import ClientMemory, Remembered
@@ -169,7 +169,7 @@ class Trainer:
             models = torch.cat([w, statistics], dim=1)
             upload = upload | self._sharing.statistics_upload(models, request.sent)
         client_state = self._memory.joined(method_state, moments, models, before, taken)
-        check_upload(self.method, upload, client_state, request.own, run.w)
+        check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.own)
         return first_rows(upload, count), first_rows(client_state, count)
 
     def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> Tensor:

@@ -1,6 +1,6 @@
 """The federated methods, one file for each family. A new method needs one file here, its import below, and one test."""
 
-from .base import LocalRun, Method, RoundMean, Step, Upload, check_update, check_upload
+from .base import LocalRun, Method, RoundMean, Step, Upload, check_returned
 from .ewc import EWC
 from .fedacg import FedACG
 from .fedavg import FedAvg
@@ -12,7 +12,6 @@ from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
 from .fedswa import FedMoSWA, FedSWA
 from .mime import Mime, MimeLite
 from .scaffold import Scaffold
-from .whole import WholeMethod
 
 METHODS = Method.by_name
 
@@ -40,7 +39,5 @@ __all__ = [
     "Scaffold",
     "Step",
     "Upload",
-    "WholeMethod",
-    "check_update",
-    "check_upload",
+    "check_returned",
 ]

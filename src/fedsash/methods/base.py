@@ -239,34 +239,32 @@ MEAN_DIRECTION = "the method takes a client's update, divided by its steps' weig
 """Why a method that divides updates needs SGD, as `LocalRun.direction` does."""
 
 
-def check_upload(method: Method, upload: Upload, kept: Vectors, given: Vectors, like: Tensor) -> None:
-    """Raise `SettingError` unless a method uploads a delta like `like` `[C, D]`, and keeps the client state `given`."""
-    if "delta" not in upload:
-        right = "must upload a vector called 'delta'"
-        raise SettingError.at(f"{type(method).__name__}.upload", sorted(upload), right)
-    check_like(method, "upload: delta", upload["delta"], like)
-    _check_kept(method, "upload", kept, given, "client")
+def check_returned(
+    method: Method,
+    hook: Literal["upload", "server_update"],
+    vectors: Vectors,
+    vector: str,
+    like: Tensor,
+    kept: Vectors,
+    before: Vectors,
+) -> None:
+    """Raise `SettingError` unless the `vectors` that a hook returns are right, and the state `kept` beside them.
 
-
-def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, received: RoundMean) -> None:
-    """Raise `SettingError` unless a method's update is like the model `[D]`, and it keeps the server state `given`.
-
-    It may also return the means of its probe, which are of this round only.
+    One called `vector` must be among them, and be `like` this one; the state must have the names, shapes and types that
+    it had `before`.
     """
-    check_like(method, "server_update: the update", update, received.sent)
-    probed = received.server_state.keys() - given.keys()
-    own = {name: value for name, value in kept.items() if name not in probed}
-    _check_kept(method, "server_update", own, given, "server")
-
-
-def _check_kept(method: Method, hook: str, kept: Vectors, given: Vectors, whose: str) -> None:
-    for name in kept.keys() & given.keys():
-        check_like(method, f"{hook}: {name}", kept[name], given[name])
-    if kept.keys() == given.keys():  # asked of every client in every round
-        return
     place = f"{type(method).__name__}.{hook}"
-    lost, more = _names(given.keys() - kept.keys()), _names(kept.keys() - given.keys())
+    if vector not in vectors:
+        raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
+    check_like(method, f"{hook}: {vector}", vectors[vector], like)
+    for name in kept.keys() & before.keys():
+        check_like(method, f"{hook}: {name}", kept[name], before[name])
+    if kept.keys() == before.keys():
+        return
+    whose = "client" if hook == "upload" else "server"
+    lost = _names(before.keys() - kept.keys())
     check(not lost, place, sorted(kept), f"must also return the new {whose} state {lost}")
+    more = _names(kept.keys() - before.keys())
     raise SettingError.at(place, sorted(kept), f"{more} must begin in {whose}_state(), which does not have it")
 
 

@@ -17,7 +17,6 @@ from ..exchange import Ended, RoundReport
 from ..executors import Training
 from ..executors.clients import Clients
 from ..federation import Federation
-from ..methods import WholeMethod
 from ..sampling import Sampling, Uniform
 from ..schedules import Constant
 from ..servers import ServerSGD
@@ -243,8 +242,8 @@ def _counts_on_rounds(federation: Federation) -> bool:
     """Whether the method remembers something between rounds, or has a say in one beside local steps."""
     if federation.remembers or federation.method.overridden & {"send", "probe", "upload", "server_update"}:
         return True
-    w = federation.layout.flatten(federation.module)
-    return bool(WholeMethod(federation.method, federation.sharing).server_state(w))
+    w = federation.sharing.common_of(federation.layout.flatten(federation.module))
+    return bool(federation.method.server_state(w, federation.sharing.common))
 
 
 def _check_tuning(federation: Federation) -> None:

@@ -75,7 +75,7 @@ class Actor:
             replies = _held(replies, int(places[0]), made)
         if not summed(request, training.aggregation):
             return list(replies)
-        uploads = Uploads.of(request, training.aggregation, training.method, self._sizes, self._pieces)
+        uploads = Uploads(request, training.aggregation, training.method, self._sizes, self._pieces)
         for reply in replies:
             uploads.take(reply)
         return [uploads.partial_sum()]

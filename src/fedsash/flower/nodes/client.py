@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...aggregation.collector import Collector
 from ...basics.arrays import Vectors, joined
 from ...basics.layout import Layout
 from ...basics.saved import versions
@@ -23,7 +22,7 @@ from ...client_store import StateVersions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
-from ...exchange import Reply, Request
+from ...exchange import Collector, Reply, Request
 from ...executors import ClientWork, LocalEngine, Training, pick_device
 from ...executors.clients import set_aside
 from ...executors.in_process import InProcess

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...aggregation.collector import in_order
 from ...basics.arrays import Ints, Vectors
 from ...client_store import StateVersions
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
-from ...exchange import SCORES, Answers, Executor, Missing, Reply, Request, largest_norms
+from ...exchange import SCORES, Answers, Executor, Missing, Reply, Request, in_order, largest_norms
 from ...executors import Engine, Training, state_like, upload_like
 from ...executors.clients import check_set_aside
 from ...settings.errors import check, shortened

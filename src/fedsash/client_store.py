@@ -45,12 +45,12 @@ class Copy(Handle):
 
 
 class ClientTicket(Shown, ABC):
-    """With what a request's clients find their state: the state itself, or where it is."""
+    """With what a request's clients find their state: the state itself, or where it is.
 
-    @property
-    def own(self) -> Vectors:
-        """The client state `[s, ...]` that the ticket contains; nothing if it is elsewhere."""
-        return {}
+    `own` is the client state `[s, ...]` that the ticket contains; nothing if it is elsewhere.
+    """
+
+    own: Vectors
 
     @abstractmethod
     def only(self, places: slice | Ints) -> ClientTicket:
@@ -63,16 +63,12 @@ class ClientTicket(Shown, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StateRows(ClientTicket):
-    """The client state itself: `rows` `[s, ...]`, empty if clients remember nothing."""
+    """The client state itself: `own` `[s, ...]`, empty if clients remember nothing."""
 
-    rows: Vectors = field(default_factory=dict)
-
-    @property
-    def own(self) -> Vectors:
-        return self.rows
+    own: Vectors = field(default_factory=dict)
 
     def only(self, places: slice | Ints) -> StateRows:
-        return StateRows({name: rows[places] for name, rows in self.rows.items()})
+        return StateRows({name: rows[places] for name, rows in self.own.items()})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,6 +76,7 @@ class StateHandles(ClientTicket):
     """`handles` `[s]` on client state that stays where clients train."""
 
     handles: Objects
+    own: Vectors = field(default_factory=dict, init=False, repr=False)
 
     def only(self, places: slice | Ints) -> StateHandles:
         return StateHandles(self.handles[places])
@@ -101,6 +98,7 @@ class StateVersions(ClientTicket):
     last: Ints
     oldest: int = 0
     lineage: Lineage = ()
+    own: Vectors = field(default_factory=dict, init=False, repr=False)
 
     def only(self, places: slice | Ints) -> StateVersions:
         return StateVersions(last=self.last[places], oldest=self.oldest, lineage=self.lineage)
@@ -136,6 +134,8 @@ class ClientStore(Shown):
 
     def recall(self, ids: Ints, device: torch.device, oldest: int, lineage: Lineage) -> ClientTicket:
         """With what the clients `ids` `[s]` find their state; of rows a copy on a device."""
+        if not len(self.last):
+            return StateRows()  # clients remember nothing
         if self.handles is not None:
             return StateHandles(self.handles[ids])
         if self._elsewhere:

@@ -54,7 +54,7 @@ class Sampling(Setting):
         if self.dropout:
             mask &= fractions(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
         if self._trace is not None:
-            check_clients(self._name, self._trace, len(sizes))
+            check_clients(type(self).__name__, self._trace, len(sizes))
             mask &= self._trace[round % len(self._trace), ids]
         return mask
 
@@ -65,7 +65,7 @@ class Sampling(Setting):
         `draw` gives anything but distinct ids of these clients.
         """
         answer = self.draw(round, sizes.copy(), seed)  # a sampling of one's own may change them
-        ids = _check_ids(f"{self._name}.draw: answer in round {round + 1}", answer, below=len(sizes))
+        ids = _check_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
         return ids[self.answers(round, ids, sizes, seed)]
 
     def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
@@ -73,14 +73,10 @@ class Sampling(Setting):
         found = (self.clients(round, sizes, seed) for round in range(rounds))
         return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
 
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
-
     @cached_property
     def _trace(self) -> NDArray[np.bool_] | None:
         missing = isinstance(self.trace, str) and not self.trace
-        return None if missing else trace_of(self._name, self.trace, "round")
+        return None if missing else trace_of(type(self).__name__, self.trace, "round")
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,10 @@ class Uniform(Sampling, name="uniform"):
             return max(int(self.fraction * clients + 1e-9), 1)
         if self.count is None:
             return min(10, clients)
-        everybody = "all of them are fraction = 1.0, in Python Uniform(fraction=1.0)"
-        right = f"must be at most the number of clients, {clients}; {everybody}"
-        check(self.count <= clients, "Uniform.count", self.count, right)
+        if self.count > clients:
+            everybody = "all of them are fraction = 1.0, in Python Uniform(fraction=1.0)"
+            requirement = f"must be at most the number of clients, {clients}; {everybody}"
+            raise SettingError.at("Uniform.count", self.count, requirement)
         return self.count
 
     def expected(self, clients: int) -> float:
@@ -115,8 +112,9 @@ class Uniform(Sampling, name="uniform"):
         return self.asked(clients) * (1 - self.dropout)
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        n = len(sizes)
-        return _smallest(keys(seed, Purpose.SAMPLING, round, np.arange(n)), self.asked(n))
+        count = self.asked(len(sizes))
+        draws = keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes)))
+        return np.sort(np.argpartition(draws, count - 1)[:count])
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,8 @@ class Weighted(Sampling, name="weighted"):
         right = f"must be at most the number of clients with samples, {len(ids)}"
         check(self.count <= len(ids), "Weighted.count", self.count, right)
         u = fractions(keys(seed, Purpose.SAMPLING, round, ids))
-        return ids[_smallest(-np.log1p(-u) / sizes[ids], self.count)]
+        times = -np.log1p(-u) / sizes[ids]
+        return ids[np.sort(np.argpartition(times, self.count - 1)[: self.count])]
 
 
 @dataclass(frozen=True)
@@ -214,11 +213,6 @@ class Function(Sampling, name="function"):
 
 
 SAMPLINGS = Sampling.by_name
-
-
-def _smallest(values: NDArray[Any], count: int) -> Ints:
-    """The positions of the `count` smallest values, sorted."""
-    return np.sort(np.argpartition(values, count - 1)[:count])
 
 
 def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:

@@ -220,12 +220,13 @@ class Sums:
         for name, rows in vectors.items():
             weights = self._equal.get(name, self._weights)[places]
             before = self._current.get(name)
-            if len(rows) == 1:  # zero is added to the first one, too, without being written: so no sum is -0.0
+            if rows.shape[0] == 1:  # zero is added to the first one, too, without being written: so no sum is -0.0
                 total = rows.new_zeros(()) if before is None else before
                 self._current[name] = torch.add(total, rows[0], alpha=float(weights[0]), out=before)
             else:
-                flat = rows.reshape(len(rows), -1)
-                mixed = (torch.from_numpy(weights).to(rows) @ flat).view(rows.shape[1:])
+                flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], -1)
+                mixed = torch.from_numpy(weights).to(rows) @ flat
+                mixed = mixed if rows.dim() == 2 else mixed.view(rows.shape[1:])
                 self._current[name] = mixed.add_(0.0 if before is None else before)
 
 

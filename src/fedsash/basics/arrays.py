@@ -26,14 +26,15 @@ def check_like(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor
 
     It is named by the class of `owner` and the `place`.
     """
+    if isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype:
+        return found  # so that no text is put together in every round
     place = f"{type(owner).__name__}.{place}"
     if not isinstance(found, Tensor):
         raise SettingError.at(place, type(found).__name__, "must be a tensor")
     if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
         raise SettingError.at(f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
-    if found.dtype != like.dtype:  # a saved state could not be loaded again
-        raise SettingError.at(f"{place}: type", str(found.dtype), f"must be {like.dtype}")
-    return found
+    # A saved state of another type could not be loaded again.
+    raise SettingError.at(f"{place}: type", str(found.dtype), f"must be {like.dtype}")
 
 
 def equal_parts(count: int, parts: int) -> list[int]:

@@ -253,14 +253,15 @@ def check_returned(
     One called `vector` must be among them, and be `like` this one; the state must have the names, shapes and types that
     it had `before`.
     """
-    place = f"{type(method).__name__}.{hook}"
     if vector not in vectors:
+        place = f"{type(method).__name__}.{hook}"
         raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
     check_like(method, f"{hook}: {vector}", vectors[vector], like)
     for name in kept.keys() & before.keys():
         check_like(method, f"{hook}: {name}", kept[name], before[name])
     if kept.keys() == before.keys():
         return
+    place = f"{type(method).__name__}.{hook}"
     whose = "client" if hook == "upload" else "server"
     lost = _names(before.keys() - kept.keys())
     check(not lost, place, sorted(kept), f"must also return the new {whose} state {lost}")

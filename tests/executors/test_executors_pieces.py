@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedsash.aggregation import FedGMA
-from fedsash.exchange import Effort, Missing
+from fedsash.exchange import Effort
 from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
 from support.by_default import rotated
@@ -39,7 +39,7 @@ def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
     whole, one, other = (uploads_of([1, 1, 2, 1, 1], FedAvg(), pieces=2) for _ in range(3))
     one.take(reply(0, upload, Effort(np.array([4, 5, 6]), np.array([1, 1, 1]))))
     whole.take(one.partial_sum())
-    other.take(Missing(np.array([3]), "late"))
+    other.collector.missing[3] = "late"
     other.take(reply(4, {"delta": torch.tensor([[8.0]], dtype=torch.float64)}))
     whole.take(other.partial_sum())
     collector = whole.collector

@@ -60,10 +60,9 @@ class Uploads:
 
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
-        if answer.client_state:
-            collector.client_state.append((answer.places, answer.client_state))
-        if answer.handles is not None:
-            collector.client_state.append((answer.places, answer.handles))
+        client_state = answer.client_state if answer.handles is None else answer.handles
+        if len(client_state):
+            collector.client_state.append((answer.places, client_state))
         if self._keeps_updates:
             self.updates += answer.upload["delta"]
         vectors = answer.upload
@@ -100,10 +99,9 @@ class Uploads:
         collector.accepted += part.accepted.tolist()
         collector.refused += part.refused.tolist()
         collector.missing |= part.missing
-        if part.client_state:
-            collector.client_state.append((part.accepted, part.client_state))
-        if part.handles is not None:
-            collector.client_state.append((part.accepted, part.handles))
+        client_state = part.client_state if part.handles is None else part.handles
+        if len(client_state):
+            collector.client_state.append((part.accepted, client_state))
 
     def report(self, round: int, probed: Uploads | None, minimum: int) -> RoundReport:
         """The report of round `round`, counted from 1, with the clients of a preceding probe (`probed`).

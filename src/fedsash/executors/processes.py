@@ -37,6 +37,15 @@ def keep_freed_memory() -> None:
     mallopt(mmap_threshold, huge)
 
 
+def return_freed_memory() -> None:
+    """Ask glibc to return freed memory to the system, also what `keep_freed_memory` has kept."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):  # another C library
+        return
+    trim(0)
+
+
 def own_memory(process: int | None) -> int:
     """The memory of a process in bytes, without what it shares with others; 0 if the system does not tell it."""
     file = Path(f"/proc/{process}/smaps_rollup")

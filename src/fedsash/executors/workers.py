@@ -18,6 +18,7 @@ from ..local import Trainer
 from ..settings.errors import WorkerError
 from .buffers import Buffers, Told
 from .devices import threads
+from .processes import return_freed_memory
 from .worker import Block, Worker
 
 log = logging.getLogger("fedsash")
@@ -107,6 +108,7 @@ class Workers(Executor):
         self._workers, self._request = {}, None
 
     def _start(self) -> None:
+        return_freed_memory()  # what a measurement of engines has left, which forked processes would inherit
         try:
             for number in range(self._count):
                 self._start_one(number)

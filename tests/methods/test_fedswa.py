@@ -13,7 +13,7 @@ import torch
 from fedsash.averages import SWA
 from fedsash.basics.arrays import Floats, Ints, Vectors
 from fedsash.local import SGD, LocalTraining
-from fedsash.local.plan import rates as rates_of
+from fedsash.local.plan import factors
 from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Flat, LocalSchedule, SawTooth
@@ -47,7 +47,7 @@ class Halving(LocalSchedule):
 
 def test_a_schedule_with_one_column_for_all_clients_multiplies_the_saw_tooth() -> None:
     for method in (FedAvg(), FedSWA(), FedMoSWA()):
-        one, each = (rates_of(rough(Halving(column)), method, np.array([3, 2])) for column in (True, False))
+        one, each = (factors(rough(Halving(column)), method, np.array([3, 2])) for column in (True, False))
         np.testing.assert_array_equal(one, each)
 
 
@@ -71,7 +71,7 @@ def test_with_alpha_zero_the_model_never_moves_bitwise(method: Any) -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
 def test_the_rates_of_a_round_have_the_published_sum(rho: float) -> None:
     K = np.array([1, 2, 7, 12])
-    rates = rates_of(LocalTraining(lr=0.4), FedSWA(rho), K)
+    rates = 0.4 * factors(LocalTraining(lr=0.4), FedSWA(rho), K)
     np.testing.assert_allclose(rates.sum(0), 0.4 * (K * (1 + rho) + 1 - rho) / 2, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(rates[0], 0.4)
 

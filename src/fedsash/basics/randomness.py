@@ -27,6 +27,9 @@ from .private_torch import seed_cpu
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+"""The constants of SplitMix64, whose finaliser makes keys: `key` in Python's integers, `fold` in arrays of 64 bits."""
 
 
 class Purpose(enum.IntEnum):
@@ -57,25 +60,14 @@ def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
 
 
-def _mix(h: int) -> int:
-    """SplitMix64's finaliser on one Python integer."""
-    h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    h = (h ^ (h >> 27)) * 0x94D049BB133111EB & _MASK
-    return h ^ (h >> 31)
-
-
-def _mix_array(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser, element-wise."""
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
-
-
 def key(seed: int, purpose: Purpose, *numbers: int) -> int:
     """A 64-bit key for `(seed, purpose, *numbers)`, integers of up to 64 bits. Other tuples have other keys."""
     h = 0
     for number in (seed, int(purpose), *numbers):
-        h = _mix(((h + _GOLDEN) & _MASK) ^ (number & _MASK))
+        h = ((h + _GOLDEN) & _MASK) ^ (number & _MASK)
+        h = (h ^ (h >> 30)) * _FIRST & _MASK
+        h = (h ^ (h >> 27)) * _SECOND & _MASK
+        h ^= h >> 31
     return h
 
 
@@ -87,7 +79,10 @@ def keys(seed: int, purpose: Purpose, round: int, clients: NDArray[Any]) -> NDAr
 def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64]:
     """New keys from keys and a number (or an array that broadcasts with them)."""
     number = np.asarray(number, dtype=np.uint64)
-    return _mix_array((h + np.uint64(_GOLDEN)) ^ number)
+    h = (h + np.uint64(_GOLDEN)) ^ number
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(_FIRST)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(_SECOND)
+    return h ^ (h >> np.uint64(31))
 
 
 def fractions(h: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -86,5 +86,7 @@ def arguments(x: ModelInput) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 def call(module: nn.Module, x: ModelInput) -> Any:
     """All that the model returns for an input."""
+    if isinstance(x, Tensor):
+        return module(x)
     positional, named = arguments(x)
     return module(*positional, **named)

@@ -60,6 +60,13 @@ class Transform(Setting, name="images"):
         """Whether it replaces `augment` or `prepare`."""
         return (type(self).augment, type(self).prepare) != (Transform.augment, Transform.prepare)
 
+    def prepares(self, x: Features, dtype: torch.dtype) -> bool:
+        """Whether `inputs` changes anything of samples like `x`."""
+        if self.own:
+            return True
+        kinds = [one.dtype for one in x.tensors.values()] if isinstance(x, Inputs) else [x.dtype]
+        return any(kind == torch.uint8 or (kind.is_floating_point and kind != dtype) for kind in kinds)
+
     def fits(self, x: Features, y: Tensor) -> None:
         """Raise `SettingError` unless this transform can act on the samples `x` with the labels `y`."""
         if not isinstance(x, Inputs) and x.dtype == torch.uint8:

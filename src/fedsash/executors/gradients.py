@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
-from ..basics.private_torch import in_type
+from ..basics.private_torch import in_type, point
 from ..basics.randomness import seed_torch
 from ..data.inputs import ModelInput, arguments, call, each
 from ..local import Batch
@@ -44,19 +44,22 @@ class Objective:
             classifier = module.get_submodule(Layout(module).classifier)
             classifier.register_forward_pre_hook(self._keep, with_kwargs=True)
 
-    def output(self, weights: Tensor, forward: Callable[..., Any], *given: Any) -> Any:
-        """The model's output for a batch with these weights."""
-        if not self._low:
-            return forward(*given)
-        with torch.autocast(weights.device.type, torch.bfloat16):
+    def __call__(
+        self, y: Tensor, weights: Tensor, server_state: Vectors, forward: Callable[..., Any], *given: Any
+    ) -> Tensor:
+        """The loss over a batch with these labels and weights, of which `forward(*given)` is the model's output."""
+        if self._low:
+            with torch.autocast(weights.device.type, torch.bfloat16):
+                output = forward(*given)
+            self.features = self.features.to(weights.dtype)
+            output = in_type(output, weights.dtype)
+        else:
             output = forward(*given)
-        self.features = self.features.to(weights.dtype)
-        return in_type(output, weights.dtype)
-
-    def __call__(self, output: Any, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
         # its type may be another one, as with class weights in float64 or a model's own autocast
         loss = self._loss(output, y).to(weights.dtype) @ weights
-        return loss + self._method.objective(self.features, y, weights, server_state) if self._adds else loss
+        if self._adds:
+            loss = loss + self._method.objective(self.features, y, weights, server_state)
+        return loss
 
     def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         (self.features,) = (*inputs, *named.values())
@@ -88,12 +91,13 @@ class OneByOne:
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._parameters = self._layout.tensors(self._module)
+        self._counted = self._statistics.tensors(self._module)
         self._objective = Objective(self._module, loss, method, precision)
         self.dropout = dropout
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         self._bound: Tensor | None = None
+        self._bound_statistics: Tensor | None = None
         self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
-        self._counted: Tensor | None = None
 
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
         return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state, statistics)]).unsqueeze(0)
@@ -105,25 +109,31 @@ class OneByOne:
         self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
     ) -> Sequence[Tensor]:
         if self._bound is not w:
-            self._layout.bind(self._module, w[0])
+            for parameter, view in zip(self._parameters, self.views(w), strict=True):
+                point(parameter, view)
             self._bound = w
-        moving = self._spare if statistics is None else statistics
-        if self._counted is not moving:
-            self._statistics.bind(self._module, moving[0])
-            self._counted = moving
-        x = each(batch.x, self._own)
+        if self._counted:
+            moving = self._spare if statistics is None else statistics
+            if self._bound_statistics is not moving:
+                for tensor, view in zip(self._counted, self._statistics.views(moving[0]).values(), strict=True):
+                    point(tensor, view)
+                self._bound_statistics = moving
+        x = self._only_client(batch.x)
+        y = batch.y[0]
+        weights = batch.weights[0]
         if self.dropout:
             seed_torch(batch.keys[0])
         with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
-            output = self._objective.output(batch.weights[0], call, self._module, x)
-            loss = self._objective(output, batch.y[0], batch.weights[0], server_state)
+            loss = self._objective(y, weights, server_state, call, self._module, x)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
     def features(self) -> Tensor:
         return self._objective.features.detach().unsqueeze(0)
 
-    def _own(self, x: Tensor) -> Tensor:
+    def _only_client(self, x: ModelInput) -> Any:
         """The only client's part of a batch. With one channel, `contiguous` would keep strides that are slow."""
+        if not isinstance(x, Tensor):
+            return {name: self._only_client(one) for name, one in x.items()}
         if x.dim() == 5:
             return x[0].clone(memory_format=self._format)
         return x[0].clone() if self._changes_input else x[0]
@@ -195,5 +205,8 @@ class Stacked:
         real = RealSamples(weights > 0) if self._mixes else nullcontext()
         with SeededDropout(key) if self.dropout else nullcontext(), real:
             named = self._layout.views(w) | self._statistics.views(moved)
-            output = self._objective.output(weights, functional_call, self._module, named, *arguments(x))
-        return self._objective(output, y, weights, server_state), (self._objective.features, moved)
+            positional, named_inputs = arguments(x)
+            loss = self._objective(
+                y, weights, server_state, functional_call, self._module, named, positional, named_inputs
+            )
+        return loss, (self._objective.features, moved)

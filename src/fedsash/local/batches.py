@@ -8,12 +8,16 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
 from ..basics.randomness import Purpose, fold, keys
 from ..data.members import Members
 from ..settings.errors import check
+
+LAST = np.iinfo(np.uint64).max
+"""The key of a place without a sample, which is sorted behind all others."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,25 +39,17 @@ class BatchPlan:
     count: Ints
     steps: Ints
 
-    def client(self, c: int) -> BatchPlan:
-        """The plan of client `c` of the block, without padding to the other clients' shapes."""
-        k = int(self.steps[c])
-        b = int(self.count[:k, c].max(initial=0))
-        one = slice(c, c + 1)
-        index = self.index[:k, one, :b]
-        weights = self.weights[:k, one, :b]
-        return BatchPlan(index=index, weights=weights, count=self.count[:k, one], steps=self.steps[one])
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
     """The amount of local training of C clients in a round, `[C]` each.
 
-    A client has `size` samples. It takes `steps` local steps, `per_epoch` of them in each pass over its samples. It
-    sees `samples` samples in all its steps; a sample that it sees in two passes counts twice.
+    A client has `size` samples, in batches of up to `batch`. It takes `steps` local steps, `per_epoch` of them in each
+    pass over its samples. It sees `samples` samples in all its steps; a sample that it sees in two passes counts twice.
     """
 
     size: Ints
+    batch: Ints
     steps: Ints
     per_epoch: Ints
     samples: Ints
@@ -72,40 +68,37 @@ class Batching:
     by_steps: bool
     drop_last: bool
 
-    def epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
-        """The batch size and the number of batches in a pass, `[C]` each, of clients with `sizes` `[C]` samples."""
-        size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
-        return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
-
     def single(self, sizes: Ints) -> Ints:
         """The clients with `sizes` `[N]` samples that have a batch of one sample."""
-        size, _ = self.epoch(sizes)
-        rest = sizes % size
-        return np.flatnonzero((size == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
+        batch = self.workload(sizes, 1).batch
+        rest = sizes % batch
+        return np.flatnonzero((batch == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
 
     def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
         """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
-        size, per_epoch = self.epoch(sizes)
+        batch = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
+        per_epoch = np.maximum(sizes // batch, 1) if self.drop_last else -(-sizes // batch)
         steps = np.full_like(sizes, amounts) if self.by_steps else per_epoch * amounts
-        per_pass = np.minimum(sizes, per_epoch * size)
+        per_pass = np.minimum(sizes, per_epoch * batch)
         passes, more = np.divmod(steps, per_epoch)
-        samples = passes * per_pass + np.minimum(more * size, per_pass)
-        return Workload(size=sizes, steps=steps, per_epoch=per_epoch, samples=samples)
+        samples = passes * per_pass + np.minimum(more * batch, per_pass)
+        return Workload(size=sizes, batch=batch, steps=steps, per_epoch=per_epoch, samples=samples)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Positions:
-    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same amounts.
+class _Cut:
+    """How the shuffled passes of a workload are cut into batches; equal in all rounds with the same workload.
 
-    `passes` is the number of passes that are begun. `flat` `[K, C, B]` is each sample's position in the flattened
-    result of `Batches._shuffle`. The other fields are those of `BatchPlan`.
+    A shuffle is an array `[C, passes, longest]`, in which `places` `[passes, longest]` number the draws of each client,
+    and `padding` `[C, 1, longest]` is where clients have no sample; None if all have as many. `flat` `[K, C, B]` is
+    where the sample of each place of a batch stands in the flattened shuffle. The others are fields of a `BatchPlan`.
     """
 
-    passes: int
+    places: NDArray[np.uint64]
+    padding: NDArray[np.bool_] | None
     flat: Ints
     weights: Tensor
     count: Ints
-    steps: Ints
 
 
 def rows_of(ids: Ints, numbers: Ints | None) -> Ints:
@@ -150,21 +143,25 @@ class Batches:
         self._seed = seed
         self._like = like
         self._purpose = purpose
-        self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
-        self._kept_positions = lru_cache(maxsize=8)(self._positions)
+        most = int(self.sizes.max())
+        self.width = most if batching.batch == "full" else min(int(batching.batch), most)
+        # Most rounds have the workload of an earlier one. To cut a small one anew would take longer than to shuffle.
+        self._cut_once = lru_cache(maxsize=8)(self._cut)
 
     def sizes_of(self, ids: Ints) -> Ints:
         """The numbers of samples `[C]` of these clients; raises `ValueError` if one is not held here."""
         return self.sizes[rows_of(ids, self._numbers)]
 
-    def plan(self, round: int, ids: Ints, amounts: Ints | int) -> BatchPlan:
-        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), with `amounts` `[C]`."""
-        rows = rows_of(ids, self._numbers)
-        sizes = self.sizes[rows]
-        positions = self._kept_positions(tuple(sizes.tolist()), tuple(np.full_like(sizes, amounts).tolist()))
-        order = self._shuffle(round, ids, sizes, positions.passes)
-        index = self._members.take(order.take(positions.flat) + self._first[rows][:, None])
-        return BatchPlan(index=index, weights=positions.weights, count=positions.count, steps=positions.steps)
+    def plan(self, round: int, ids: Ints, work: Workload) -> BatchPlan:
+        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), for their workload."""
+        cut = self._cut_once(work)
+        h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], cut.places)
+        if cut.padding is not None:
+            np.copyto(h, np.uint64(LAST), where=cut.padding)
+        order = h.argsort(axis=2)
+        first = self._first[rows_of(ids, self._numbers)]
+        index = self._members.take(order.take(cut.flat) + first[:, None])
+        return BatchPlan(index=index, weights=cut.weights, count=cut.count, steps=work.steps)
 
     def whole(self, ids: Ints, batch: int) -> BatchPlan:
         """One pass over all samples of the clients `ids` `[C]`, in chunks of `batch`; a client's weights sum to 1."""
@@ -177,31 +174,24 @@ class Batches:
         weights = self._tensor(valid / sizes[None, :, None])
         return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
 
-    def _positions(self, client_sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _Positions:
-        sizes = np.array(client_sizes, dtype=np.int64)
-        size, per_epoch = self.batching.epoch(sizes)
-        steps = self.batching.workload(sizes, np.array(amounts)).steps
-        k = np.arange(steps.max())[:, None]
-        epoch, batch = np.divmod(k, per_epoch)
-        place = np.arange(self.width)
-        position = (batch * size)[:, :, None] + place
-        valid = (position < sizes[:, None]) & (k < steps)[:, :, None]
+    def _cut(self, work: Workload) -> _Cut:
+        sizes = work.size
+        k = np.arange(work.steps.max())[:, None]
+        epoch, batch = np.divmod(k, work.per_epoch)
+        position = (batch * work.batch)[:, :, None] + np.arange(self.width)
+        valid = (position < sizes[:, None]) & (k < work.steps)[:, :, None]
         count = valid.sum(axis=2)
-        weights = self._tensor(valid / np.maximum(count, 1)[:, :, None])
         longest = int(sizes.max())
-        passes = int(epoch[k < steps].max()) + 1
+        passes = int(epoch[k < work.steps].max()) + 1
         row = np.arange(len(sizes))[:, None] * passes * longest
-        flat = row + np.where(valid, epoch[:, :, None] * longest + position, 0)
-        return _Positions(passes=passes, flat=flat, weights=weights, count=count, steps=steps)
+        places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
+        return _Cut(
+            places=places.astype(np.uint64),
+            padding=np.arange(longest) >= sizes[:, None, None] if sizes.min() < longest else None,
+            flat=row + np.where(valid, epoch[:, :, None] * longest + position, 0),
+            weights=self._tensor(valid / np.maximum(count, 1)[:, :, None]),
+            count=count,
+        )
 
     def _tensor(self, values: Floats) -> Tensor:
         return torch.from_numpy(values).to(self._like.dtype).to(self._like.device)
-
-    def _shuffle(self, round: int, ids: Ints, sizes: Ints, passes: int) -> Ints:
-        """Each client's sample positions, in a new order for each pass, `[C, passes, longest]`; padding comes last."""
-        longest = int(sizes.max())
-        places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
-        h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], places)
-        if sizes.min() < longest:
-            h[np.broadcast_to(np.arange(longest) >= sizes[:, None, None], h.shape)] = np.iinfo(np.uint64).max
-        return h.argsort(axis=2)

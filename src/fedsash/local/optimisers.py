@@ -73,7 +73,8 @@ class SGD(Optimiser, name="sgd"):
         return {"v": torch.zeros_like(w)} if self.momentum else {}
 
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
-        g = _decayed(g, w, self.weight_decay)
+        if self.weight_decay:
+            g = torch.add(g, w, alpha=self.weight_decay)
         if self.momentum:
             own = g - (n > 1) * (self.dampening * g) if self.dampening else g
             v = moments["v"].mul_(self.momentum).add_(own)

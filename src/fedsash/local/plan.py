@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +15,8 @@ from ..basics.randomness import Purpose, fold, fractions, keys
 from ..exchange import Effort, Request
 from ..methods import FedAvg, Method
 from ..methods.base import MEAN_DIRECTION
-from ..schedules import LocalSchedule
 from ..settings.errors import check
-from .batches import Batching
+from .batches import Batching, Workload
 from .optimisers import SGD
 from .settings import LocalTraining
 
@@ -32,9 +32,12 @@ class RoundPlan:
     A client has `sizes` samples, and trains by `amounts`: epochs or steps. It takes `steps` local steps, `per_epoch` of
     them in each pass over its samples, and sees `samples` samples in them; a sample that it sees in two passes counts
     twice. `all_steps` and `all_samples` also count those of a personal part that first trains by itself, for `alone`
-    passes.
+    passes. Both are in `work` and `work_alone` as workloads, from which batches are cut. `effort` is what clients
+    report, with FedNova's normalisers if the aggregation `normalises`.
 
-    `local` are the settings in the round (see `LocalTraining.at`). `like` gives the type and device of tensors.
+    `local` are the settings in the round (see `LocalTraining.at`). `like` gives the type and device of tensors; with
+    `exact` the rates of the steps stay on the CPU as float64, for steps that take them as numbers. A plan of the `same`
+    sizes and amounts, under other rates, lends its workloads, so that their batches need not be cut again.
     """
 
     def __init__(
@@ -47,21 +50,30 @@ class RoundPlan:
         alone: int = 0,
         normalises: bool = False,
         like: Tensor = FLOAT64,
+        exact: bool = False,
+        same: RoundPlan | None = None,
     ) -> None:
-        work = local.batching.workload(sizes, amounts)
-        work_alone = whole_passes(local).workload(sizes, alone)
+        self.local = local
         self.sizes = sizes
         self.amounts = amounts
-        self.steps = work.steps
-        self.per_epoch = work.per_epoch
-        self.samples = work.samples
-        self.steps_alone = work_alone.steps
-        self.all_steps = work.steps + work_alone.steps
-        self.all_samples = work.samples + work_alone.samples
-        self._local = local
+        self.work: Workload = local.batching.workload(sizes, amounts) if same is None else same.work
+        self.steps = self.work.steps
+        self.per_epoch = self.work.per_epoch
+        self.samples = self.work.samples
+        self.steps_alone = np.zeros_like(sizes)
+        self.all_steps = self.steps
+        self.all_samples = self.samples
+        if alone:
+            work_alone = whole_passes(local).workload(sizes, alone) if same is None else same.work_alone
+            self.work_alone: Workload = work_alone
+            self.steps_alone = self.work_alone.steps
+            self.all_steps = self.steps + self.work_alone.steps
+            self.all_samples = self.samples + self.work_alone.samples
+        normaliser = normalisers(local, method, self.steps) if normalises else None
+        self.effort = Effort(self.all_samples, self.steps, normaliser)
         self._method = method
-        self._normalises = normalises
         self._like = like
+        self._rates_like = FLOAT64 if exact else like
 
     @classmethod
     def mean(cls, local: LocalTraining, method: Method, sizes: Ints, *, alone: int = 0) -> RoundPlan:
@@ -71,97 +83,79 @@ class RoundPlan:
     @cached_property
     def rates(self) -> Floats:
         """The learning rates of the steps, `[K, C]`; 0 after a client's last step."""
-        return rates(self._local, self._method, self.steps)
-
-    @cached_property
-    def step_rates(self) -> Tensor:
-        """The rates as a tensor `[K, C, 1]`."""
-        return self.column(self.rates)
+        return self.local.lr * factors(self.local, self._method, self.steps)
 
     @cached_property
     def rates_alone(self) -> Floats:
         """The same for the steps of a personal part that trains by itself: the method's schedule is not its own."""
-        return rates(self._local, FedAvg(), self.steps_alone)
+        return self.local.lr * factors(self.local, FedAvg(), self.steps_alone)
 
     @cached_property
-    def rate_sum(self) -> Floats:
-        """The sum of each client's rates."""
-        total: Floats = self.rates.sum(axis=0)
-        return total
+    def step_rates(self) -> Tensor:
+        """The rates of the steps as a tensor `[K, C, 1]`."""
+        return column(self.rates, self._rates_like)
 
     @cached_property
-    def reach(self) -> Floats:
-        """The sum of the weights with which the directions of each client's SGD steps enter its update.
+    def step_rates_alone(self) -> Tensor:
+        """Those of the steps of a personal part that trains by itself, `[K, C, 1]`."""
+        return column(self.rates_alone, self._rates_like)
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """The sum `[C, 1]` of the weights with which the directions of each client's SGD steps enter its update.
 
         Without momentum it is the sum of the rates. Raises `SettingError` if there is no such sum.
         """
-        self._local.check_divides(MEAN_DIRECTION)
-        return reach(self._local, self._method, self.steps) if self._local.momentum else self.rate_sum
-
-    @cached_property
-    def effort(self) -> Effort:
-        """What clients report, with FedNova's normalisers if the aggregation needs them."""
-        normaliser = normalisers(self._local, self._method, self.steps) if self._normalises else None
-        return Effort(self.all_samples, self.steps, normaliser)
+        self.local.check_divides(MEAN_DIRECTION)
+        if not self.local.momentum:
+            return self.columns["lr_sum"]
+        return column(reach(self.local, self._method, self.steps), self._like)
 
     @cached_property
     def columns(self) -> Vectors:
         """The fields of a `LocalRun`, `[C, 1]` each."""
-        return {
-            "size": self.column(self.sizes),
-            "steps": self.column(self.steps),
-            "per_epoch": self.column(self.per_epoch),
-            "samples": self.column(self.samples),
-            "lr_sum": self.column(self.rate_sum),
+        numbers = {
+            "size": self.sizes,
+            "steps": self.steps,
+            "per_epoch": self.per_epoch,
+            "samples": self.samples,
+            "lr_sum": self.rates.sum(axis=0),
         }
+        return {name: column(values, self._like) for name, values in numbers.items()}
 
-    def column(self, values: Ints | Floats) -> Tensor:
-        """Numbers `[..., C]` as a tensor `[..., C, 1]`."""
-        return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)
+    @cached_property
+    def taken(self) -> Tensor:
+        """The steps that clients count between rounds: `[C, 1]`, or `[C, 2]` with those of a part that trains alone."""
+        steps = self.columns["steps"]
+        if not self.steps_alone.any():
+            return steps
+        return torch.cat([steps, column(self.steps_alone, self._like)], dim=1)
 
 
 class RoundPlans:
-    """Makes the plans of requests to train, each once for the same settings, sizes and amounts."""
+    """Makes the plans of requests to train, each once for the same settings, sizes and amounts.
 
-    def __init__(
-        self,
-        local: LocalTraining,
-        method: Method,
-        *,
-        seed: int,
-        alone: int = 0,
-        normalises: bool = False,
-        like: Tensor = FLOAT64,
-    ) -> None:
-        self._local = local
+    `more` are the other arguments of a `RoundPlan`.
+    """
+
+    def __init__(self, local: LocalTraining, method: Method, *, seed: int, **more: Any) -> None:
+        self._local_at = lru_cache(maxsize=1)(local.at)
         self._method = method
         self._seed = seed
-        self._alone = alone
-        self._normalises = normalises
-        self._like = like
-        self._finished: int | None = None
-        self._local_now = local
+        self._more = more
         # Most rounds repeat the plans of earlier ones. For a small client, plans of its own in every round would take
         # longer than its steps.
         self._kept: dict[tuple[bytes, bytes], RoundPlan] = {}
 
     def of(self, request: Request, sizes: Ints) -> RoundPlan:
         """The plan of the clients of a request to train, which have `sizes` `[C]` samples."""
-        local = self._at(request.finished)
+        local = self._local_at(request.finished)
         amounts = drawn_amounts(local, request.round, request.ids, self._seed)
         key = (sizes.tobytes(), amounts.tobytes())
         plan = self._kept.get(key)
-        if plan is None:
-            plan = RoundPlan(
-                local,
-                self._method,
-                sizes,
-                amounts,
-                alone=self._alone,
-                normalises=self._normalises,
-                like=self._like,
-            )
-            if len(self._kept) == KEPT:
+        if plan is None or plan.local is not local:
+            plan = RoundPlan(local, self._method, sizes, amounts, same=plan, **self._more)
+            if key not in self._kept and len(self._kept) == KEPT:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = plan
         return plan
@@ -173,15 +167,10 @@ class RoundPlans:
         none = np.zeros(len(request.ids), dtype=np.int64)
         return Effort(none, none)
 
-    def _at(self, finished: int) -> LocalTraining:
-        """The settings after so many rounds; plans that were made with other ones are dropped."""
-        if finished != self._finished:
-            local = self._local.at(finished)
-            if local is not self._local_now:
-                self._kept.clear()
-            self._finished = finished
-            self._local_now = local
-        return self._local_now
+
+def column(values: Ints | Floats, like: Tensor) -> Tensor:
+    """Numbers `[..., C]` as a new tensor `[..., C, 1]`, with the type and the device of `like`."""
+    return torch.from_numpy(values.copy()).to(like).unsqueeze(-1)
 
 
 def whole_passes(local: LocalTraining) -> Batching:
@@ -192,7 +181,7 @@ def whole_passes(local: LocalTraining) -> Batching:
 def drawn_amounts(local: LocalTraining, round: int, ids: Ints, seed: int) -> Ints:
     """How many epochs, or steps, each of the clients `ids` `[C]` trains in `round` (from 0), `[C]`."""
     least, most = local.amount_range
-    if local.equal:
+    if least == most and local.stragglers == 0:
         return np.full_like(ids, least)
     drawn = [fractions(fold(keys(seed, Purpose.WORKLOAD, round, ids), i)) for i in range(3)]
     amounts = least + np.floor(drawn[0] * (most - least + 1))
@@ -205,11 +194,6 @@ def mean_amount(local: LocalTraining) -> int:
     mean = sum(local.amount_range) / 2
     mean -= local.stragglers * (mean - 1) / 2
     return max(round(mean), 1)
-
-
-def rates(local: LocalTraining, method: Method, steps: Ints) -> Floats:
-    """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""
-    return local.lr * _factors(local, method, steps)
 
 
 def reach(local: LocalTraining, method: Method, steps: Ints) -> Floats:
@@ -239,31 +223,32 @@ def _moved(local: LocalTraining, method: Method, steps: Ints, pull: float) -> Fl
     optimiser = replace(local.optimiser, weight_decay=0.0)
     below = torch.zeros(len(steps), 1, dtype=torch.float64)
     moments = optimiser.moments(below)
-    for k, factor in enumerate(torch.from_numpy(_factors(local, method, steps)).unsqueeze(-1)):
+    for k, factor in enumerate(torch.from_numpy(factors(local, method, steps)).unsqueeze(-1)):
         optimiser.advance(below, moments, 1 + pull * below, factor, k + 1)
     return -below[:, 0].numpy()
 
 
-def _factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
-    """The factors of the schedules within a round on the learning rate of each step, `[K, C]`."""
+def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
+    """The factors `[K, C]` of the schedules within a round on the learning rate of each step; 0 after a client's last.
+
+    They are the product of the factors of the settings' schedule and of the method's own. Raises `SettingError` for
+    other factors than finite ones of at least 0.
+    """
     k = np.arange(steps.max())[:, None]
-    schedules = [local.local_schedule]
-    if method.local_schedule is not None:
-        schedules.append(method.local_schedule)
-    product = np.prod([_factors_of(schedule, k, steps) for schedule in schedules], axis=0)
-    return np.where(k < steps, product, 0.0)
-
-
-def _factors_of(schedule: LocalSchedule, k: Ints, steps: Ints) -> Floats:
-    """The factors `[K, C]` of one schedule; raises `SettingError` for others than finite ones of at least 0."""
-    place = f"{type(schedule).__name__}.factors"
     shape = (len(k), len(steps))
-    factors = np.asarray(schedule.factors(k, steps))
-    fits = factors.dtype.kind in "fiub" and factors.ndim <= 2
-    fits = fits and all(n in (1, m) for n, m in zip(factors.shape[::-1], shape[::-1], strict=False))
-    check(fits, f"{place}: shape", list(factors.shape), f"must be numbers of a shape that fits {list(shape)}")
-    whole = np.broadcast_to(factors, shape)
-    used = whole[k < steps]
-    wrong = used[~(np.isfinite(used) & (used >= 0))]
-    check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
-    return whole
+    before_end = k < steps
+    product = np.ones(shape)
+    for schedule in (local.local_schedule, method.local_schedule):
+        if schedule is None:
+            continue
+        place = f"{type(schedule).__name__}.factors"
+        some = np.asarray(schedule.factors(k, steps))
+        fits = some.dtype.kind in "fiub" and some.ndim <= 2
+        fits = fits and all(n in (1, m) for n, m in zip(some.shape[::-1], shape[::-1], strict=False))
+        check(fits, f"{place}: shape", list(some.shape), f"must be numbers of a shape that fits {list(shape)}")
+        whole = np.broadcast_to(some, shape)
+        used = whole[before_end]
+        wrong = used[~(np.isfinite(used) & (used >= 0))]
+        check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
+        product = product * whole
+    return np.where(before_end, product, 0.0)

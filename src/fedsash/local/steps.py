@@ -12,7 +12,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors, check_like
 from ..basics.layout import Layout
 from ..data.encoded import Features
-from ..data.inputs import ModelInput, each
+from ..data.inputs import ModelInput
 from ..data.transform import Transform
 from ..methods import Method, Step
 from ..methods.base import Scalar
@@ -54,40 +54,24 @@ class Draws:
             widths=self.widths[steps],
         )
 
-    def batch(self, k: int, transform: Transform, dtype: torch.dtype, augment: bool = True) -> Batch:
-        """Gather, augment and normalise the samples of step k."""
-        width = self.widths[k]
-        keys = self.keys[k]
-        index = self.index[k, :, :width]
-        flat = index.reshape(-1)
-        x = self.x.index_select(0, flat)
-        y = self.y[flat]
-        if augment and transform.augments:
-            places = torch.arange(1, width + 1, device=keys.device)
-            x = transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
-        x = each(transform.inputs(x, dtype), lambda x: x.view(*index.shape, *x.shape[1:]))
-        y = y.view(*index.shape, *y.shape[1:])
-        return Batch(x, y, self.weights[k, :, :width], keys)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
     The steps change `w`, the optimiser's `moments`, the running `statistics` of BatchNorm, if any, and the method's
-    `round_state` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which
-    are faster. `numbers` are the numbers of the steps, from 1, in the same form; None if the optimiser does not need
-    them. `received` `[C, d]` are the parameters that stay with the clients, as they were before the training; None if
-    nothing stays, or if the method does not ask for them. The other fields are those of `Step`; its `w` are the common
-    parameters, which come first in this one.
+    `round_state` in place. `rates` `[K, C, 1]` are the learning rates, and `numbers` `[K, C or 1, 1]` those of the
+    steps, from 1; None if the optimiser does not need them. `received` `[C, d]` are the parameters that stay with the
+    clients, as they were before the training; None if nothing stays, or if the method does not ask for them. The other
+    fields are those of `Step`; its `w` are the common parameters, which come first in this one.
     """
 
     w: Tensor
     moments: Vectors
     statistics: Tensor | None
     sent: Tensor
-    rates: list[float] | Tensor
-    numbers: list[float] | Tensor | None
+    rates: Tensor
+    numbers: Tensor | None
     draws: Draws
     server_state: Vectors
     client_state: Vectors
@@ -185,7 +169,8 @@ class LocalSteps:
     """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`.
 
     The entries `moves` move, or with None all of them. The method sees the first of these, the parameters of `layout`.
-    The others of these move along their gradient.
+    The others of these move along their gradient. `prepares` says whether the `transform` changes samples at all before
+    they are inputs.
     """
 
     def __init__(
@@ -195,6 +180,7 @@ class LocalSteps:
         local: LocalTraining,
         gradient: Gradient,
         transform: Transform,
+        prepares: bool,
         layout: Layout,
         moves: slice | None = None,
     ) -> None:
@@ -202,13 +188,17 @@ class LocalSteps:
         self._local = local
         self._gradient = gradient
         self._transform = transform
+        self._augments = transform.augments
+        self._prepares = prepares
         self._layout = layout
         start = 0 if moves is None else moves.start
         self._part = slice(start, start + layout.size)
         self._moves = moves
-        self._has_direction = "direction" in method.overridden
         self._has_after = "after_step" in method.overridden
-        self._in_pieces = not self._has_direction and local.clip is None and moves is None
+        # Others would never look at a step.
+        self._makes_steps = "direction" in method.overridden or self._has_after
+        self._in_pieces = "direction" not in method.overridden and local.clip is None and moves is None
+        self._advance = local.optimiser.advance if local.clip is None else self._clipped_advance
         self._freezes = local.keep_moments and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
@@ -220,26 +210,55 @@ class LocalSteps:
         if self._moves is not None:
             moving = w[:, self._moves]
             moments = {name: rows[:, self._moves] for name, rows in moments.items()}
-        parts = self._parts(w, moments) if self._in_pieces else []
-        for k in range(len(inputs.rates)):
-            batch = inputs.draws.batch(k, self._transform, self._layout.dtype)
-            lr = inputs.rates[k]
-            n = 1 if inputs.numbers is None else inputs.numbers[k]
+
+        # The parts that move together, each with its moments: the tensors of a plain gradient, or all as one.
+        parts = [(moving, moments)]
+        if self._in_pieces:
+            of_each = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
+            parts = [(part, dict(zip(moments, rows, strict=True))) for part, *rows in of_each]
+
+        # Plain numbers are faster than tensors of one.
+        rates: Sequence[Scalar] | Tensor = inputs.rates
+        numbers: Sequence[Scalar] | Tensor | None = inputs.numbers
+        if self._gradient.one:
+            rates = inputs.rates.flatten().tolist()
+            numbers = None if inputs.numbers is None else inputs.numbers.flatten().tolist()
+
+        for k in range(len(rates)):
+            batch = self._batch(inputs.draws, k, self._augments)
+            lr = rates[k]
+            n = 1 if numbers is None else numbers[k]
             before = {name: rows.clone() for name, rows in moments.items()} if self._freezes else {}
-            step = None
-            if self._has_direction or self._has_after:  # others would never look at it
-                step = self._step(inputs, batch, lr, seen)
+            step = self._step(inputs, batch, lr, seen) if self._makes_steps else None
             if self._in_pieces:
-                pieces = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
-                for (part, its_moments), direction in zip(parts, pieces, strict=True):
-                    self._advance(part, its_moments, direction, lr, n)
+                directions = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
             else:
-                direction = self._direction(inputs, batch, step)[:, : moving.shape[1]]
-                self._advance(moving, moments, direction, lr, n)
+                directions = [self._direction(inputs, batch, step)[:, : moving.shape[1]]]
+            for (part, its_moments), direction in zip(parts, directions, strict=True):
+                self._advance(part, its_moments, direction, lr, n)
             if step is not None and self._has_after:
                 self._method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
                 moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
+
+    def _batch(self, draws: Draws, k: int, augment: bool) -> Batch:
+        """Gather, augment and prepare the samples of step k."""
+        width = draws.widths[k]
+        keys = draws.keys[k]
+        index = draws.index[k, :, :width]
+        flat = index.reshape(-1)
+        x = draws.x.index_select(0, flat)
+        y = draws.y.index_select(0, flat)
+        if augment:
+            places = torch.arange(1, width + 1, device=keys.device)
+            x = self._transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
+        if self._prepares:
+            x = self._transform.inputs(x, self._layout.dtype)
+        if isinstance(x, Tensor):
+            x = x.view(index.shape + x.shape[1:])
+        else:
+            x = {name: one.view(index.shape + one.shape[1:]) for name, one in x.items()}
+        return Batch(x, y.view(index.shape + y.shape[1:]), draws.weights[k, :, :width], keys)
 
     def _direction(self, inputs: StepInputs, batch: Batch, step: Step | None) -> Tensor:
         """The direction `[C, D]` of what the method sees, and of all that comes after it."""
@@ -250,11 +269,10 @@ class LocalSteps:
         assert isinstance(step.grad, StepGradient)
         return step.grad.completed(direction)
 
-    def _advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
+    def _clipped_advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
         """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
-        if self._local.clip is not None:
-            norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-            direction = direction * (self._local.clip / norm).clamp(max=1.0)
+        norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+        direction = direction * (self._local.clip / norm).clamp(max=1.0)
         self._local.optimiser.advance(w, moments, direction, lr, n)
 
     def _step(self, inputs: StepInputs, batch: Batch, lr: Scalar, seen: Tensor) -> Step:
@@ -275,14 +293,9 @@ class LocalSteps:
             features=self._gradient.features,
         )
 
-    def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
-        """The parts of the models for each piece of a gradient, with those of the moments; all are views."""
-        views = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
-        return [(own, dict(zip(moments, rest, strict=True))) for own, *rest in views]
-
     def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
         """The gradient `[C, D]` at `w` `[C, D]`, summed over all steps of `draws`, without augmentation."""
         total = torch.zeros_like(w)
         for k in range(len(draws.index)):
-            total += self._gradient(w, draws.batch(k, self._transform, self._layout.dtype, augment=False), server_state)
+            total += self._gradient(w, self._batch(draws, k, augment=False), server_state)
         return total

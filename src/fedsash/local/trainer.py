@@ -62,6 +62,10 @@ class Trainer:
         self._seed = seed
         self._own_method = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
+        self._counts_steps = local.optimiser.counted
+        self._draws_keys = gradient.dropout or data.transform.augments
+        # Steps change the part that stays with a client; a method's full gradients are at the part as it was received.
+        self._keeps_received = method.full_gradients and sharing.trained > sharing.common_size
         self._memory = ClientMemory(method, local, sharing)
         self._plans = RoundPlans(
             local,
@@ -70,11 +74,18 @@ class Trainer:
             alone=sharing.personal.alone,
             normalises=normalises,
             like=self._like,
+            exact=gradient.one,
         )
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)
         self._batches_alone = batches(whole_passes(local), purpose=Purpose.ALONE_BATCHES)
-        steps = partial(LocalSteps, local=local, gradient=gradient, transform=data.transform)
+        steps = partial(
+            LocalSteps,
+            local=local,
+            gradient=gradient,
+            transform=data.transform,
+            prepares=data.transform.prepares(data.train.x, self._like.dtype),
+        )
         # Where a personal part trains by itself, the other steps move the rest alone.
         body = slice(0, sharing.body) if sharing.personal.alone else None
         head = slice(sharing.body, sharing.trained)
@@ -127,40 +138,36 @@ class Trainer:
         tensors."""
         # 1. Compiled steps are of one shape: fewer clients are padded by the last one.
         count = len(request.ids)
-        if count < self.pad_to:
+        padded = count < self.pad_to
+        if padded:
             request = request.only(np.minimum(np.arange(self.pad_to), count - 1))
             plan = self.plan(request)
 
-        # 2. What clients have: what they remember, and the model that they receive.
+        # 2. What clients have: what they remember, the model that they receive, and their batches.
         before = self._memory.split(request.own)
-        w, statistics = self._received(request, before)
+        run, w, statistics, received = self._begin(request, plan, before)
         moments = self._memory.moments(w, before)
-        own = w[:, self._sharing.common_size :]
-        # Steps change the part that stays with a client; a method's full gradients are at the part as it was received.
-        received = own.clone() if self.method.full_gradients and own.shape[1] else None
-        run = self._local_run(request, plan, w, before, own if received is None else received)
-        batches = self.batches.plan(request.round, request.ids, plan.amounts)
+        batches = self.batches.plan(request.round, request.ids, plan.work)
         inputs = StepInputs(
             w=w,
             moments=moments,
             statistics=statistics,
             sent=run.sent,
-            rates=plan.rates[:, 0].tolist() if self._gradient.one else plan.step_rates,
-            numbers=self._step_numbers(before, 0, len(batches.index)),
+            rates=plan.step_rates,
+            numbers=self._step_numbers(before, 0, len(batches.index)) if self._counts_steps else None,
             draws=self._draws(request, batches),
             server_state=run.server_state,
             client_state=run.client_state,
-            round_state={},
+            round_state=run.round_state,
             received=received,
         )
 
         # 3. The steps: first those of a personal part by itself, then the method's.
-        taken = run.steps
         if self._sharing.personal.alone:
-            taken = torch.cat([taken, self._train_alone(request, plan, before, inputs)], dim=1)
-        round_state = self.method.round_state(run)
-        run.round_state = {name: value.contiguous() for name, value in round_state.items()}  # the steps move them
-        self.steps(replace(inputs, round_state=run.round_state))
+            self._train_alone(request, plan, before, inputs)
+        for name, value in self.method.round_state(run).items():
+            run.round_state[name] = value.contiguous()  # the steps move them
+        self.steps(inputs)
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
@@ -168,25 +175,23 @@ class Trainer:
         if statistics is not None:
             models = torch.cat([w, statistics], dim=1)
             upload = upload | self._sharing.statistics_upload(models, request.sent)
-        client_state = self._memory.joined(method_state, moments, models, before, taken)
+        client_state = self._memory.joined(method_state, moments, models, before, plan.taken)
         check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.own)
-        return first_rows(upload, count), first_rows(client_state, count)
+        if padded:
+            return first_rows(upload, count), first_rows(client_state, count)
+        return upload, client_state
 
-    def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> Tensor:
-        """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
-        batches = self._batches_alone.plan(request.round, request.ids, self._sharing.personal.alone)
-        numbers = self._step_numbers(before, 1, len(batches.index))
+    def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> None:
+        """Let the personal part of the clients take its steps alone, in place."""
+        batches = self._batches_alone.plan(request.round, request.ids, plan.work_alone)
+        numbers = self._step_numbers(before, 1, len(batches.index)) if self._counts_steps else None
         draws = self._draws(request, batches, Purpose.ALONE_STEP)
-        rates = plan.rates_alone[:, 0].tolist() if self._gradient.one else plan.column(plan.rates_alone)
-        self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
-        return plan.column(plan.steps_alone)
+        self.steps_alone(replace(inputs, rates=plan.step_rates_alone, numbers=numbers, draws=draws))
 
     def probe(self, request: Request) -> Upload:
         """The uploads `[C, ...]` of a probe before the training."""
-        before = self._memory.split(request.own)
-        w, _ = self._received(request, before)
-        own = w[:, self._sharing.common_size :]
-        return self.method.probe(self._local_run(request, self.plan(request), w, before, own))
+        run, *_ = self._begin(request, self.plan(request), self._memory.split(request.own))
+        return self.method.probe(run)
 
     def plan(self, request: Request) -> RoundPlan:
         """How much the clients of a request train, or would train."""
@@ -196,34 +201,35 @@ class Trainer:
         """The effort of the clients of a request; zero unless it asks for training."""
         return self._plans.effort(request, self.batches.sizes_of(request.ids))
 
-    def _received(self, request: Request, before: Remembered) -> tuple[Tensor, Tensor | None]:
-        """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
-        trained = self._sharing.trained
-        models = request.sent if before.own is None else self._sharing.with_own(request.sent, before.own)
+    def _begin(
+        self, request: Request, plan: RoundPlan, before: Remembered
+    ) -> tuple[LocalRun, Tensor, Tensor | None, Tensor | None]:
+        """The clients of a request before their first step: as a method sees them, and as new tensors `[C, ...]` what
+        they train, their statistics, and their personal part as they received it; None if it is not needed."""
+        sharing = self._sharing
+        models = request.sent if before.own is None else sharing.with_own(request.sent, before.own)
         models = models.expand(len(request.ids), -1)
-        w = models[:, :trained].clone(memory_format=torch.contiguous_format)
-        if models.shape[1] == trained:
-            return w, None
-        return w, models[:, trained:].clone(memory_format=torch.contiguous_format)
-
-    def _local_run(self, request: Request, plan: RoundPlan, w: Tensor, before: Remembered, own: Tensor) -> LocalRun:
-        """The clients of a request before their first step.
-
-        `w` is what they train. Full gradients are at their `own` parameters, whatever steps do to these.
-        """
-        common = self._sharing.common_size
-        return LocalRun(
+        w = models[:, : sharing.trained].clone(memory_format=torch.contiguous_format)
+        statistics = None
+        if models.shape[1] > sharing.trained:
+            statistics = models[:, sharing.trained :].clone(memory_format=torch.contiguous_format)
+        own = w[:, sharing.common_size :]
+        received = None
+        if self._keeps_received:
+            received = own = own.clone()
+        run = LocalRun(
             round=request.round,
-            w=w if w.shape[1] == common else w[:, :common],
-            sent=self._sharing.common_of(request.sent),
+            w=w if w.shape[1] == sharing.common_size else w[:, : sharing.common_size],
+            sent=sharing.common_of(request.sent),
             **plan.columns,
             server_state=request.server_state,
             client_state=before.method,
             round_state={},
-            layout=self._sharing.common,
+            layout=sharing.common,
             full_grad=partial(self._full_gradient, request, own),
-            reach=lambda: plan.column(plan.reach),
+            reach=lambda: plan.reach,
         )
+        return run, w, statistics, received
 
     def _full_gradient(self, request: Request, own: Tensor, w: Tensor) -> Tensor:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]` and its `own` `[C, d]`, over all its
@@ -235,32 +241,29 @@ class Trainer:
         return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, request: Request, batches: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
-        """The draws of these batches, for a single client without padding. Encoded images are decoded ahead of time."""
-        batches = batches.client(0) if self._gradient.one else batches
+        """The draws of these batches. A single client's steps leave the padding out. Encoded images are decoded ahead
+        of time."""
         x = self._data.train.x
-        steps = len(batches.index)
-        widths = batches.count[:, 0].tolist() if self._gradient.one else [batches.index.shape[2]] * steps
-        h = np.zeros(batches.index.shape[:2], dtype=np.uint64)
-        if self._gradient.dropout or self._data.transform.augments:
-            h = fold(keys(self._seed, purpose, request.round, request.ids), np.arange(steps)[:, None])
+        device = self._like.device
+        steps, clients, width = batches.index.shape
+        widths = batches.count[:, 0].tolist() if self._gradient.one else [width] * steps
         if isinstance(x, EncodedImages):
             x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(batches.index, widths, strict=True))
+        if self._draws_keys:
+            of_clients = keys(self._seed, purpose, request.round, request.ids)
+            of_steps = to_tensor(fold(of_clients, np.arange(steps)[:, None]), device)
+        else:
+            of_steps = torch.zeros(steps, clients, dtype=torch.int64, device=device)
         return Draws(
             x=x,
             y=self._data.train.y,
-            index=torch.from_numpy(batches.index).to(self._like.device),
+            index=torch.from_numpy(batches.index).to(device),
             weights=batches.weights,
-            keys=to_tensor(h, self._like.device),
+            keys=of_steps,
             widths=widths,
         )
 
-    def _step_numbers(self, before: Remembered, column: int, steps: int) -> list[float] | Tensor | None:
+    def _step_numbers(self, before: Remembered, column: int, steps: int) -> Tensor:
         """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
-        if not self.local.optimiser.counted:
-            return None
-        taken = None if before.steps is None else before.steps[:, column : column + 1]
-        if self._gradient.one:
-            first = 1.0 if taken is None else float(taken) + 1
-            return [first + k for k in range(steps)]
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
-        return numbers if taken is None else taken + numbers
+        return numbers if before.steps is None else before.steps[:, column : column + 1] + numbers

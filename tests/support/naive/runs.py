@@ -68,7 +68,7 @@ def run(
         method.begin(t, ids, x)
         ends = []
         for i in ids:
-            plan = batches.plan(t, np.array([i]), f.local.epochs)
+            plan = batches.plan(t, np.array([i]), f.local.batching.workload(f.data.sizes[[i]], f.local.epochs))
             K = int(plan.steps[0])
             rates = [lr_t * method.factor(k, K) for k in range(K)]
             y, buffer = x, np.zeros_like(w)

@@ -8,7 +8,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedsash.local.batches import Batches, Batching, BatchPlan, Ints
+from fedsash.basics.arrays import Ints
+from fedsash.local.plan import Batches, BatchPlan
+from fedsash.local.settings import Batching
 
 LIKE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(0, 2**63)

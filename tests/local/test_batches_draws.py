@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedsash.local.batches import Batches, Batching
+from fedsash.local.plan import Batches
+from fedsash.local.settings import Batching
 
 
 def test_the_draws_of_batches_are_those_of_this_version() -> None:

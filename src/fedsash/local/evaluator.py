@@ -18,7 +18,7 @@ from ..data.samples import Samples
 from ..evaluation import Scorer, Split, SplitsOf, scored
 from ..exchange import Job, Request
 from ..methods import Upload
-from .batches import rows_of
+from .plan import rows_of
 
 if TYPE_CHECKING:  # a trainer has an evaluator
     from .trainer import Trainer

@@ -1,27 +1,34 @@
-"""How much clients train in a round: all that follows from the settings and from their numbers of samples."""
+"""The plan of a round: how much clients train, which follows from the settings and from their numbers of samples, and
+which samples they see in each local step."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.randomness import Purpose, fold, fractions, keys
+from ..data.members import Members
 from ..exchange import Effort, Request
 from ..methods import FedAvg, Method
 from ..methods.base import MEAN_DIRECTION
+from ..schedules import Flat
 from ..settings.errors import check
-from .batches import Batching, Workload
 from .optimisers import SGD
-from .settings import LocalTraining
+from .settings import Batching, LocalTraining, Workload
 
 KEPT = 64
 """At most so many plans are kept."""
+
+LAST = np.iinfo(np.uint64).max
+"""The key of a place without a sample, which is sorted behind all others."""
 
 FLOAT64 = torch.empty(0, dtype=torch.float64)
 
@@ -122,14 +129,6 @@ class RoundPlan:
             "lr_sum": self.rates.sum(axis=0),
         }
         return {name: column(values, self._like) for name, values in numbers.items()}
-
-    @cached_property
-    def taken(self) -> Tensor:
-        """The steps that clients count between rounds: `[C, 1]`, or `[C, 2]` with those of a part that trains alone."""
-        steps = self.columns["steps"]
-        if not self.steps_alone.any():
-            return steps
-        return torch.cat([steps, column(self.steps_alone, self._like)], dim=1)
 
 
 class RoundPlans:
@@ -239,7 +238,7 @@ def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
     before_end = k < steps
     product = np.ones(shape)
     for schedule in (local.local_schedule, method.local_schedule):
-        if schedule is None:
+        if schedule is None or type(schedule) is Flat:
             continue
         place = f"{type(schedule).__name__}.factors"
         some = np.asarray(schedule.factors(k, steps))
@@ -252,3 +251,132 @@ def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
         check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
         product = product * whole
     return np.where(before_end, product, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchPlan:
+    """The batches of C clients for up to K local steps of up to B samples.
+
+    - `index` `[K, C, B]`: the indices of training samples;
+    - `weights` `[K, C, B]`: 1/b for the b samples of a batch, so that a weighted sum of losses is the mean loss of the
+      batch;
+    - `count` `[K, C]`: b;
+    - `steps` `[C]`: how many steps each client takes.
+
+    Padding follows the b samples. Its `weights` are 0, and its `index` is one of the client's own samples, so that it
+    cannot introduce values that are not finite.
+    """
+
+    index: Ints
+    weights: Tensor
+    count: Ints
+    steps: Ints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Cut:
+    """How the shuffled passes of a workload are cut into batches; equal in all rounds with the same workload.
+
+    A shuffle is an array `[C, passes, longest]`, in which `places` `[passes, longest]` number the draws of each client,
+    and `padding` `[C, 1, longest]` is where clients have no sample; None if all have as many. `flat` `[K, C, B]` is
+    where the sample of each place of a batch stands in the flattened shuffle. The others are fields of a `BatchPlan`.
+    """
+
+    places: NDArray[np.uint64]
+    padding: NDArray[np.bool_] | None
+    flat: Ints
+    weights: Tensor
+    count: Ints
+
+
+def rows_of(ids: Ints, numbers: Ints | None) -> Ints:
+    """The rows `[C]` of the clients `ids` `[C]` among those with these `numbers`, ascending; None: 0, 1, 2, ...
+
+    Raises `ValueError` if a client is not among them.
+    """
+    if numbers is None:
+        return ids
+    rows = np.searchsorted(numbers, ids)
+    here = numbers[np.minimum(rows, len(numbers) - 1)] == ids
+    check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
+    return rows
+
+
+class Batches:
+    """Plans the batches of any clients in any round: a pure function of (seed, purpose, round, the client's number).
+
+    A client's samples are shuffled again in every pass and cut into batches by `batching`. `clients[r]` are the indices
+    of the samples of the client in row r. `numbers[r]` is this client's number in the whole federation (None: r); its
+    random numbers depend on it, so clients draw the same on every machine. `sizes` `[N]` are the numbers of samples.
+    `like` gives the type and device of a plan's weights. All plans have the same `width`, the largest batch of any
+    client.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        clients: Sequence[Ints],
+        *,
+        seed: int,
+        like: Tensor,
+        numbers: Ints | None = None,
+        purpose: Purpose = Purpose.BATCHES,
+    ) -> None:
+        members = Members.of(clients)
+        self.sizes = members.sizes
+        self.batching = batching
+        self._members = members.flat
+        self._numbers = numbers
+        self._first = members.ends - self.sizes
+        self._seed = seed
+        self._like = like
+        self._purpose = purpose
+        most = int(self.sizes.max())
+        self.width = most if batching.batch == "full" else min(int(batching.batch), most)
+        # Most rounds have the workload of an earlier one. To cut a small one anew would take longer than to shuffle.
+        self._cut_once = lru_cache(maxsize=8)(self._cut)
+
+    def sizes_of(self, ids: Ints) -> Ints:
+        """The numbers of samples `[C]` of these clients; raises `ValueError` if one is not held here."""
+        return self.sizes[rows_of(ids, self._numbers)]
+
+    def plan(self, round: int, ids: Ints, work: Workload) -> BatchPlan:
+        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), for their workload."""
+        cut = self._cut_once(work)
+        h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], cut.places)
+        if cut.padding is not None:
+            np.copyto(h, np.uint64(LAST), where=cut.padding)
+        order = h.argsort(axis=2)
+        first = self._first[rows_of(ids, self._numbers)]
+        index = self._members.take(order.take(cut.flat) + first[:, None])
+        return BatchPlan(index=index, weights=cut.weights, count=cut.count, steps=work.steps)
+
+    def whole(self, ids: Ints, batch: int) -> BatchPlan:
+        """One pass over all samples of the clients `ids` `[C]`, in chunks of `batch`; a client's weights sum to 1."""
+        rows = rows_of(ids, self._numbers)
+        sizes = self.sizes[rows]
+        chunks = -(-int(sizes.max()) // batch)
+        position = np.arange(chunks * batch).reshape(chunks, 1, batch)
+        valid = position < sizes[None, :, None]
+        index = self._members[np.where(valid, position, 0) + self._first[rows][None, :, None]]
+        weights = torch.from_numpy(valid / sizes[None, :, None]).to(self._like)
+        return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
+
+    def _cut(self, work: Workload) -> _Cut:
+        sizes = work.size
+        k = np.arange(work.steps.max())[:, None]
+        epoch, batch = np.divmod(k, work.per_epoch)
+        position = (batch * work.batch)[:, :, None] + np.arange(self.width)
+        valid = (position < sizes[:, None]) & (k < work.steps)[:, :, None]
+        count = valid.sum(axis=2)
+        longest = int(sizes.max())
+        passes = int(epoch[k < work.steps].max()) + 1
+        row = np.arange(len(sizes))[:, None] * passes * longest
+        places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
+        return _Cut(
+            places=places.astype(np.uint64),
+            padding=np.arange(longest) >= sizes[:, None, None] if sizes.min() < longest else None,
+            flat=row + np.where(valid, epoch[:, :, None] * longest + position, 0),
+            weights=torch.from_numpy(valid / np.maximum(count, 1)[:, :, None]).to(self._like),
+            count=count,
+        )

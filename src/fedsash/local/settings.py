@@ -1,9 +1,11 @@
-"""The settings of local training: how a client moves on its own samples."""
+"""The settings of local training: how a client moves on its own samples, and how these are cut into batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+import numpy as np
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Ints
@@ -13,11 +15,55 @@ from ..settings.accepts import Accepts, default
 from ..settings.errors import LONGEST, check, check_count
 from ..settings.limits import Count, Epochs, Positive, Share, Strength
 from ..settings.setting import Setting
-from .batches import Batching
 from .optimisers import SGD, Optimiser
 
 Amount: TypeAlias = Epochs | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Workload:
+    """The amount of local training of C clients in a round, `[C]` each.
+
+    A client has `size` samples, in batches of up to `batch`. It takes `steps` local steps, `per_epoch` of them in each
+    pass over its samples. It sees `samples` samples in all its steps; a sample that it sees in two passes counts twice.
+    """
+
+    size: Ints
+    batch: Ints
+    steps: Ints
+    per_epoch: Ints
+    samples: Ints
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How a client's samples are cut into batches; it depends only on their number.
+
+    Batches hold `batch` samples (`"full"`: all of them). The last, smaller batch of a pass is kept, or dropped with
+    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. Amounts
+    of training are numbers of whole passes, or with `by_steps` of steps, in as many passes as they need.
+    """
+
+    batch: int | str
+    by_steps: bool
+    drop_last: bool
+
+    def single(self, sizes: Ints) -> Ints:
+        """The clients with `sizes` `[N]` samples that have a batch of one sample."""
+        batch = self.workload(sizes, 1).batch
+        rest = sizes % batch
+        return np.flatnonzero((batch == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
+
+    def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
+        """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
+        batch = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
+        per_epoch = np.maximum(sizes // batch, 1) if self.drop_last else -(-sizes // batch)
+        steps = np.full_like(sizes, amounts) if self.by_steps else per_epoch * amounts
+        per_pass = np.minimum(sizes, per_epoch * batch)
+        passes, more = np.divmod(steps, per_epoch)
+        samples = passes * per_pass + np.minimum(more * batch, per_pass)
+        return Workload(size=sizes, batch=batch, steps=steps, per_epoch=per_epoch, samples=samples)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Job, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload, check_returned
-from .batches import Batches, BatchPlan
 from .evaluator import ClientEvaluator
 from .memory import ClientMemory, Remembered
-from .plan import RoundPlan, RoundPlans, whole_passes
+from .plan import Batches, BatchPlan, RoundPlan, RoundPlans, column, whole_passes
 from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
 
@@ -163,8 +162,10 @@ class Trainer:
         )
 
         # 3. The steps: first those of a personal part by itself, then the method's.
+        taken = run.steps
         if self._sharing.personal.alone:
             self._train_alone(request, plan, before, inputs)
+            taken = torch.cat([taken, column(plan.steps_alone, self._like)], dim=1)
         for name, value in self.method.round_state(run).items():
             run.round_state[name] = value.contiguous()  # the steps move them
         self.steps(inputs)
@@ -175,7 +176,7 @@ class Trainer:
         if statistics is not None:
             models = torch.cat([w, statistics], dim=1)
             upload = upload | self._sharing.statistics_upload(models, request.sent)
-        client_state = self._memory.joined(method_state, moments, models, before, plan.taken)
+        client_state = self._memory.joined(method_state, moments, models, before, taken)
         check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.own)
         if padded:
             return first_rows(upload, count), first_rows(client_state, count)
@@ -263,7 +264,7 @@ class Trainer:
             widths=widths,
         )
 
-    def _step_numbers(self, before: Remembered, column: int, steps: int) -> Tensor:
-        """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
+    def _step_numbers(self, before: Remembered, place: int, steps: int) -> Tensor:
+        """The numbers of the next steps, as in `StepInputs`, after those at a place of what clients remember."""
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
-        return numbers if before.steps is None else before.steps[:, column : column + 1] + numbers
+        return numbers if before.steps is None else before.steps[:, place : place + 1] + numbers

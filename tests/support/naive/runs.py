@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedsash.federation import Federation
-from fedsash.local.batches import Batches
+from fedsash.local.plan import Batches
 
 from .base import Array, Net
 from .methods import KINDS

@@ -211,34 +211,34 @@ class Trainer:
         models = request.sent if before.own is None else sharing.with_own(request.sent, before.own)
         models = models.expand(len(request.ids), -1)
         w = models[:, : sharing.trained].clone(memory_format=torch.contiguous_format)
+        common = w if sharing.trained == sharing.common_size else w[:, : sharing.common_size]
         statistics = None
         if models.shape[1] > sharing.trained:
             statistics = models[:, sharing.trained :].clone(memory_format=torch.contiguous_format)
-        own = w[:, sharing.common_size :]
-        received = None
-        if self._keeps_received:
-            received = own = own.clone()
+        received = w[:, sharing.common_size :].clone() if self._keeps_received else None
         run = LocalRun(
             round=request.round,
-            w=w if w.shape[1] == sharing.common_size else w[:, : sharing.common_size],
+            w=common,
             sent=sharing.common_of(request.sent),
             **plan.columns,
             server_state=request.server_state,
             client_state=before.method,
             round_state={},
             layout=sharing.common,
-            full_grad=partial(self._full_gradient, request, own),
+            full_grad=partial(self._full_gradient, request, w, received),
             reach=lambda: plan.reach,
         )
         return run, w, statistics, received
 
-    def _full_gradient(self, request: Request, own: Tensor, w: Tensor) -> Tensor:
-        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]` and its `own` `[C, d]`, over all its
-        samples, without augmentation, in chunks of a batch."""
+    def _full_gradient(self, request: Request, models: Tensor, received: Tensor | None, w: Tensor) -> Tensor:
+        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, over all its samples, without
+        augmentation, in chunks of a batch. The others are as they were `received`, else as they are in its model."""
         sizes = self.batches.sizes_of(request.ids)
         size = int(sizes.max()) if self.local.batch == "full" else self.local.batch
         draws = self._draws(request, self.batches.whole(request.ids, size))
-        whole = torch.cat([w, own], dim=1) if own.shape[1] else w
+        whole = w
+        if models.shape[1] > w.shape[1]:
+            whole = torch.cat([w, models[:, w.shape[1] :] if received is None else received], dim=1)
         return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, request: Request, batches: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:

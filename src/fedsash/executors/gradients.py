@@ -95,6 +95,8 @@ class OneByOne:
         self._objective = Objective(self._module, loss, method, precision)
         self.dropout = dropout
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        self._views: list[Tensor] = []
+        self._viewed: Tensor | None = None
         self._bound: Tensor | None = None
         self._bound_statistics: Tensor | None = None
         self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
@@ -103,7 +105,11 @@ class OneByOne:
         return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state, statistics)]).unsqueeze(0)
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
-        return list(self._layout.views(w[0]).values())
+        # They are asked for twice: by the loop, which moves them, and to bind the module to them.
+        if self._viewed is not w:
+            self._views = list(self._layout.views(w[0]).values())
+            self._viewed = w
+        return self._views
 
     def pieces(
         self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None

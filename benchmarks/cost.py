@@ -91,10 +91,10 @@ def gradients(f: fs.Federation) -> float:
     counted = 0
     pieces = OneByOne.pieces
 
-    def counting(self: OneByOne, w: Tensor, batch: Any, server_state: Any) -> Any:
+    def counting(self: OneByOne, w: Tensor, batch: Any, *others: Any) -> Any:
         nonlocal counted
         counted += int((batch.weights > 0).sum())
-        return pieces(self, w, batch, server_state)
+        return pieces(self, w, batch, *others)
 
     OneByOne.pieces = counting  # type: ignore[method-assign]
     try:

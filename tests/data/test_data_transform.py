@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsash.basics.randomness import Purpose, keys, to_tensor
-from fedsash.data import Transform
+from fedsash.data import Inputs, OwnTransform, Transform
 
 
 def some_keys(m: int, seed: int = 0) -> Tensor:
@@ -116,3 +116,25 @@ def test_features_pass_through() -> None:
 def test_bad_settings_are_refused(settings: dict[str, object], line: str) -> None:
     with pytest.raises(ValueError, match=line):
         Transform(**settings)  # type: ignore[arg-type]
+
+
+def test_samples_that_are_not_prepared_are_the_inputs_themselves() -> None:
+    floats = torch.rand(3, 2)
+    numbers = torch.arange(6).view(3, 2)
+    pixels = torch.zeros(3, 4, 4, 1, dtype=torch.uint8)
+    samples = [floats, floats.double(), numbers, pixels, Inputs([floats, numbers]), Inputs([numbers, pixels])]
+    for x, prepared in zip(samples, [False, True, False, True, False, True], strict=True):
+        assert Transform().prepares(x, torch.float32) == prepared
+        batch = x.tensors if isinstance(x, Inputs) else x
+        inputs = Transform().inputs(batch, torch.float32)
+        before = list(batch.values()) if isinstance(batch, dict) else [batch]
+        after = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+        assert all(one is other for one, other in zip(before, after, strict=True)) != prepared
+
+
+def test_a_transform_of_ones_own_always_prepares() -> None:
+    assert OwnTransform(batch=_doubled).prepares(torch.rand(3, 2), torch.float32)
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return 2 * x

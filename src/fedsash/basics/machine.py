@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -15,6 +16,52 @@ def cores() -> list[int]:
     """The numbers of the cores that this process may use, ascending."""
     known = hasattr(os, "sched_getaffinity")
     return sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
+
+
+def core_count() -> int:
+    """How many processes that compute can run at a time here, at least 1.
+
+    A container may see all cores of its machine and get the time of only a few of them. Part of a core counts as one.
+    """
+    return max(math.ceil(min(len(cores()), core_quota())), 1)
+
+
+def core_quota(membership: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """How many cores' time Linux's control groups give to this process, infinity if they set no limit.
+
+    The file `membership` names a group of this process in each hierarchy; the limits of its parents count, too. In a
+    container the name may be that of the machine while `groups` begins at the container: what is not there is no limit.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    quotas = [math.inf]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2, alone or beside version 1
+            roots = [groups, groups / "unified"]
+        elif "cpu" in controllers.split(","):
+            roots = [groups / "cpu", groups / controllers]
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        quotas += [_quota_of(root / place) for root in roots for place in (group, *group.parents)]
+    return min(quotas)
+
+
+def _quota_of(group: Path) -> float:
+    """How many cores' time one group gets: so many microseconds in each period of so many."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu.cfs_period_us").read_text()
+        cores = float(quota) / float(period)
+    except (OSError, ValueError):  # no such file, or "max"
+        return math.inf
+    return cores if cores > 0 else math.inf  # version 1 writes -1 for no limit
 
 
 def own_version() -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from annotated_types import Interval
 
-from ..basics.machine import cores
+from ..basics.machine import core_count
 from ..exchange import Executor, Job, Reply
 from ..local import Trainer
 from ..settings.errors import check
@@ -130,7 +130,7 @@ class LocalEngine(Engine, name="local"):
             work.training.check_picklable()
         gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
         check(start != "fork" or not torch.accelerator.is_available(), "LocalEngine.start", start, gpu)
-        count, clients = min(self.workers, PER_CORE * len(cores())), len(work.numbers)
+        count, clients = min(self.workers, PER_CORE * core_count()), len(work.numbers)
         block = min(self.block, clients)
         most = max(map(len, work.training.sample))
         replies: dict[Job, Reply] = {"train": trained}

@@ -122,7 +122,7 @@ def test_an_engine_file_with_values_that_no_engine_has_is_named(tmp_path: Path) 
 
 def test_more_workers_than_the_machine_can_use_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsash.executors.local_engine.PER_CORE", 1)
-    monkeypatch.setattr("fedsash.executors.local_engine.cores", lambda: [0, 1])
+    monkeypatch.setattr("fedsash.executors.local_engine.core_count", lambda: 2)
     before = set(multiprocessing.active_children())
     engine = LocalEngine("sequential", workers=600, block=1, memory_format="contiguous", compile=False, threads=1)
     with federation(engine=engine) as world:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.machine import cores
+from ...basics.machine import core_count
 from ...basics.paths import plain_file
 from ...settings.errors import DataError, SettingError, check, library, raised_as
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
@@ -130,7 +130,7 @@ def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
 
     # Pillow releases the interpreter's lock while it decodes, but for small images switching threads costs more.
     height, width, _ = decoder.shape
-    with ThreadPoolExecutor(len(cores()) if height * width >= 64 * 64 else 1) as pool:
+    with ThreadPoolExecutor(core_count() if height * width >= 64 * 64 else 1) as pool:
         for _ in pool.map(decode_rows, range(0, count, 256)):
             pass
     return out

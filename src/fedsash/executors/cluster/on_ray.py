@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import OutOfDiskError
 
 from ...aggregation.uploads import pieces_of
-from ...basics.machine import cores
+from ...basics.machine import core_count
 from ...basics.signals import STOPS
 from ...client_store import StateRows
 from ...exchange import Answer, Answers, Executor, Request
@@ -122,7 +122,7 @@ def connect(address: str | None, field: str) -> None:
     settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.CRITICAL}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
-        settings |= {"address": "local", "include_dashboard": False, "num_cpus": len(cores())}
+        settings |= {"address": "local", "include_dashboard": False, "num_cpus": core_count()}
     try:
         _check_port(address or "")
         with signals_wait(), _own_signals():  # a signal that has waited must find our action again

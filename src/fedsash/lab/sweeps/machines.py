@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from ...basics.child import Child
-from ...basics.machine import cores
+from ...basics.machine import core_count, cores
 from .plan import Leg
 from .process import Program
 
@@ -57,7 +57,7 @@ class Here(Machines):
         devices = {leg.experiment.device for leg in legs}
         gpu = any(device.startswith(("cuda", "mps")) for device in devices)
         gpu |= "auto" in devices and pick_device("auto").type != "cpu"
-        return 1 if gpu else len(self._cores)
+        return 1 if gpu else core_count()
 
 
 def log_of(out: Path, name: str) -> str:

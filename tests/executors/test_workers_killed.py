@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickletools
 import random
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, replace
+from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +222,26 @@ class Obscure(Method):
         if multiprocessing.parent_process():
             raise LocalError("a plain word")
         return super().upload(local)
+
+
+def test_an_interrupt_while_blocks_are_sent_is_no_pickling_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent has no name that pickle would import, for an interrupt in an import comes out as PicklingError."""
+    imported = list[str]()
+    sent = connection.Connection.send
+
+    def watched(pipe: connection.Connection, message: Any) -> None:
+        codes = pickletools.genops(bytes(ForkingPickler.dumps(message)))
+        imported.extend(code.name for code, _, _ in codes if "GLOBAL" in code.name)
+        sent(pipe, message)
+
+    with federation(engine=WORKERS, method=Mime(), evaluation=Evaluation(clients=True)) as world:
+        world.prepare()
+        monkeypatch.setattr(connection.Connection, "send", watched)
+        state = world.start()
+        for _ in range(2):
+            state, _ = world.round(state)
+        world.evaluate(state)
+    assert not imported
 
 
 def test_an_exception_that_cannot_be_sent_comes_as_its_text() -> None:

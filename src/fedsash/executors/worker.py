@@ -60,8 +60,11 @@ class Worker:
     def ask(self, told: Told, blocks: list[Block]) -> None:
         """Ask it to answer blocks of a request. If it is dead, `answer` says so."""
         self.left = list(blocks)
+        # Plain values only: of anything else, pickle's C code imports the class, and an interrupt in an import comes
+        # out as a PicklingError.
+        message = (tuple(told), [(first, ids.tolist()) for first, ids in blocks])
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.pipe.send((told, blocks))
+            self.pipe.send(message)
 
     def answer(self) -> int | None:
         """The first place of the block that it has answered next, or None if the process is dead.
@@ -115,7 +118,7 @@ def _serve(
         try:
             told, blocks = pipe.recv()
             for first, ids in blocks:
-                _answer_block(told, first, ids, trainer, buffers)
+                _answer_block(Told(*told), first, np.array(ids, dtype=np.int64), trainer, buffers)
                 pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return

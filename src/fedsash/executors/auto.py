@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.machine import cores
+from ..basics.machine import core_count
 from ..basics.randomness import draws_kept
 from ..data.encoded import EncodedImages
 from ..settings.errors import FedsashError, SettingError, check, one_line, raised_as, shortened
 from . import workers
-from .gradients import MemoryFormat
 from .local_engine import LocalEngine
-from .timings import Timing, Timings
+from .timings import Timings
 from .training import ClientWork
 
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
 
 SLOW_STEP, QUICK_STEP, SLOW_STACK = 0.01, 0.001, 2.0
-"""On the CPU, stacking gains nothing if one step of one client takes longer than the first, in seconds; or if a stack
-takes so many times as long as its clients one after another, unless their steps are quicker than the second: then
-calls take the time, which compiled steps save."""
+"""On the CPU stacking saves calls, and large stacks take long to time. So no stack is timed if a step of one client
+takes longer than the first, in seconds; and no more of them after one that takes so many times as long as its clients
+one after another, unless their steps are quicker than the second: then calls take the time, which compiling saves."""
 
 COMPILING, LOADING = 20.0, 2.5
 """What a first compilation takes, in seconds, and what it takes to load code that is in the cache folder."""
@@ -40,25 +39,29 @@ CLOSE = 1.05
 """Of all engines that take at most this many times as long as the fastest, the simplest one is chosen."""
 
 FULL = 4
-"""With so many clients in a round for each core, processes keep the cores busy: threads are not timed."""
+"""With so many clients in a round for each core, processes keep the cores busy: threads are not timed, since that
+takes as long as all else."""
 
 MESSAGE = 2e-4
 """The time in seconds that communication with worker processes takes in each round."""
 
-BUSY = 0.9
-"""If one thread gets a smaller share of a processor core than this, other programs use the cores."""
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """An engine without "auto" settings, and the approximate time of a round with it, in seconds.
+    """An engine without "auto" settings, and in `steps` how many steps its busiest process takes in a round.
 
-    If the engine can't be timed, `error` is the exception, and the time is infinite.
+    `step` is the time of a step in seconds. If it can't be timed, `error` is the exception.
     """
 
     engine: LocalEngine
-    seconds: float = math.inf
+    steps: float
+    step: float = math.inf
     error: Exception | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The approximate time of a round."""
+        return self.steps * self.step + (MESSAGE if self.engine.workers != 1 else 0.0)
 
 
 def resolve(
@@ -80,89 +83,129 @@ def resolve(
                 work.check_stackable()
         return engine, []
     timings = Timings(work, renewed=renewed)
-    options = _options(replace(engine, compile=False) if obstacle else engine, work)
     with draws_kept():  # the run draws as if nothing had been timed
-        candidates = decide(options, timings, rounds, work.on_cpu)
-    best = choose(candidates)
+        compared = compare(candidates(engine, work), timings, on_cpu=work.on_cpu)
+        if engine.compile == "auto" and not obstacle:
+            compared += compiled(compared, timings, rounds or 0)
+    best = choose(compared)
     if best.error is not None:
         demanded = engine.kind == "vectorised" or engine.compile is True
         if demanded and isinstance(best.error, RuntimeError | MemoryError):
             raise _unstacked(engine, _reason(best.error)) from best.error
         raise best.error
     timings.keep()
-    return best.engine, [*_left_out(candidates), _comparison(best, candidates, timings.measured)]
+    return best.engine, [*_left_out(compared), _comparison(best, compared, timings.measured)]
 
 
-def choose(candidates: Sequence[Candidate]) -> Candidate:
+def candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
+    """Every engine that agrees with the settings of `engine`, the simplest first; none is timed yet.
+
+    Steps are compiled only if `engine` demands it. How many steps the busiest process takes in a round is a mean over
+    the first rounds.
+    """
+    here = [np.isin(work.numbers, ids) for ids in work.training.sample]
+    rounds = [work.steps[clients] for clients in here if clients.any()] or [work.steps[:1]]
+    per_round = max(map(len, rounds))
+    kinds = _choices(engine.kind, ["vectorised"] if engine.compile is True else ["sequential", "vectorised"])
+    formats = _choices(engine.memory_format, ["channels_last", "contiguous"] if work.images else ["contiguous"])
+    options = []
+    for kind, memory_format, (count, number) in product(kinds, formats, _processes(engine, work, per_round)):
+        block = 1
+        if kind == "vectorised":
+            share = math.ceil(per_round / count)
+            fitting = max(min(share, STACKED_BYTES // work.model_bytes), 1)
+            (block,) = _choices(engine.block, [fitting])
+        where = replace(engine, kind=kind, workers=count, threads=number, compile=engine.compile is True)
+        option = replace(where, block=block, memory_format=memory_format)
+        steps = np.mean([_busiest(each, block, count) for each in rounds])
+        options.append(Candidate(option, float(steps)))
+    return options
+
+
+def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> list[tuple[int, int]]:
+    """Every number of processes, with every number of threads in each, that agrees with the engine's settings."""
+    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
+    counts = _choices(engine.workers, sorted({1, min(core_count(), per_round)}) if can_start else [1])
+    pairs = []
+    for count in counts:
+        numbers = [1]
+        if not work.on_cpu:  # then threads decode images and do the server's part, and there is nothing to choose
+            numbers = [torch.get_num_threads()]
+        elif count == 1 and (len(counts) == 1 or per_round < FULL * core_count()):
+            numbers = sorted({1, min(torch.get_num_threads(), core_count())})
+        pairs += [(count, number) for number in _choices(engine.threads, numbers)]
+    return pairs
+
+
+def _choices(setting: Any, possible: Sequence[Any]) -> Sequence[Any]:
+    """The values among which a setting leaves the choice."""
+    return possible if setting == "auto" else [setting]
+
+
+def _busiest(steps: Ints, block: int, count: int) -> int:
+    """How many steps the busiest of `count` processes takes, if clients that take `steps` `[s]` train in stacks."""
+    longest = [int(steps[i : i + block].max()) for i in range(0, len(steps), block)]
+    return max(sum(longest[i] for i in share) for share in workers.dealt(longest, count))
+
+
+def compare(options: Sequence[Candidate], timings: Timings, *, on_cpu: bool) -> list[Candidate]:
+    """The options with the time of a step, the simplest first, without stacks that gain nothing.
+
+    Where compiled steps are demanded, the timings of uncompiled ones stand for them: each compilation takes long.
+    """
+    compared = [_timed(one, timings) for one in options if one.engine.kind == "sequential"]
+    alone = min((one.step for one in compared), default=0.0)
+    if on_cpu and SLOW_STEP < alone < math.inf:
+        return compared
+    for option in options:
+        if option.engine.kind == "vectorised":
+            stack = _timed(option, timings)
+            compared.append(stack)
+            slow = SLOW_STACK * alone * int(option.engine.block) < stack.step < math.inf
+            if on_cpu and slow and alone > QUICK_STEP:
+                break
+    return compared
+
+
+def compiled(compared: Sequence[Candidate], timings: Timings, rounds: int) -> list[Candidate]:
+    """The fastest stack with compiled steps, if a run of so many rounds repays that; else nothing.
+
+    A first compilation is tried if its price is repaid by the gain that is expected. Then its code is in the cache
+    folder, and the gain is known: from now on, it must repay the loading only.
+    """
+    stacks = [one for one in compared if one.engine.kind == "vectorised" and one.error is None]
+    if not stacks:
+        return []
+    best = min(stacks, key=lambda one: one.seconds)
+    option = replace(best, engine=replace(best.engine, compile=True))
+    fastest = min(one.seconds for one in compared)
+    if not timings.known(option.engine) and rounds * (fastest - best.seconds / GAIN) <= COMPILING:
+        return []
+    try:
+        option = replace(option, step=timings.of(option.engine))
+    except Exception as error:  # PyTorch's compiler can't do everything
+        return [replace(option, step=math.inf, error=error)]
+    return [option] if rounds * (fastest - option.seconds) > LOADING else []
+
+
+def choose(compared: Sequence[Candidate]) -> Candidate:
     """The simplest candidate that is about as fast as the fastest, or the first one if none can be timed.
 
     They must be ordered, the simplest first.
     """
-    close = CLOSE * min(candidate.seconds for candidate in candidates)
-    return next((candidate for candidate in candidates if candidate.seconds < close), candidates[0])
+    close = CLOSE * min(one.seconds for one in compared)
+    return next((one for one in compared if one.seconds < close), compared[0])
 
 
-def decide(options: Mapping[LocalEngine, float], timings: Timings, rounds: int | None, on_cpu: bool) -> list[Candidate]:
-    """The candidates among `options`, the simplest first, each with the steps of its busiest process in a round.
-
-    They depend on timings only. On the CPU stacks are timed only while they may gain something. Where compiled steps
-    are demanded, the timings of uncompiled ones stand for them; where they are left open, they are more candidates.
-    """
-    timed: dict[LocalEngine, Timing] = {}
-    candidates = []
-    for option in options:
-        if option.kind == "vectorised" and on_cpu and _gains_nothing(timed):
-            timed = {engine: timing for engine, timing in timed.items() if engine.kind == "sequential"}
-            break
-        uncompiled = replace(option, compile=False)
-        try:
-            timed[option] = timings.of(uncompiled)
-        except FedsashError:
-            raise
-        except Exception as error:  # its class depends on the model and on the device
-            candidates.append(Candidate(uncompiled, error=error))
-    # Then the clock counts their time, too. Several threads also wait for each other, so they do not show it.
-    others = any(option.threads == 1 and timing.processor < BUSY * timing.clock for option, timing in timed.items())
-    for option, timing in timed.items():
-        step = timing.processor if others else timing.clock
-        messages = MESSAGE if option.workers != 1 else 0.0
-        engine = replace(option, compile=option.compile is True)
-        candidates.append(Candidate(engine, options[option] * step + messages))
-    if any(option.kind == "vectorised" and option.compile == "auto" for option in timed):
-        candidates += _compiled(candidates, timings, rounds or 0)
-    return candidates
-
-
-def _compiled(candidates: Sequence[Candidate], timings: Timings, rounds: int) -> list[Candidate]:
-    """The stacked candidates with compiled steps, if a run of so many rounds may repay the compilation.
-
-    The steps of one stack are compiled and timed, and the others are taken to gain as much. If their timing is known
-    from an earlier run, so is their code.
-    """
-    stacked = [one for one in candidates if one.engine.kind == "vectorised" and one.error is None]
-    fastest = min(candidate.seconds for candidate in candidates)
-    best = min(stacked, key=lambda candidate: candidate.seconds)
-    compiled = replace(best.engine, compile=True)
-    price = LOADING if timings.known(compiled) else COMPILING
-    if price == COMPILING and rounds * (fastest - best.seconds / GAIN) <= price:
-        return []
+def _timed(option: Candidate, timings: Timings) -> Candidate:
+    """The option with the time of its uncompiled step, or with the exception in which the timing ended."""
+    uncompiled = replace(option.engine, compile=False)
     try:
-        gain = timings.of(best.engine).processor / timings.of(compiled).processor
-    except Exception as error:  # PyTorch's compiler can't do everything
-        return [Candidate(compiled, error=error)]
-    if rounds * (fastest - best.seconds / gain) <= price:
-        return []
-    return [Candidate(replace(one.engine, compile=True), one.seconds / gain) for one in stacked]
-
-
-def _gains_nothing(timings: Mapping[LocalEngine, Timing]) -> bool:
-    """Whether stacking gains nothing, given the timings of single clients, if any, and perhaps of the first stacks."""
-    single = [timing.processor for engine, timing in timings.items() if engine.kind == "sequential"]
-    stacked = [timing.processor / int(one.block) for one, timing in timings.items() if one.kind == "vectorised"]
-    if not single:
-        return False
-    hopeless = bool(stacked) and min(stacked) > SLOW_STACK * min(single)
-    return min(single) > SLOW_STEP or (hopeless and min(single) > QUICK_STEP)
+        return replace(option, step=timings.of(uncompiled))
+    except FedsashError:
+        raise
+    except Exception as error:  # its class depends on the model and on the device
+        return replace(option, engine=uncompiled, error=error)
 
 
 def _unstacked(engine: LocalEngine, reason: str) -> SettingError:
@@ -183,7 +226,7 @@ def _left_out(candidates: Sequence[Candidate]) -> list[str]:
     for engine, error in failed:
         reason = _reason(error)
         # Only its text tells PyTorch's error for memory from others: "... you tried to allocate 8 bytes".
-        short = isinstance(error, MemoryError | TimeoutError) or "allocate" in str(error)
+        short = isinstance(error, MemoryError) or "allocate" in str(error)
         if engine.compile is True:
             line = f"engine: local steps can't be compiled ({reason}); they run uncompiled"
         elif short or stacked or engine.kind == "sequential":
@@ -220,61 +263,6 @@ def described(engine: LocalEngine) -> str:
 def duration(seconds: float) -> str:
     """A time of a round, in seconds or in milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.3g} ms"
-
-
-def _options(engine: LocalEngine, work: ClientWork) -> dict[LocalEngine, float]:
-    """Every engine that agrees with the settings of `engine`, the simplest first; `compile` is as it is there.
-
-    Its value is how many steps its busiest process takes in a round, as a mean over the first rounds.
-    """
-    here = [np.isin(work.numbers, ids) for ids in work.training.sample]
-    sample = [work.steps[clients] for clients in here if clients.any()] or [work.steps[:1]]
-    per_round = max(map(len, sample))
-    kinds: list[Literal["sequential", "vectorised"]] = ["sequential", "vectorised"]
-    if engine.kind != "auto":
-        kinds = [engine.kind]
-    elif engine.compile is True:
-        kinds = ["vectorised"]
-    formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
-    if engine.memory_format != "auto":
-        formats = [engine.memory_format]
-    options = {}
-    for kind, memory_format, (count, number) in product(kinds, formats, _processes(engine, work, per_round)):
-        block = 1
-        if kind == "vectorised":
-            share = -(-per_round // count)
-            fitting = max(min(share, STACKED_BYTES // work.model_bytes), 1)
-            block = fitting if engine.block == "auto" else engine.block
-        option = replace(engine, kind=kind, workers=count, block=block, memory_format=memory_format, threads=number)
-        options[option] = float(np.mean([_busiest(steps, block, count) for steps in sample]))
-    return options
-
-
-def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> list[tuple[int, int]]:
-    """Every number of processes, with every number of threads in each, that agrees with the engine's settings."""
-    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
-    busy = min(len(cores()), per_round)
-    counts = [1, busy] if can_start and busy > 1 else [1]
-    if engine.workers != "auto":
-        counts = [engine.workers]
-    most = torch.get_num_threads()
-    pairs = []
-    for count in counts:
-        numbers = [1]
-        if count == 1 and (len(counts) == 1 or per_round < FULL * len(cores())):
-            numbers = sorted({1, most})
-        if not work.on_cpu:  # then threads decode images and do the server's part, and there is nothing to choose
-            numbers = [most]
-        if engine.threads != "auto":
-            numbers = [engine.threads]
-        pairs += [(count, number) for number in numbers]
-    return pairs
-
-
-def _busiest(steps: Ints, block: int, count: int) -> int:
-    """How many steps the busiest of `count` processes takes, if clients that take `steps` `[s]` train in stacks."""
-    longest = [int(steps[i : i + block].max()) for i in range(0, len(steps), block)]
-    return max(sum(longest[i] for i in share) for share in workers.dealt(longest, count))
 
 
 def _obstacle_to_compiling(work: ClientWork) -> str:

@@ -24,13 +24,22 @@ from .training import ClientWork
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
 
-SLOW_STEP, QUICK_STEP, SLOW_STACK = 0.01, 0.001, 2.0
-"""On the CPU stacking saves calls, and large stacks take long to time. So no stack is timed if a step of one client
-takes longer than the first, in seconds; and no more of them after one that takes so many times as long as its clients
-one after another, unless their steps are quicker than the second: then calls take the time, which compiling saves."""
+SLOW_STEP = 0.01
+"""On the CPU no stack is timed if a step of one client takes longer, in seconds: stacking saves calls, and large stacks
+take long to time."""
 
-COMPILING, LOADING = 20.0, 2.5
-"""What a first compilation takes, in seconds, and what it takes to load code that is in the cache folder."""
+SLOW_STACK = 2.0
+"""On the CPU no more stacks are timed after one that takes so many times as long as its clients one after another."""
+
+QUICK_STEP = 0.001
+"""They are timed nevertheless if a step of one client is quicker, in seconds: then calls take the time, which compiled
+steps save."""
+
+COMPILING = 20.0
+"""What a first compilation takes, in seconds."""
+
+LOADING = 2.5
+"""What it takes to load code that is in the cache folder, in seconds."""
 
 GAIN = 3.0
 """How many times as fast compiled steps are expected to be before they are timed."""

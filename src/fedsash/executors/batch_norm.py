@@ -47,8 +47,10 @@ class RealSamples(TorchFunctionMode):
     ) -> Tensor:
         if not training:
             return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-        given, input = input.dtype, _wide(input)
-        real, shape = self._share(input), (-1, *[1] * (input.dim() - 2))
+        dtype = input.dtype
+        input = _wide(input)
+        real = self._share(input)
+        shape = (-1, *[1] * (input.dim() - 2))
         dims = [0, *range(2, input.dim())]
         some = real.sum() * input[0, 0].numel()
         mean = (input * real).sum(dims) / some
@@ -56,9 +58,13 @@ class RealSamples(TorchFunctionMode):
         var = (centred.square() * real).sum(dims) / some
         _follow(running_mean, mean, momentum)
         _follow(running_var, var * some / (some - 1).clamp(min=1), momentum)
-        scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
+        scale = (var + eps).rsqrt()
+        if weight is not None:
+            scale = scale * weight
         output = centred * scale.view(shape)
-        return (output if bias is None else output + bias.view(shape)).to(given)
+        if bias is not None:
+            output = output + bias.view(shape)
+        return output.to(dtype)
 
     def _instance_norm(
         self,
@@ -74,7 +80,8 @@ class RealSamples(TorchFunctionMode):
         if use_input_stats and running_mean is not None:
             wide = _wide(input.detach())
             real = self._share(wide).flatten(1)
-            flat, some = wide.flatten(2), real.sum()
+            flat = wide.flatten(2)
+            some = real.sum()
             _follow(running_mean, (flat.mean(2) * real).sum(0) / some, momentum)
             _follow(running_var, (flat.var(2) * real).sum(0) / some, momentum)
             running_mean = running_var = None

@@ -67,9 +67,11 @@ class Buffers:
         """
         trained = replies["train"]
         uploads = {job: reply.upload for job, reply in replies.items()}
-        rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
-        a_row = sum(value[0].numel() * value.element_size() for value in rows)
-        capacity = max(least, min(most, MOST_BYTES // a_row))
+        row_bytes = 0
+        for reply in replies.values():
+            for value in (*reply.upload.values(), *reply.client_state.values()):
+                row_bytes += value[0].numel() * value.element_size()
+        capacity = max(least, min(most, MOST_BYTES // row_bytes))
 
         def room(vectors: Vectors) -> Vectors:
             return {name: _shared((capacity, *v.shape[1:]), v.dtype, start) for name, v in vectors.items()}
@@ -101,9 +103,10 @@ class Buffers:
 
     def request(self, told: Told, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        evaluates = told.job in SCORES
         server = self.server_state if told.job == "train" else {}
-        clients = {name: value[rows] for name, value in self.client_state.items() if not evaluates or name == OWN}
+        clients = {name: value[rows] for name, value in self.client_state.items()}
+        if told.job in SCORES:  # an evaluation reads the client's own part of the model only
+            clients = {name: value for name, value in clients.items() if name == OWN}
         return Request(
             job=told.job,
             round=told.round,
@@ -124,11 +127,14 @@ class Buffers:
 
     def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Upload, Vectors, Tensor]:
         """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
-
-        def own(vectors: Vectors) -> Vectors:
-            return {name: value[rows].clone() if copied else value[rows] for name, value in vectors.items()}
-
-        return own(self.uploads[job]), own(self.client_state) if job == "train" else {}, self.norms[rows].clone()
+        upload = {name: value[rows] for name, value in self.uploads[job].items()}
+        client_state: Vectors = {}
+        if job == "train":
+            client_state = {name: value[rows] for name, value in self.client_state.items()}
+        if copied:
+            upload = {name: value.clone() for name, value in upload.items()}
+            client_state = {name: value.clone() for name, value in client_state.items()}
+        return upload, client_state, self.norms[rows].clone()
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:

@@ -125,12 +125,13 @@ class LocalEngine(Engine, name="local"):
         if self.workers == 1:
             return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
-        start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
+        start = self._start_method()
         if start == "spawn":
             work.training.check_picklable()
         gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
         check(start != "fork" or not torch.accelerator.is_available(), "LocalEngine.start", start, gpu)
-        count, clients = min(self.workers, PER_CORE * core_count()), len(work.numbers)
+        count = min(self.workers, PER_CORE * core_count())
+        clients = len(work.numbers)
         block = min(self.block, clients)
         most = max(map(len, work.training.sample))
         replies: dict[Job, Reply] = {"train": trained}
@@ -146,6 +147,11 @@ class LocalEngine(Engine, name="local"):
         )
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
         return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
+
+    def _start_method(self) -> StartMethod:
+        if self.start != "auto":
+            return self.start
+        return "fork" if can_fork() else "spawn"
 
 
 def _itself(trainer: Trainer) -> Trainer:

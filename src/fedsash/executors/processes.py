@@ -12,6 +12,10 @@ from pathlib import Path
 from ..basics.signals import STOPS
 from ..settings.errors import one_line
 
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+"""Options of glibc's `mallopt`: how much free memory is returned, and which blocks are mapped one by one."""
+
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
@@ -32,9 +36,9 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return
-    trim_threshold, mmap_threshold, huge = -1, -3, 2**31 - 1
-    mallopt(trim_threshold, huge)
-    mallopt(mmap_threshold, huge)
+    huge = 2**31 - 1
+    mallopt(M_TRIM_THRESHOLD, huge)
+    mallopt(M_MMAP_THRESHOLD, huge)
 
 
 def return_freed_memory() -> None:

@@ -32,7 +32,8 @@ class Replayed:
         same = {id(t) for t in shared}
         self._shared = [id(t) in same for t in tensors]
         self._own = [t if stays else t.clone() for t, stays in zip(tensors, self._shared, strict=True)]
-        self._device, self._graph = tensors[0].device, torch.cuda.CUDAGraph()
+        self._device = tensors[0].device
+        self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream())

@@ -27,11 +27,17 @@ from .training import ClientWork
 if TYPE_CHECKING:
     from .local_engine import LocalEngine
 
-MOST_CALLS, ENOUGH = 20, 0.1
-"""Steps are timed at most so often, and until they have taken so many seconds."""
+MOST_CALLS = 20
+"""Steps are timed at most so often."""
 
-STEPS, SHORT_STEP = 4, 0.05
-"""Steps shorter than this, in seconds, are timed so many at once, since each answer takes time of its own."""
+ENOUGH = 0.1
+"""They are timed until all calls together have taken so many seconds."""
+
+SHORT_STEP = 0.05
+"""Steps shorter than this, in seconds, are timed several at once, since each answer takes time of its own."""
+
+STEPS = 4
+"""So many of them are timed at once."""
 
 log = logging.getLogger("fedsash")
 

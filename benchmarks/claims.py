@@ -92,7 +92,7 @@ class Enough(fs.Callback):
 
     target: float
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Metrics]) -> None:
+    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
         if any(m.split == "test" and m["accuracy"] >= self.target for m in metrics):
             run.stop("the target is reached")
 

@@ -21,7 +21,7 @@ from fedsash.lab.records import Records
 def of_classes(run: Path, first: int, last: int) -> dict[str, NDArray[np.float64]]:
     """The accuracy of each class on the test set in these rounds, `[rounds, classes]` in per cent, by model."""
     found: dict[str, list[list[float]]] = {}
-    for row in Records(run).load():
+    for row in Records(run).load().rows():
         if row["split"] == "test" and first <= row["round"] <= last:
             found.setdefault(row["model"], []).append(row["classes"])
     return {model: 100 * np.array(values) for model, values in found.items()}

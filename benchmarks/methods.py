@@ -129,7 +129,7 @@ def cells(folder: Path) -> Iterator[str]:
     yield f"{100 * model['last_mean']:.1f} ± {100 * model['last_std']:.1f}"
     for better in (wima, ima_model):
         yield f"{100 * (better['last_mean'] - model['last_mean']):+.1f} (± {100 * better['last_std']:.1f})"
-    refused = sum(len(row.get("refused", ())) for row in Records(folder / "base").load())
+    refused = sum(len(row.get("refused", ())) for row in Records(folder / "base").load().rows())
     if since := base["stuck"]:
         yield stuck_text(since)
     else:

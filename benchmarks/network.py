@@ -123,7 +123,7 @@ def gradients() -> None:
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
             "network": {"gradients": True},
         }
-        rows = [row for row in parse(table | CELLS[cell]).run().history if row["split"] == "network"]
+        rows = [row for row in parse(table | CELLS[cell]).run().history.rows() if row["split"] == "network"]
         norms = {row["trips"]: f"{row['gradient_norm']:.2f}" for row in rows}
         print(f"| {part} | {cell} | {' | '.join(norms[trips] for trips in MEASURED)} |", flush=True)
 

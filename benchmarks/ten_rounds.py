@@ -24,7 +24,7 @@ SHOWN = (40, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000)
 def accuracies(run: Path) -> dict[str, NDArray[np.float64]]:
     """The accuracy on the test set after each round, in per cent, by model."""
     found: dict[str, list[float]] = {}
-    for row in Records(run).load():
+    for row in Records(run).load().rows():
         if row["split"] == "test":
             found.setdefault(row["model"], []).append(100 * row["accuracy"])
     return {model: np.array(values) for model, values in found.items()}

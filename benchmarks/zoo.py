@@ -22,7 +22,7 @@ import numpy as np
 import tomli_w
 
 from fedsash.basics.arrays import Floats
-from fedsash.evaluation import Curves
+from fedsash.evaluation import History
 from fedsash.lab.config.files import merged, read
 from fedsash.lab.pictures import Picture
 from fedsash.lab.records import Records
@@ -69,7 +69,7 @@ def chosen(tuning: Path) -> Chosen:
     tried: dict[tuple[Place, str, str], dict[Settings, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in collect([tuning]).runs:
         place, settings = settings_of(run)
-        held_out = Curves.of(Records(run.folder).load(), run.curves.criterion, "held_out").models
+        held_out = History.of_rows(Records(run.folder).load().rows()).curves(run.curves.criterion, "held_out").models
         for model in ("model", PRIMARY):
             values = list(held_out[model].values())[-run.evaluation.last :]
             tried[place, settings.method, model][settings].append(fmean(values))

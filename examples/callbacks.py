@@ -16,7 +16,7 @@ class Within(fs.Callback):
 
     seconds: float = 60.0
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Metrics]) -> None:
+    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
         values = {m.model: m["accuracy"] for m in metrics if m.split == "test"}
         print(f"round {run.round}:", ", ".join(f"{name} {value:.3f}" for name, value in values.items()))
         if run.state.seconds > self.seconds:

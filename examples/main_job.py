@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rich
 
-from fedsash.evaluation import Curves
+from fedsash.evaluation import History
 from fedsash.lab import runs
 from fedsash.lab.config import load
 from fedsash.lab.pictures.curves import curves
@@ -40,12 +40,12 @@ ima = runs.run(
     fork=runs.Fork(out / "observed", START),
 )
 
-began = [row | {"model": "ima"} for row in observed.history if row["model"] == "model" and row["round"] <= START]
-went_on = [row | {"model": "ima"} for row in ima.history if row["model"] == "window5" and row["round"] > START]
-history = observed.history + began + went_on
+began = [row | {"model": "ima"} for row in observed.history.rows() if row["model"] == "model" and row["round"] <= START]
+went_on = [row | {"model": "ima"} for row in ima.history.rows() if row["model"] == "window5" and row["round"] > START]
+history = observed.history.rows() + began + went_on
 criterion = observed.federation.goal.criterion
-summary = observed.summary | summarise(history, experiment.evaluation, criterion)
+summary = observed.summary | summarise(History.of_rows(history), experiment.evaluation, criterion)
 print()
 rich.print(table(summary))
-draw(curves(Curves.of(history, criterion), broadcast_start=START), out / "curves.png")
+draw(curves(History.of_rows(history).curves(criterion), broadcast_start=START), out / "curves.png")
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

@@ -18,7 +18,7 @@ class Pruning(fs.Callback):
     def __init__(self, trial: optuna.Trial) -> None:
         self.trial = trial
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Metrics]) -> None:
+    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
         (value,) = (m["accuracy"] for m in metrics if (m.model, m.split) == ("window", "held_out"))
         self.trial.report(value, run.round)
         if self.trial.should_prune():
@@ -38,7 +38,9 @@ def objective(trial: optuna.Trial) -> float:
     result = fs.run(experiment.federation(), experiment.rounds, progress=False, callbacks=[Pruning(trial)])
     if result.summary["ended_early"]:
         raise optuna.TrialPruned
-    values = [row["accuracy"] for row in result.history if (row["model"], row["split"]) == ("window", "held_out")]
+    values = [
+        row["accuracy"] for row in result.history.rows() if (row["model"], row["split"]) == ("window", "held_out")
+    ]
     return max(values)
 
 

@@ -79,7 +79,7 @@ def test_a_round_moves_the_mean_of_the_adapters_and_nothing_else(
     f = lora.federation(data, folder, clients, 0)
     before = f.evaluate(f.start())[0].loss
     result = fs.run(f, 2, progress=False)
-    after_rounds = [row["loss"] for row in result.history if row["model"] == "model"]
+    after_rounds = [row["loss"] for row in result.history.rows() if row["model"] == "model"]
     assert after_rounds[-1] < before
     frozen, after = f.module.state_dict(), result.model("window5").state_dict()
     assert all(torch.equal(frozen[name], after[name]) for name in frozen if "lora_" not in name)

@@ -38,7 +38,7 @@ def test_the_example_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     f = replace(federation(name), engine=fs.LocalEngine(kind="sequential", workers=1))
     (before,) = (m for m in f.evaluate(f.start()) if m.model == "model")
     result = fs.run(f, ROUNDS[name], progress=False)
-    after = [row for row in result.history if row["model"] == "model"][-1]
+    after = [row for row in result.history.rows() if row["model"] == "model"][-1]
     criterion = f.goal.criterion
     assert criterion.wins(after[criterion.name], before[criterion.name])
     assert set(f.goal.metrics) <= after.keys()

@@ -19,7 +19,7 @@ from pfl.data.pytorch import PyTorchTensorDataset
 from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.internal.ops.pytorch_ops import distributed
-from pfl.metrics import Metrics, Weighted
+from pfl.metrics import Score, Weighted
 from pfl.model.pytorch import PyTorchModel
 
 from .clock import Clock
@@ -45,13 +45,13 @@ def run(given: Given, clock: Clock, seed: int) -> None:
         return PyTorchTensorDataset((torch.from_numpy(x[order]), torch.from_numpy(y[order])))
 
     class Told(TrainingProcessCallback):
-        def after_central_iteration(self, metrics: Metrics, model: Any, *, central_iteration: int) -> tuple[bool, Any]:
+        def after_central_iteration(self, metrics: Score, model: Any, *, central_iteration: int) -> tuple[bool, Any]:
             if distributed.global_rank:
-                return False, Metrics()
+                return False, Score()
             found = metrics.to_simple_dict()
             users, size = (found[f"Train population | number of {of}"] for of in ("devices", "data points"))
             clock.round(round(users * size) * work.epochs, parameters(net))
-            return False, Metrics()
+            return False, Score()
 
     sizes = dict(enumerate(given.clients[:, 1].tolist()))
     weights = sizes if len(set(sizes.values())) > 1 else None

@@ -92,7 +92,8 @@ from .data import (
 from .evaluation import (
     Evaluation as Evaluation,
     FineTuning as FineTuning,
-    Metrics as Metrics,
+    History as History,
+    Score as Score,
 )
 from .exchange import (
     Executor as Executor,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .averages import Average, Observers
 from .averages.observers import AverageStates
-from .evaluation import Goal, Metrics
+from .evaluation import Decision, Goal, Score
 from .servers import Server, ServerSGD
 from .settings.accepts import Accepts, dataclass
 from .settings.errors import SettingError, check
@@ -156,20 +156,28 @@ class Choice:
             return self
         return Choice(**{**saved, "broadcast": self.broadcast})
 
-    def heard(self, metrics: Sequence[Metrics], criterion: Criterion) -> tuple[Choice, list[Metrics]]:
-        """The choice after an evaluation, and a record of the values that decided.
+    def heard(self, scores: Sequence[Score], criterion: Criterion) -> tuple[Choice, list[Decision]]:
+        """The choice after an evaluation, and a record of the decision.
 
         If no client answered, the choice is unchanged and there is no record.
         """
-        held_out = {m.model: m for m in metrics if m.split == "held_out"}
+        held_out = {score.model: score for score in scores if score.split == "held_out"}
         if "model" not in held_out:
             return self, []
-        values = {name: m[criterion.name] for name, m in held_out.items()}
+        values = {name: score[criterion.name] for name, score in held_out.items()}
         choice = self.after(held_out["model"].round, values, criterion)
         chosen = held_out.get(choice.average, held_out["model"])
         compared = {name: values[name] for name in ("model", choice.average) if name in values}
-        more = {"better": choice.better, "start": choice.start, "held_out": compared}
-        return choice, [replace(chosen, model=choice.average, split="broadcast", more=more)]
+        decision = Decision(
+            round=chosen.round,
+            average=choice.average,
+            start=choice.start,
+            better=choice.better,
+            held_out=compared,
+            loss=chosen.loss,
+            values=chosen.values,
+        )
+        return choice, [decision]
 
 
 def settings_with(

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from .basics.shown import Shown
 from .client_store import ClientTicket, StateRows
 from .methods import Upload
 from .settings.errors import some
-from .tasks import Criterion
 
 Job: TypeAlias = Literal["train", "probe", "evaluate", "tune"]
 """What a request asks for: an update, vectors that the method needs before the training, scores of a model, or scores
@@ -258,22 +257,6 @@ class Ended(Exception):
     """Says that the run ends before its last round, and why. The state is that before the round that raises it."""
 
 
-class Chronicle(Protocol):
-    """Additional records of a run, for example of the time on a simulated network."""
-
-    def rows(self, round: int, w: Tensor, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows to record for an evaluation after `round`, made from `rows`; `w` `[D]` is the global model."""
-        ...
-
-    def summary(self, history: list[dict[str, Any]], criterion: Criterion) -> dict[str, Any]:
-        """Additional fields of the run's summary; the first round is reported that reaches the criterion's target."""
-        ...
-
-    def timeline(self) -> dict[str, Any]:
-        """The events of each client and the server with their times, for a file in the run's folder."""
-        ...
-
-
 class Executor(ABC):
     """The base class of executors, which answer requests. An executor overrides `work`, and other methods if needed."""
 
@@ -281,8 +264,8 @@ class Executor(ABC):
     """How many threads this process may use while no client trains; None: all that PyTorch has."""
     server_threads: int | None = None
     """The same for the server's half of a round."""
-    chronicle: Chronicle | None = None
-    """Its additional records of the run."""
+    chronicle: Any = None
+    """Its additional records of the run, a `Chronicle`; None without."""
     minimum: int = 1
     """A round with fewer usable uploads than this is skipped."""
 

@@ -24,7 +24,7 @@ from .basics.shown import Shown
 from .broadcast import Broadcast, Broadcaster, settings_with
 from .client_store import ClientStore, StateRows
 from .data.federated import FederatedData
-from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
+from .evaluation import Calibration, Decision, Evaluation, Evaluator, Goal, Score, Scorer
 from .evaluation.first_batch import check_single, suited_problem, try_out
 from .evaluation.purity import check_no_gradient_hooks, check_no_parameters
 from .exchange import Answers, Request, RoundReport
@@ -238,13 +238,13 @@ class Federation(Setting, Reached, Shown):
         state.check_usable()
         return {"model": state.w} | self._calibration.values(self.observers.values(state, state.w))
 
-    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:
-        """The metrics of all `models` on every chosen split; the state does not change; `each` passes names on."""
+    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Score]:
+        """The scores of all `models` on every chosen split; the state does not change; `each` passes names on."""
         models = self.models(state)
         return [m for name in each(list(models)) for m in self.judge(models[name], state.round, name, state)]
 
-    def judge(self, w: Tensor, round: int, name: str, state: State | None = None) -> list[Metrics]:
-        """The metrics of any model `w` `[D]` on every split, recorded with this round and name.
+    def judge(self, w: Tensor, round: int, name: str, state: State | None = None) -> list[Score]:
+        """The scores of any model `w` `[D]` on every split, recorded with this round and name.
 
         Each client scores it with the entries that it keeps of a model in `state`, or as it is without a state.
         """
@@ -264,9 +264,9 @@ class Federation(Setting, Reached, Shown):
         self.aggregation.check_composed(self.fingerprint, state.fingerprint)
         return self.aggregation.privacy(self.sampling, len(self.sizes), state.round)
 
-    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
+    def learn(self, state: State, scores: list[Score]) -> tuple[State, list[Decision]]:
         """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
-        return learned(state, metrics, partial(self.models, state), self.evaluation, self.goal.criterion)
+        return learned(state, scores, partial(self.models, state), self.evaluation, self.goal.criterion)
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""

@@ -14,7 +14,7 @@ from .basics.shown import Shown
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .client_store import ClientStore, ClientTicket, Lineage
-from .evaluation import Evaluation, Metrics
+from .evaluation import Decision, Evaluation, Score
 from .settings.errors import RunError
 from .tasks import Criterion
 
@@ -145,25 +145,25 @@ def best_by(evaluation: Evaluation, criterion: Criterion) -> str:
 
 def learned(
     state: State,
-    metrics: Sequence[Metrics],
+    scores: Sequence[Score],
     models: Callable[[], Vectors],
     evaluation: Evaluation,
     criterion: Criterion,
-) -> tuple[State, list[Metrics]]:
-    """The state after an evaluation of `models`, and the records of an adaptive broadcast's decision.
+) -> tuple[State, list[Decision]]:
+    """The state after an evaluation of `models`, and the broadcast's decision.
 
     The state keeps the best model of each name by the criterion on `evaluation.best_on` (the first of equal ones). An
     adaptive broadcast decides every `evaluation.every` rounds.
     """
     by = best_by(evaluation, criterion)
-    found = {m.model: m[criterion.name] for m in metrics if m.split == evaluation.best_on}
+    values = {score.model: score[criterion.name] for score in scores if score.split == evaluation.best_on}
     best = {name: best for name, best in state.best.items() if best.by == by}  # a fork may choose in another way
     before = {name: of.value for name, of in best.items()}
-    names = [name for name, value in found.items() if criterion.wins(value, before.get(name))]
+    names = [name for name, value in values.items() if criterion.wins(value, before.get(name))]
     now = models() if names else {}
-    best |= {name: Best(found[name], by, state.round, now[name].clone()) for name in names}
+    best |= {name: Best(values[name], by, state.round, now[name].clone()) for name in names}
     state = replace(state, best=best)
     if state.choice is None or state.round % evaluation.every:
         return state, []
-    choice, records = state.choice.heard(metrics, criterion)
-    return replace(state, choice=choice), records
+    choice, decisions = state.choice.heard(scores, criterion)
+    return replace(state, choice=choice), decisions

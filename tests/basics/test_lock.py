@@ -16,7 +16,7 @@ import pytest
 
 from fedsash import RunError
 from fedsash.basics.lock import InUseError, check_free, held
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.sweeps import execute, index, parse
 from support.forked import Forked
@@ -173,7 +173,7 @@ def test_of_processes_that_begin_the_same_run_one_trains_it(script: Forked, tmp_
 def test_sessions_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     lines: list[str] = []
 
-    def again(round: int, metrics: list[Metrics]) -> None:
+    def again(round: int, metrics: list[Score]) -> None:
         for act in (lambda: go_on(observed(), 3, tmp_path / "a"), lambda: start(observed(), 3, tmp_path / "a")):
             with pytest.raises(InUseError) as refused:
                 act()
@@ -193,7 +193,7 @@ def test_a_refused_run_leaves_no_folder_and_a_failed_one_no_lock(tmp_path: Path)
         go_on(federation(), 2, tmp_path / "new" / "run")
     assert not list(tmp_path.iterdir())
 
-    def fail(round: int, metrics: list[Metrics]) -> None:
+    def fail(round: int, metrics: list[Score]) -> None:
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):

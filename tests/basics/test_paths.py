@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.basics.paths import inside, naming, plain_file
+from fedsash.evaluation import History
 from fedsash.lab.config import ConfigError, load
 from fedsash.lab.files import replace_file
 from fedsash.lab.records import Records
@@ -45,7 +46,7 @@ def test_pipes_in_a_run_and_in_place_of_an_experiment_are_refused_at_once(tmp_pa
     os.mkfifo(tmp_path / "metrics.jsonl")
     os.mkfifo(tmp_path / "config.toml")
     with pytest.raises(OSError, match=r"metrics\.jsonl is a named pipe"):
-        Records(tmp_path).load()
+        Records(tmp_path).load().rows()
     with pytest.raises(ConfigError, match=r"config\.toml: can't be read: .* is a named pipe, and must be a file"):
         load(tmp_path / "config.toml")
 
@@ -62,7 +63,10 @@ def test_a_name_in_a_folder_is_a_path_there(name: str, tmp_path: Path) -> None:
 
 
 def test_an_error_in_writing_names_the_file(tmp_path: Path, small_files: None) -> None:
-    for write in (lambda: replace_file(tmp_path / "page", b"x" * 2000), lambda: Records(tmp_path).append([LONG])):
+    for write in (
+        lambda: replace_file(tmp_path / "page", b"x" * 2000),
+        lambda: Records(tmp_path).append(History.of_rows([LONG])),
+    ):
         with pytest.raises(OSError, match=r"File too large: '.*(page|metrics\.jsonl)'"):
             write()
     assert not (tmp_path / "page").exists() and not list(tmp_path.glob(".*.tmp"))

@@ -10,7 +10,7 @@ import torch
 
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast, Choice
-from fedsash.evaluation import Evaluation, Metrics
+from fedsash.evaluation import Decision, Evaluation, Score
 from fedsash.lab.config import ConfigError, parse
 from fedsash.servers import FedAdam, Server, ServerSGD
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
@@ -18,12 +18,12 @@ from support.by_default import rotated
 from support.worlds import ENGINES, after, data, federation, identical
 
 
-def held_out(metrics: list[Metrics]) -> dict[str, Metrics]:
-    return {m.model: m for m in metrics if m.split == "held_out"}
+def held_out(metrics: list[Any]) -> dict[str, Score]:
+    return {m.model: m for m in metrics if isinstance(m, Score) and m.split == "held_out"}
 
 
-def rows_of_the_broadcast(metrics: list[Metrics]) -> list[Metrics]:
-    return [m for m in metrics if m.split == "broadcast"]
+def decisions(records: list[Any]) -> list[Decision]:
+    return [record for record in records if isinstance(record, Decision)]
 
 
 # A run that finds its start is one without a broadcast, then one with that start.
@@ -98,24 +98,24 @@ def test_the_rows_of_an_adaptive_broadcast_say_what_was_compared(broadcast: str)
     _, results, state = walk(noisy(broadcast=ADAPTIVE[broadcast]), 12)
     streak = 0
     for round, metrics in enumerate(results, 1):
-        (row,) = rows_of_the_broadcast(metrics)
+        (row,) = decisions(metrics)
         compared = held_out(metrics)
-        assert (row.round, row["accuracy"], row.loss) == (
+        assert (row.round, row.values["accuracy"], row.loss) == (
             round,
-            compared[row.model]["accuracy"],
-            compared[row.model].loss,
+            compared[row.average]["accuracy"],
+            compared[row.average].loss,
         )
-        assert row.more["held_out"] == {name: compared[name]["accuracy"] for name in ("model", row.model)}
-        streak = streak + 1 if compared[row.model]["accuracy"] > compared["model"]["accuracy"] else 0
-        assert row.more["better"] == streak
-    assert state.choice == Choice(ADAPTIVE[broadcast], row.model, row.more["start"], row.more["better"])
+        assert row.held_out == {name: compared[name]["accuracy"] for name in ("model", row.average)}
+        streak = streak + 1 if compared[row.average]["accuracy"] > compared["model"]["accuracy"] else 0
+        assert row.better == streak
+    assert state.choice == Choice(ADAPTIVE[broadcast], row.average, row.start, row.better)
     assert row.row().keys() == {"round", "model", "split", "accuracy", "loss", "better", "start", "held_out"}
 
 
 @pytest.mark.parametrize("broadcast", [None, Broadcast("wima", 3), Broadcast("wima", 3, "code")])
 def test_where_nothing_is_chosen_there_is_no_row_of_it(broadcast: Broadcast | None) -> None:
     _, results, _ = walk(noisy(broadcast=broadcast), 4)
-    assert not any(rows_of_the_broadcast(metrics) for metrics in results)
+    assert not any(decisions(metrics) for metrics in results)
     assert all(held_out(metrics).keys() == {"model", *AVERAGES} for metrics in results)
 
 
@@ -123,9 +123,9 @@ def test_the_rows_of_a_broadcast_whose_average_has_seen_no_model_do_not_speak_of
     """Until then the average's value is the model."""
     _, results, _ = walk(noisy(averages={"wima": Window(3, start=4)}, broadcast=ALONE), 3)
     for metrics in results:
-        (row,) = rows_of_the_broadcast(metrics)
-        assert row.more["held_out"].keys() == {"model"}
-        assert row["accuracy"] == held_out(metrics)["model"]["accuracy"]
+        (row,) = decisions(metrics)
+        assert row.held_out.keys() == {"model"}
+        assert row.values["accuracy"] == held_out(metrics)["model"]["accuracy"]
 
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from fedsash.basics.arrays import Floats
 from fedsash.broadcast import Broadcast
-from fedsash.evaluation import Evaluation, Metrics
+from fedsash.evaluation import Evaluation, Score
 from fedsash.federation import Federation
 from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
@@ -46,7 +46,7 @@ def noisy(metric: str = "mae", **settings: Any) -> Federation:
     return problem.federation(**defaults | settings)
 
 
-def low(metrics: list[Metrics], split: str = "held_out", name: str = "mae") -> dict[str, float]:
+def low(metrics: list[Score], split: str = "held_out", name: str = "mae") -> dict[str, float]:
     return {m.model: m[name] for m in metrics if m.split == split}
 
 
@@ -79,7 +79,7 @@ def test_the_average_with_the_lowest_value_is_sent_once_it_was_below_the_model_o
             begins = state.round if begins is None and streak == broadcast.patience else begins
             assert state.choice is not None
             assert (state.choice.average, state.choice.start, state.choice.better) == (best, begins, streak)
-            assert rows[0].more["held_out"] == {name: values[name] for name in ("model", best)}
+            assert rows[0].held_out == {name: values[name] for name in ("model", best)}
             name = best if begins is not None and state.round >= begins else "model"
             assert torch.equal(f.server_round.send(state)[0], f.models(state)[name])
             sent.add(name)

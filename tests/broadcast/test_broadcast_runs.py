@@ -40,7 +40,7 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half
     halves = go_on(noisy(**settings), 2 * half, tmp_path / "halves")
     assert files(tmp_path / "halves") == files(tmp_path / "whole")
     assert whole.state.choice == halves.state.choice is not None
-    assert whole.history == halves.history
+    assert whole.history.rows() == halves.history.rows()
 
 
 @pytest.mark.parametrize("half", [pytest.param(2, marks=pytest.mark.full), 3])
@@ -76,7 +76,7 @@ def test_a_fork_into_an_adaptive_broadcast_chooses_from_the_fork_on(
     broadcast: Broadcast, source: Path, tmp_path: Path
 ) -> None:
     result = start(noisy(broadcast=broadcast), 14, tmp_path / "fork", fork=Fork(source, 4))
-    chosen = [row for row in result.history if row["split"] == "broadcast"]
+    chosen = [row for row in result.history.rows() if row["split"] == "broadcast"]
     assert [row["round"] for row in chosen] == list(range(5, 15))
     assert result.state.forked == 4 and result.state.choice.start is not None
     begun = result.state.choice.start

@@ -16,7 +16,7 @@ from torch.utils.data import Subset, TensorDataset
 
 import fedsash as fs
 from fedsash.data import FederatedData, Transform
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
 from support.forms import pixels
@@ -83,7 +83,7 @@ def test_a_line_of_a_file_makes_federated_data(line: str) -> None:
     assert isinstance(parse(table).federated_data(), FederatedData)
 
 
-def finished(table: dict[str, Any]) -> Metrics:
+def finished(table: dict[str, Any]) -> Score:
     """The test metrics of an experiment after twenty rounds."""
     engine = {"kind": "sequential", "workers": 1, "threads": 1}
     with parse({**table, "engine": engine}, own_code=True).federation() as federation:

@@ -15,7 +15,7 @@ from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
-from fedsash.evaluation import Evaluation, Metrics
+from fedsash.evaluation import Evaluation, Score
 from fedsash.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, MeanIoU
@@ -24,7 +24,7 @@ from support.scoring import asking, cross_entropy, evaluator
 from support.worlds import data, federation, mlp
 
 
-def evaluate(data: FederatedData, model: nn.Module | None = None, **settings: Any) -> dict[str, Metrics]:
+def evaluate(data: FederatedData, model: nn.Module | None = None, **settings: Any) -> dict[str, Score]:
     """The metrics of each split, after round 4, of a model that is not the evaluator's own."""
     module = mlp(dropout=0.5) if model is None else model
     own = mlp(dropout=0.5, seed=1) if model is None else model
@@ -177,7 +177,7 @@ def test_due_every_so_many_rounds_and_in_each_of_the_last(every: int, last: int,
 
 
 def test_a_record_is_flat() -> None:
-    row = Metrics(
+    row = Score(
         round=3, model="ema", split="clients", values={"accuracy": 0.5}, loss=1.25, more={"worst_tenth": 0.25}
     ).row()
     common = {"round": 3, "model": "ema", "split": "clients"}

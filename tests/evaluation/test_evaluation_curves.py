@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedsash.evaluation import Curves
+from fedsash.evaluation import History
 from fedsash.tasks import Criterion
 
 RMSE = Criterion("rmse", "lower", share=False, target=None)
@@ -16,20 +16,20 @@ def row(round: int, value: float | None, split: str = "test", model: str = "mode
 
 
 def test_a_round_evaluated_twice_counts_once() -> None:
-    found = Curves.of([row(2, 0.1), row(1, 0.2), row(2, 0.3)], RMSE)
+    found = History.of_rows([row(2, 0.1), row(1, 0.2), row(2, 0.3)]).curves(RMSE)
     assert list(found.models["model"].items()) == [(1, 0.2), (2, 0.3)]
 
 
 def test_the_test_set_comes_before_held_out_data_and_clients_have_no_curve() -> None:
     rows = [row(1, 3.0, "clients"), row(1, 2.0, "held_out")]
-    assert Curves.of(rows, RMSE).title == "rmse on held-out data"
-    both = Curves.of([*rows, row(1, 1.0)], RMSE)
+    assert History.of_rows(rows).curves(RMSE).title == "rmse on held-out data"
+    both = History.of_rows([*rows, row(1, 1.0)]).curves(RMSE)
     assert (both.title, both.models) == ("rmse on the test set", {"model": {1: 1.0}})
-    assert Curves.of([*rows, row(1, 1.0)], RMSE, "held_out").models == {"model": {1: 2.0}}
-    assert not Curves.of(rows[:1], RMSE)
+    assert History.of_rows([*rows, row(1, 1.0)]).curves(RMSE, "held_out").models == {"model": {1: 2.0}}
+    assert not History.of_rows(rows[:1]).curves(RMSE)
 
 
 def test_what_is_not_finite_or_not_there_is_nan_in_memory_as_from_the_file() -> None:
     for value in (None, math.nan, math.inf, -math.inf):
-        assert math.isnan(Curves.of([row(1, value)], RMSE).models["model"][1])
-    assert math.isnan(Curves.of([row(1, 0.5)], Criterion("f1")).models["model"][1])
+        assert math.isnan(History.of_rows([row(1, value)]).curves(RMSE).models["model"][1])
+    assert math.isnan(History.of_rows([row(1, 0.5)]).curves(Criterion("f1")).models["model"][1])

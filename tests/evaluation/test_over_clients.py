@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
-from fedsash.evaluation import Evaluation, FineTuning, Metrics, over_clients
+from fedsash.evaluation import Evaluation, FineTuning, Score, over_clients
 from fedsash.federation import Federation
 from fedsash.tasks import R2
 from support.regression import numbers, regression
@@ -113,7 +113,7 @@ def test_the_test_set_is_dealt_out_by_labels_if_the_data_do_not_say_whose_it_is(
 
 
 def test_asking_for_client_test_changes_no_other_number() -> None:
-    def evaluated(**settings: Any) -> list[Metrics]:
+    def evaluated(**settings: Any) -> list[Score]:
         with federation(evaluation=Evaluation(held_out=0.3, **settings), averages={"w": Window(2)}) as world:
             state, _ = world.round(world.start())
             return [m for m in world.evaluate(state) if m.split in ("test", "held_out")]

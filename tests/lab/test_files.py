@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedsash import RunError
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab import files, terminal
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
@@ -129,8 +129,8 @@ def test_without_the_list_of_checksums_files_are_taken_as_they_are(run: Path) ->
 def test_a_running_run_can_be_read_at_any_moment(tmp_path: Path) -> None:
     lengths: list[int] = []
 
-    def look(round: int, metrics: list[Metrics]) -> None:
-        lengths.append(len(Records(tmp_path / "run").load()))
+    def look(round: int, metrics: list[Score]) -> None:
+        lengths.append(len(Records(tmp_path / "run").load().rows()))
         files.table(tmp_path / "run" / "partition.json")
 
     start(observed(), 4, tmp_path / "run", every=2, callbacks=[Evaluated(look)])
@@ -140,10 +140,10 @@ def test_a_running_run_can_be_read_at_any_moment(tmp_path: Path) -> None:
 def test_rows_after_the_last_state_are_dropped_without_an_alarm(tmp_path: Path) -> None:
     with pytest.raises(Crash):
         start(observed(), 6, tmp_path / "run", every=2, callbacks=[crash_at(5)])
-    Records(tmp_path / "run").load()
+    Records(tmp_path / "run").load().rows()
     with (tmp_path / "run" / "metrics.jsonl").open("ab") as file:
         file.write(b'{"round": 5, "mod')  # a process was killed while it wrote this line
-    Records(tmp_path / "run").load()
+    Records(tmp_path / "run").load().rows()
     go_on(observed(), 6, tmp_path / "run", every=2)
     start(observed(), 6, tmp_path / "whole", every=2)
     assert final(tmp_path / "run") == final(tmp_path / "whole")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedsash import Callback, LiveRun, Result, RunError, open_run, run
-from fedsash.evaluation import Curves
+from fedsash.evaluation import History
 from fedsash.lab.pictures import Picture
 from fedsash.lab.pictures.curves import curves
 from fedsash.lab.progress.faces import html
@@ -69,7 +69,7 @@ def test_the_bar_of_a_notebook_shows_the_last_notes_and_text_as_text() -> None:
 def test_plot_gives_the_picture_of_the_curves_which_can_be_saved(result: Result, tmp_path: Path) -> None:
     picture = result.plot()
     assert isinstance(picture, Picture)
-    assert picture == curves(Curves.of(result.history, result.federation.goal.criterion))
+    assert picture == curves(History.of_rows(result.history.rows()).curves(result.federation.goal.criterion))
     assert picture._repr_png_().startswith(b"\x89PNG") and "save(path)" in repr(picture)
     for name, begin in {"a.png": b"\x89PNG", "a.pdf": b"%PDF"}.items():
         picture.save(tmp_path / name)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Problems, Score
 from fedsash.lab.files import replace_file
 from fedsash.lab.records import Records
 from fedsash.settings.errors import RunError
@@ -25,12 +25,12 @@ from support.json_files import write_json
 no_deadline = settings(deadline=None, max_examples=30)
 
 
-def row(round: int, accuracy: float | None, model: str = "model", split: str = "test") -> dict[str, Any]:
-    return {"round": round, "model": model, "split": split, "accuracy": accuracy, "loss": 1.0}
+def score(round: int, accuracy: float, model: str = "model", split: str = "test", **more: Any) -> Score:
+    return Score(round=round, model=model, split=split, values={"accuracy": accuracy}, loss=1.0, more=more)
 
 
-def refused(round: int) -> dict[str, Any]:
-    return {"round": round, "model": "model", "split": "guard", "refused": [3, 8], "skipped": ""}
+def refused(round: int) -> Problems:
+    return Problems(round=round, refused=[3, 8])
 
 
 def strictly(line: str | bytes) -> Any:
@@ -49,7 +49,7 @@ def names(folder: Path) -> list[str]:
 def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
     records = Records(tmp_path / "new" / "run")
     assert records.load() == []
-    metrics = Metrics(
+    metrics = Score(
         round=1,
         model="fenêtre",
         split="test",
@@ -57,9 +57,9 @@ def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
         values={"accuracy": 0.1 + 0.2, "f1": math.pi},
         more={"classes": [0.5, None], "domains": {"photo": 1.0}},
     )
-    records.append([metrics.row(), refused(1)])
-    records.append([row(2, 0.5)])
-    assert records.load() == [metrics.row(), refused(1), row(2, 0.5)]
+    records.append([metrics, refused(1)])
+    records.append([score(2, 0.5)])
+    assert records.load() == [metrics, refused(1), score(2, 0.5)]
 
 
 def test_appending_nothing_still_makes_the_file(tmp_path: Path) -> None:
@@ -68,13 +68,14 @@ def test_appending_nothing_still_makes_the_file(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
-    rows = [row(1, math.nan), row(2, math.inf), row(3, 0.5) | {"classes": [math.nan, 1.0], "domains": {"a": -math.inf}}]
+    more = {"classes": [math.nan, 1.0], "domains": {"a": -math.inf}}
+    rows = [score(1, math.nan), score(2, math.inf), score(3, 0.5, **more)]
     records = Records(tmp_path)
     records.append(rows)
     lines = [strictly(line) for line in records.path.read_bytes().splitlines()]
     assert [line["accuracy"] for line in lines] == [None, None, 0.5]
     assert lines[2]["classes"] == [None, 1.0] and lines[2]["domains"] == {"a": None}
-    assert records.load() == lines
+    assert [math.isnan(record["accuracy"]) for record in records.load().scores()] == [True, True, False]
 
 
 def test_numpy_values_become_plain_ones(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_whatever_was_half_written_leaves_the_lines_before_it(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     records = Records(tmp_path_factory.mktemp("run"))
-    rows = [row(1, 0.25), refused(2), row(3, None)]
+    rows = [score(1, 0.25), refused(2), score(3, math.nan)]
     records.append(rows)
     content = records.path.read_bytes()
     length = data.draw(st.integers(0, len(content)))
@@ -97,8 +98,8 @@ def test_whatever_was_half_written_leaves_the_lines_before_it(
     whole = content[:length].count(b"\n")
     assert records.load() == rows[:whole]
     records.cut(100)
-    records.append([row(4, 0.5)])
-    assert records.load() == [*rows[:whole], row(4, 0.5)]
+    records.append([score(4, 0.5)])
+    assert records.load() == [*rows[:whole], score(4, 0.5)]
 
 
 @no_deadline
@@ -107,7 +108,7 @@ def test_cut_drops_what_came_after_a_round_and_nothing_else(
     rounds: list[int], last: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     records = Records(tmp_path_factory.mktemp("run"))
-    records.append([row(round, 0.1) for round in rounds])
+    records.append([score(round, 0.1) for round in rounds])
     before = records.path.read_bytes().splitlines(keepends=True)
     records.cut(last)
     assert records.path.read_bytes().splitlines(keepends=True) == [
@@ -119,7 +120,7 @@ def test_cut_drops_what_came_after_a_round_and_nothing_else(
 @pytest.mark.parametrize("line", ["{", "[1]", "3", "\xff", "[" * 5000])
 def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     records = Records(tmp_path)
-    records.append([row(1, 0.5)])
+    records.append([score(1, 0.5)])
     records.path.write_bytes(records.path.read_bytes() + line.encode("latin-1") + b"\n")
     for read in (records.load, lambda: records.cut(1)):
         with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: must be a JSON object"):
@@ -141,7 +142,7 @@ HOSTILE_ROWS = {
 @pytest.mark.parametrize("name", HOSTILE_ROWS)
 def test_a_metric_that_is_no_number_is_named_in_one_short_line(name: str, split: str, tmp_path: Path) -> None:
     changes, words = HOSTILE_ROWS[name]
-    lines = [json.dumps(line) + "\n" for line in (row(1, 0.5), row(2, 0.5, split=split) | changes)]
+    lines = [json.dumps(line) + "\n" for line in (score(1, 0.5).row(), score(2, 0.5, split=split).row() | changes)]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     with pytest.raises(RunError) as refused:
         Records(tmp_path).load()
@@ -152,10 +153,10 @@ def test_a_metric_that_is_no_number_is_named_in_one_short_line(name: str, split:
 @pytest.mark.full
 def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
     code = (
-        "import sys; from fedsash.lab.records import Records\n"
+        "import sys; from fedsash.evaluation import Problems; from fedsash.lab.records import Records\n"
         "records, n = Records(sys.argv[1]), 0\n"
         "while True:\n"
-        "    n += 1; records.append([dict(round=n, model='m', split='s', part=i, text='x' * 500) for i in range(40)])\n"
+        "    n += 1; records.append([Problems(round=n, refused=[i], skipped='x' * 500) for i in range(40)])\n"
         "    n == 20 and print('going', flush=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, env=os.environ)
@@ -163,9 +164,18 @@ def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    rows = Records(tmp_path).load()
-    assert len(rows) >= 800
-    assert [(r["round"], r["part"]) for r in rows] == [(1 + i // 40, i % 40) for i in range(len(rows))]
+    history = Records(tmp_path).load()
+    assert len(history) >= 800
+    places = [(problems.round, problems.refused) for problems in history if isinstance(problems, Problems)]
+    assert places == [(1 + i // 40, [i % 40]) for i in range(len(history))]
+
+
+@pytest.mark.parametrize("problem", [{"refused": 3}, {"missing": {"Basel": "late"}}, {"missing": [1]}])
+def test_a_row_that_is_no_record_is_named(problem: dict[str, Any], tmp_path: Path) -> None:
+    line = json.dumps(refused(1).row() | problem)
+    (tmp_path / "metrics.jsonl").write_text(f"{line}\n")
+    with pytest.raises(RunError, match=r"metrics\.jsonl, line 1: must be a record of a run"):
+        Records(tmp_path).load()
 
 
 def test_writing_fails_with_the_old_file_in_place(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsash.averages import Window
 from fedsash.basics.sharing import OWN
-from fedsash.evaluation import Evaluation, FineTuning, Metrics
+from fedsash.evaluation import Evaluation, FineTuning, Score
 from fedsash.federation import Federation
 from fedsash.local import SGD, Adam, LocalTraining
 from fedsash.methods import Method, Scaffold
@@ -31,7 +31,7 @@ COMPILED = replace(VECTORISED, compile=True)
 TESTED = [[0, 3, 4, 13], [5, 14, 15], [16], [6, 7, 8, 9, 10], [11, 12, 17], [1, 2, 18, 19]]
 
 
-def tuned(tuning: FineTuning | None, rounds: int = 2, **settings: Any) -> dict[tuple[str, str], Metrics]:
+def tuned(tuning: FineTuning | None, rounds: int = 2, **settings: Any) -> dict[tuple[str, str], Score]:
     """The results of a federation after some rounds, whose clients score fine-tuned models too."""
     settings = {"averages": {"w": Window(2)}} | settings
     evaluation = Evaluation(held_out=0.3, client_test=True, fine_tuning=tuning, metric="loss")
@@ -45,7 +45,7 @@ def tuned(tuning: FineTuning | None, rounds: int = 2, **settings: Any) -> dict[t
     return found
 
 
-def close(one: dict[tuple[str, str], Metrics], other: dict[tuple[str, str], Metrics], tolerance: float = 0) -> None:
+def close(one: dict[tuple[str, str], Score], other: dict[tuple[str, str], Score], tolerance: float = 0) -> None:
     """Check that the results of every client are the same."""
     assert one.keys() == other.keys()
     for key, found in one.items():

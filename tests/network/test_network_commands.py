@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fedsash.basics.saved import saved_rounds
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
 from fedsash.lab.records import Records
@@ -80,7 +80,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
         *("timeline.png", "link.png", "progress.png", "curves.png"),
         *("engine.json", "goal.json", "partition.json", "state", "files.json"),
     }
-    rows = Records(out).load()
+    rows = Records(out).load().rows()
     tests = [row for row in rows if row["split"] == "test"]
     assert {row["model"] for row in tests} == {"model", "w"} and all(row["trips"] == row["round"] for row in tests)
     sums = [row for row in rows if row["split"] == "network"]
@@ -103,7 +103,7 @@ def test_ctrl_c_saves_and_the_command_resume_goes_on(
         file.write_text(SMALL.replace('"fedwindow"\nwindow = 2', '"synchronous"'))
     experiment = load(file)
 
-    def press(round: int, metrics: list[Metrics]) -> None:
+    def press(round: int, metrics: list[Score]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     experiment.run(whole)

@@ -156,7 +156,7 @@ def test_a_step_that_an_exception_has_ended_can_be_made_again(name: str, monkeyp
         for _ in range(3):
             state, right = world.round(state)[0], whole.round(right)[0]
         assert identical(world.saved(state), whole.saved(right))
-        assert world.chronicle.measures(6) == whole.chronicle.measures(6)
+        assert world.chronicle.load(6).measures == whole.chronicle.load(6).measures
 
 
 @pytest.mark.parametrize("name", some(["deadline", "own", "aimd", "fedasync"], "aimd"))
@@ -272,23 +272,23 @@ def test_a_request_that_is_given_up_has_taken_no_time(name: str) -> None:
         next(answers)
         answers.close()
         state, _ = world.round(state)
-        found, time = record(state), world.chronicle.measures(2)  # type: ignore[union-attr]
+        found, time = record(state), world.chronicle.load(2).measures  # type: ignore[union-attr]
     plain = driver(name)
     assert isinstance(plain, Federation)
     state = plain.start()
     with plain:
         for _ in range(2):
             state, _ = plain.round(state)
-        assert identical(state, found) and plain.chronicle.measures(2) == time  # type: ignore[union-attr]
+        assert identical(state, found) and plain.chronicle.load(2).measures == time  # type: ignore[union-attr]
 
 
 def test_evaluating_takes_no_simulated_time() -> None:
     world = driver("deadline", evaluation=Evaluation(every=1, clients=True))
     with world:
         state, _ = world.round(world.start())
-        before = world.chronicle.measures(1)  # type: ignore[union-attr]
+        before = world.chronicle.load(1).measures  # type: ignore[union-attr]
         world.evaluate(state)
-        assert world.chronicle.measures(1) == before  # type: ignore[union-attr]
+        assert world.chronicle.load(1).measures == before  # type: ignore[union-attr]
 
 
 def test_a_probe_takes_the_time_of_one_pass_over_a_clients_samples() -> None:
@@ -298,7 +298,7 @@ def test_a_probe_takes_the_time_of_one_pass_over_a_clients_samples() -> None:
     world = replace(world, data=OnNetwork(world.clients, calm))
     with world:
         world.round(world.start())
-        assert world.chronicle.measures(1)["time"] == pytest.approx(3.0 + 6.0)  # type: ignore[union-attr]
+        assert world.chronicle.load(1).measures["time"] == pytest.approx(3.0 + 6.0)  # type: ignore[union-attr]
 
 
 def test_those_who_do_not_answer_are_told_apart(tmp_path: Path) -> None:

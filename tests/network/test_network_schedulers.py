@@ -104,7 +104,7 @@ def test_a_deadline_makes_the_round_of_those_who_came() -> None:
     late = replace(world, data=OnNetwork(world.clients, network, Synchronous(deadline=9.5)))
     with late:
         state, outcome = late.round(late.start())
-        found = late.chronicle.measures(1)  # type: ignore[union-attr]
+        found = late.chronicle.load(1).measures  # type: ignore[union-attr]
     assert outcome.missing == {1: "late", 3: "late"}
     assert (found["time"], found["arrived"], found["trips"]) == (9.5, 4, 6)
     with world:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedsash.averages import EMA, Window
 from fedsash.broadcast import Broadcast
-from fedsash.evaluation import Evaluation, Metrics
+from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.state import State
@@ -28,7 +28,7 @@ def noisy(**settings: Any) -> Federation:
     return federation(**defaults | settings)
 
 
-def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Metrics]], State]:
+def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Any]], State]:
     """The model after each round, what each evaluation gave, and the last state."""
     models, results = [], []
     with f:

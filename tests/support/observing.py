@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume, run
 from fedsash.averages import Average
 from fedsash.basics.saved import saved_rounds
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.runs import Callback, LiveRun
 from fedsash.tasks import Classification
 from fedsash.testing import small_data
@@ -67,15 +67,15 @@ class Crash(Exception):
 class Evaluated(Callback):
     """Calls a function of `(round, metrics)` after every evaluation."""
 
-    def __init__(self, heard: Callable[[int, list[Metrics]], object]) -> None:
+    def __init__(self, heard: Callable[[int, list[Score]], object]) -> None:
         self.heard = heard
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         self.heard(run.round, metrics)
 
 
 def crash_at(round: int) -> Evaluated:
-    def crash(now: int, metrics: list[Metrics]) -> None:
+    def crash(now: int, metrics: list[Score]) -> None:
         if now == round:
             raise Crash
 

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("plotly")
 
 from fedsash.averages import EMA, Window
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, History
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
@@ -53,7 +53,7 @@ def written(
 ) -> Path:
     """A run's folder with these values of the criterion, which has not ended."""
     folder.mkdir(parents=True)
-    Records(folder).create(history(curves, every=1, metric=criterion.name, split=split))
+    Records(folder).create(History.of_rows(history(curves, every=1, metric=criterion.name, split=split)))
     evaluation = Evaluation(**tomllib.loads(config).get("evaluation", {}))
     write_json(folder / GOAL, goal_content(criterion, evaluation))
     if config:

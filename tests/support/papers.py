@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, History
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.pick import Labels
 from fedsash.lab.papers.reproduction import Reproduction
@@ -68,7 +68,7 @@ def pretend(
                 for t, value in values.items()
                 for model in models
             ]
-            Records(folder).create(rows)
+            Records(folder).create(History.of_rows(rows))
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))
             write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, reproduction.labels)

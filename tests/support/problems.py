@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash import FederatedData, Federation, LocalTraining, Uniform
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.tasks import Task
 from fedsash.testing.worlds import SEQUENTIAL
 
@@ -34,7 +34,7 @@ def world(model: nn.Module, x: Any, y: Any, task: Task | None = None, **settings
     return Federation(model, data, engine=SEQUENTIAL, **defaults | settings)
 
 
-def judged(f: Federation, rounds: int = 2) -> Metrics:
+def judged(f: Federation, rounds: int = 2) -> Score:
     """The metrics of the model on the test set after some rounds."""
     with f:
         state = f.start()

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, History
 from fedsash.lab.papers import load as read
 from fedsash.lab.papers.reproduction import Reproduction
 from fedsash.lab.papers.results import Results
@@ -65,7 +65,7 @@ def pretend(
             ]
             folder = out / "runs" / run.name
             folder.mkdir(parents=True)
-            Records(folder).create(rows)
+            Records(folder).create(History.of_rows(rows))
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))
             write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, given.labels)

@@ -71,7 +71,7 @@ def analysis(run: Path, name: str) -> dict[str, Any]:
 
 def recorded(run: Path, model: str, round: int) -> tuple[float, float]:
     """Loss and error of the run's own metrics."""
-    (row,) = (r for r in Records(run).load() if (r["model"], r["round"], r["split"]) == (model, round, "test"))
+    (row,) = (r for r in Records(run).load().rows() if (r["model"], r["round"], r["split"]) == (model, round, "test"))
     return row["loss"], 1 - row["accuracy"]
 
 

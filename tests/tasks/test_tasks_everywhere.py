@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedsash.data.inputs import call
 from fedsash.data.samples import Samples
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.state import State
@@ -61,7 +61,7 @@ def test_compiled_steps_agree(name: str) -> None:
     torch.testing.assert_close(compiled, after(PROBLEMS[name].federation(), 2).w, rtol=0, atol=1e-12)
 
 
-def near(one: list[Metrics], other: list[Metrics]) -> bool:
+def near(one: list[Score], other: list[Score]) -> bool:
     """Whether the same models have the same metrics on the same splits, but for the order of sums."""
     rows = [[(m.model, m.split, name, *_numbers(value)) for name, value in m.row().items()] for m in one]
     others = [[(m.model, m.split, name, *_numbers(value)) for name, value in m.row().items()] for m in other]

@@ -2,11 +2,11 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .curves import NOT_EVALUATED, SPLITS, Curves, Models, mean_or_none
 from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
-from .metrics import Metrics
+from .history import NOT_EVALUATED, SPLITS, Chronicle, Curves, History, Models, OverClients, last_rounds, mean_or_none
 from .over_clients import COUNTED, OVER_CLIENTS, over_clients
+from .records import Decision, NetworkLoad, PrivacySpent, Problems, Record, Row, Score, record_of
 from .scorer import Outcomes, Scorer, Scores
 from .settings import Evaluation, FineTuning, Split, SplitsOf, tuned
 
@@ -17,21 +17,32 @@ __all__ = [
     "SPLITS",
     "Ask",
     "Calibration",
+    "Chronicle",
     "Curvature",
     "Curves",
+    "Decision",
     "Evaluation",
     "Evaluator",
     "FineTuning",
     "Goal",
-    "Metrics",
+    "History",
     "Models",
+    "NetworkLoad",
     "Outcomes",
+    "OverClients",
+    "PrivacySpent",
+    "Problems",
+    "Record",
+    "Row",
+    "Score",
     "Scorer",
     "Scores",
     "Split",
     "SplitsOf",
+    "last_rounds",
     "mean_or_none",
     "over_clients",
+    "record_of",
     "scored",
     "tuned",
 ]

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..basics.arrays import Floats, Ints
 from ..data.samples import Samples
 from ..exchange import Answers, Collector, Job, Request, no_answer
-from .metrics import Metrics
 from .over_clients import over_clients
+from .records import Score
 from .scorer import Outcomes, Scorer, Scores, values_of
 from .settings import Split, SplitsOf, tuned
 
@@ -30,7 +30,7 @@ class Evaluator:
         self._scorer, self._problem, self._clients, self._asked = scorer, scorer.problem, clients, asked
         self._told: set[int] = set()
 
-    def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
+    def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Score]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
         found = [] if self._problem.test is None else [self._central(self._problem.test, w, round, model)]
         for job, splits in self._asked.items():
@@ -38,7 +38,7 @@ class Evaluator:
             for split in splits if answers else ():
                 scores = {name: answers[scored(split, name)] for name in self._scorer.goal.names}
                 name = tuned(split) if job == "tune" else split
-                found.append(Metrics(round=round, model=model, split=name, **self._at_clients(split, scores, places)))
+                found.append(Score(round=round, model=model, split=name, **self._at_clients(split, scores, places)))
         return found
 
     def _at_clients(self, split: Split, scores: Scores, places: Ints) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Evaluator:
         more = over_clients(own[places], scores["loss"][:, 1], goal.criterion.better)
         return _parted({name: float(value) for name, value in values.items()}) | {"more": more, "each": own}
 
-    def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
+    def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Score:
         goal = self._scorer.goal
         outcomes = self._scorer.outcomes(w, test)
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
@@ -66,7 +66,7 @@ class Evaluator:
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
             more["domains"] = dict(zip(names, self._by_group(outcomes, test.domain, len(names)), strict=True))
-        return Metrics(round=round, model=model, split="test", more=more, **_parted(numbers))
+        return Score(round=round, model=model, split="test", more=more, **_parted(numbers))
 
     def _by_group(self, outcomes: Outcomes, groups: Tensor, count: int) -> list[float | None]:
         """The criterion in each of `count` groups of samples; None for an empty group."""
@@ -113,5 +113,5 @@ def _mean(values: Floats) -> Floats:
 
 
 def _parted(numbers: dict[str, float]) -> dict[str, Any]:
-    """The fields of `Metrics` for the loss and the metrics."""
+    """The fields of `Score` for the loss and the metrics."""
     return {"loss": numbers["loss"], "values": {name: n for name, n in numbers.items() if name != "loss"}}

@@ -8,15 +8,7 @@ from typing import Any
 
 from ..settings.errors import check
 from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, Task, as_metric, check_task, per_sample
-from .over_clients import COUNTED, OVER_CLIENTS
-
-TAKEN = (
-    *("round", "model", "split", "loss", "classes", "domains"),
-    *OVER_CLIENTS,
-    *COUNTED,
-    *("better", "start", "held_out", "time", "trips", "skipped", "epsilon", "delta"),
-)
-"""Names of other fields of a record, which no metric can have."""
+from .records import RESERVED
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +49,8 @@ class Goal:
             check_task(task)
         given = {name: as_metric(metric, name, task) for name, metric in (metrics or {}).items()}
         for name in given:
-            right = f"must be an identifier other than {', '.join(TAKEN)}"
-            check(name.isidentifier() and name not in TAKEN, "metrics", name, right)
+            right = f"must be an identifier other than {', '.join(RESERVED)}"
+            check(name.isidentifier() and name not in RESERVED, "metrics", name, right)
         every = {**given, **{name: metric for name, metric in task.metrics.items() if name not in given}}
         name = decides or next(iter(every), "loss")
         there = ", ".join([*every, "loss"])

@@ -15,9 +15,9 @@ from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..data.members import Members
 from ..data.untrained import untrained
-from ..evaluation import Evaluation
+from ..evaluation import Chronicle, Evaluation
 from ..evaluation.first_batch import suited
-from ..exchange import Answers, Chronicle, Executor, Request
+from ..exchange import Answers, Executor, Request
 from ..settings.errors import check
 from ..settings.fingerprint import text
 from ..tasks import Loss
@@ -254,7 +254,8 @@ class Reached:
     @property
     def chronicle(self) -> Chronicle | None:
         """The executor's additional records of the run, if it has been started and has any."""
-        return self._lazy.current.chronicle
+        chronicle: Chronicle | None = self._lazy.current.chronicle
+        return chronicle
 
     def memory(self) -> int:
         """The memory of the executor's own processes in bytes, without this process."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..evaluation import COUNTED, OVER_CLIENTS, SPLITS, Metrics, mean_or_none
+from ..evaluation import OVER_CLIENTS, Score
 from ..tasks import Criterion
 
 CLIENTS = "clients.json"
@@ -14,11 +14,9 @@ WORDS = dict(zip(OVER_CLIENTS, ("mean over clients", "worst tenth", "spread", "w
 """The numbers over clients in words."""
 HEADS = ("model", "mean over clients", "worst tenth", "gain", "worst client", "spread")
 """The columns of `client_rows`."""
-Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""By split and model: the numbers over clients, and how many clients they are of."""
 
 
-def content(metrics: Iterable[Metrics], names: Sequence[str] = ()) -> dict[str, Any]:
+def content(scores: Iterable[Score], names: Sequence[str] = ()) -> dict[str, Any]:
     """What `clients.json` holds of an evaluation; empty if no client scored a model.
 
     It is `{"round": 300, "clients": ["Basel", "Bern"], "splits": {"client_test": {"model": [0.8, None], "window20":
@@ -27,38 +25,12 @@ def content(metrics: Iterable[Metrics], names: Sequence[str] = ()) -> dict[str, 
     """
     splits: dict[str, dict[str, list[float]]] = {}
     round = 0
-    for of in metrics:
-        if of.each is not None:
-            round = of.round
-            splits.setdefault(of.split, {})[of.model] = of.each.tolist()
+    for score in scores:
+        if score.each is not None:
+            round = score.round
+            splits.setdefault(score.split, {})[score.model] = score.each.tolist()
     count = max((len(each) for models in splits.values() for each in models.values()), default=0)
     return {"round": round, "clients": list(names) or [*range(count)], "splits": splits} if splits else {}
-
-
-def last_rounds(models: Mapping[str, Mapping[int, Any]], count: int) -> list[int]:
-    """The last `count` rounds in which any of the models was evaluated, ascending."""
-    return sorted(set().union(*models.values()))[-count:]
-
-
-def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
-    """The results in a run's rows: the means of the numbers over clients at the last `last` evaluations.
-
-    A number is None if one of its values is undefined, and for a model that was not evaluated at all of them. The
-    counts of clients are those of the model's last evaluation.
-    """
-    found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
-    for row in rows:
-        if OVER_CLIENTS[0] in row and row["split"] in SPLITS:
-            found.setdefault(row["split"], {}).setdefault(row["model"], {})[row["round"]] = row
-    return {
-        split: {model: _over(its, last_rounds(models, last)) for model, its in models.items()}
-        for split, models in sorted(found.items(), key=lambda item: list(SPLITS).index(item[0]))
-    }
-
-
-def _over(rows: Mapping[int, Mapping[str, Any]], last: Sequence[int]) -> dict[str, Any]:
-    means = {name: mean_or_none([rows.get(round, {}).get(name) for round in last]) for name in OVER_CLIENTS}
-    return means | {name: rows[max(rows)].get(name, 0) for name in COUNTED}
 
 
 def client_rows(models: Mapping[str, Mapping[str, Any]], criterion: Criterion, digits: int = 1) -> list[list[str]]:

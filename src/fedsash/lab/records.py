@@ -1,4 +1,4 @@
-"""What a run records: one line for each metric, and a summary at the end."""
+"""The file of a run's records, `metrics.jsonl`: a line for each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ..basics.paths import naming, plain_file
-from ..evaluation import SPLITS
-from ..settings.errors import MOST, RunError, brief, shortened
+from ..evaluation import SPLITS, History, Record, Row, record_of
+from ..settings.errors import MOST, RunError, brief, one_line, shortened
 from . import files
 
 
@@ -52,22 +52,19 @@ Mark = tuple[int, int]
 """The number of rows, and their CRC-32 checksum."""
 
 
-def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
-    """The mark of all rows so far: those of the mark `before`, followed by `rows`."""
-    return before[0] + len(rows), zlib.crc32(_lines(rows), before[1])
+def mark(records: Iterable[Record], before: Mark = (0, 0)) -> Mark:
+    """The mark of all records so far: those of the mark `before`, followed by `records`."""
+    content = _lines(records)
+    return before[0] + content.count(b"\n"), zlib.crc32(content, before[1])
 
 
 class Records:
-    """The metrics of a run in `metrics.jsonl`: one JSON object per line, in the order in which they were recorded.
+    """The records of a run in `metrics.jsonl`: one JSON object a line, in the order in which they were recorded.
 
-    A line has one of three forms. The first is `Metrics.row()`. The second says how private all models so far are:
-    `{"round": 7, "model": "model", "split": "privacy", "epsilon": 1.5, "delta": 0.01, "neighbours": "..."}`, with the
-    fields of `Privacy`. The third reports a round that had problems:
-    `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5": "late"}, "skipped": ""}`.
-    It lists the clients whose uploads were refused, the clients that did not answer with the reason, and why the
-    round was skipped (empty if it was not). If all clients answered, there is no `missing`.
+    A line is the `row()` of a record (see `History`), whose `split` says of which type it is: "guard" is `Problems`,
+    "privacy" is `PrivacySpent`, "broadcast" is `Decision`, "network" is `NetworkLoad`, and all others are `Score`.
 
-    JSON has no number for NaN or infinity: both are written as `null`, and `load` returns `None` for them.
+    JSON has no number for NaN or infinity: both are written as `null`, and `load` has NaN for them.
     A line counts only if it ends in a newline, so a line that a killed process left incomplete is never read.
     Call `cut` before appending to a file that may end in such a line.
     """
@@ -76,17 +73,17 @@ class Records:
         self.path = Path(folder) / "metrics.jsonl"
         self._seal: files.Seal | None = None  # unknown until the file is written
 
-    def create(self, rows: list[dict[str, Any]]) -> None:
-        """Create the file with these rows. It is written completely or not at all."""
-        self._replace(_lines(rows))
+    def create(self, records: Iterable[Record]) -> None:
+        """Create the file with these records. It is written completely or not at all."""
+        self._replace(_lines(records))
 
-    def append(self, rows: list[dict[str, Any]]) -> None:
-        """Append the rows in one write. The file is created even if there are no rows."""
+    def append(self, records: Iterable[Record]) -> None:
+        """Append the records in one write. The file is created even if there are none."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._seal is None:
             self._seal = files.seal(self.path.read_bytes() if self.path.exists() else b"")
         with naming(self.path), self.path.open("ab") as file:
-            file.write(lines := _lines(rows))
+            file.write(lines := _lines(records))
         self._seal = files.seal(lines, self._seal)
 
     def flush(self) -> None:
@@ -96,13 +93,13 @@ class Records:
         if self._seal is not None:
             files.grown(self.path.parent, self.path.name, self._seal)
 
-    def load(self) -> list[dict[str, Any]]:
-        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no row of a run.
+    def load(self) -> History:
+        """All records. Raises `ValueError`, which names the file and the line, if a finished line is no row of a run.
 
         Also raises it if the file is not what was written (see `files.read`).
         """
         content = files.read(self.path) if files.there(self.path) else b""
-        return [self._row(number, line) for number, line in enumerate(content.split(b"\n")[:-1], 1)]
+        return History(self._record(number, line) for number, line in enumerate(content.split(b"\n")[:-1], 1))
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
         """Remove all rows after `round` or after those that are `expected`, and an incomplete last line.
@@ -127,7 +124,14 @@ class Records:
         files.write(self.path.parent, [(self.path.name, content)])
         self._seal = files.seal(content)
 
-    def _row(self, number: int, line: bytes) -> dict[str, Any]:
+    def _record(self, number: int, line: bytes) -> Record:
+        row = self._row(number, line)
+        try:
+            return record_of(row)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{self.path}, line {number}: must be a record of a run: {one_line(error)}") from None
+
+    def _row(self, number: int, line: bytes) -> Row:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -141,5 +145,5 @@ class Records:
         return row
 
 
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(files.strict(row), allow_nan=False) + "\n" for row in rows).encode()
+def _lines(records: Iterable[Record]) -> bytes:
+    return "".join(json.dumps(files.strict(record.row()), allow_nan=False) + "\n" for record in records).encode()

@@ -1,20 +1,18 @@
-"""What the rows of a run say about its models: curves, means over the last evaluations, best rounds."""
+"""What the history of a run says of its models: means over the last evaluations, best rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from ..aggregation import Privacy
-from ..evaluation import Curves, Evaluation, mean_or_none
+from ..evaluation import Evaluation, History, last_rounds, mean_or_none
 from ..settings.errors import RunError, SettingError
 from ..tasks import Criterion
 from . import files
-from .client_results import last_rounds, over_last
 
 GOAL = "goal.json"
 """The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
@@ -45,15 +43,15 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
 
 
 def summarise(
-    rows: Iterable[Mapping[str, Any]],
+    history: History,
     evaluation: Evaluation,
     criterion: Criterion,
     kept: Mapping[str, int] = NONE_KEPT,
 ) -> dict[str, Any]:
-    """What a run's rows say: `metric`, the results of all `models`, and the model that was `chosen` on held-out data.
+    """What a run's history says: `metric`, results of all `models`, and the model that was `chosen` on held-out data.
 
     An average that the run observes no more is left out. `kept` has the rounds whose models the run keeps as the best
-    of their names; those of other models are found among the rows, which may begin before a fork.
+    of their names; those of other models are found in the history, which may begin before a fork.
 
     `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
 
@@ -66,14 +64,14 @@ def summarise(
     - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
     - `gain`: how much better `last_mean` is than that of `"model"`.
 
-    `over_clients` has the same means of the numbers over clients, by split and model (see `client_results.over_last`).
+    `over_clients` has the same means of the numbers over clients, by split and model (see `History.over_clients`).
     `averaged` is the number of evaluations that the means are of.
     A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
-    held-out data over the last evaluations, and None without such data. `privacy` is the last row about it, with the
+    held-out data over the last evaluations, and None without such data. `privacy` is what was spent, with the
     fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
     """
-    rows = list(rows)
-    curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
+    curves = history.curves(criterion)
+    held_out = history.curves(criterion, "held_out")
     deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
     models, last = {}, last_rounds(curves.models, evaluation.last)
     for model, points in curves.models.items():
@@ -94,9 +92,9 @@ def summarise(
         "metric": metric,
         "models": models,
         "averaged": len(last),
-        "over_clients": over_last(rows, evaluation.last),
+        "over_clients": history.over_clients(evaluation.last),
         "chosen": criterion.best(means),
-        "privacy": _privacy(rows),
+        "privacy": _privacy(history),
     }
 
 
@@ -110,22 +108,8 @@ def over(summary: Mapping[str, Any], rounds: int) -> bool:
     return bool(summary.get("ended_early")) or summary["rounds"] >= rounds
 
 
-def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
-    """Since when a run is stuck, or None.
-
-    A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody who was asked answers.
-    A round in which nobody was asked leaves no row, so it counts as one that had an update. The result is
-    `{"round", "why"}`: the first of these rounds, and the reason.
-    """
-    skipped = {row["round"]: row["skipped"] for row in rows if row["split"] == "guard"}
-    first = rounds
-    while skipped.get(first - 1):
-        first -= 1
-    return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
-
-
 def stuck_text(since: Mapping[str, Any]) -> str:
-    """Since when a run is stuck, in words. `since` is as in `stuck`."""
+    """Since when a run is stuck, in words. `since` is as in `History.stuck`."""
     hint = "; lower local.lr, or scale features and labels" if "not finite" in since["why"] else ""
     return f"stuck since round {since['round']}: {since['why']}{hint}"
 
@@ -139,10 +123,11 @@ def privacy_text(privacy: Mapping[str, Any]) -> str:
     return f"privacy after round {privacy['round']}: {found}, for {privacy['neighbours']}"
 
 
-def _privacy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    found = [row for row in rows if row["split"] == "privacy"]
-    names = ("round", *(field.name for field in fields(Privacy)))
-    return {name: found[-1].get(name) for name in names} if found else None
+def _privacy(history: History) -> dict[str, Any] | None:
+    spent = history.privacy
+    if spent is None:
+        return None
+    return {"round": spent.round, "epsilon": spent.epsilon, "delta": spent.delta, "neighbours": spent.neighbours}
 
 
 def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:

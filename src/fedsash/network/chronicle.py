@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from ..evaluation import Curves
+from ..evaluation import Decision, History, NetworkLoad, PrivacySpent, Record, Score
 from ..tasks import Criterion
 from .site import Site
 
@@ -18,19 +19,23 @@ class NetworkChronicle:
     def __init__(self, site: Site, gradient: Callable[[Tensor], float] | None = None) -> None:
         self.site, self._gradient = site, gradient
 
-    def rows(self, round: int, w: Tensor, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One row of network metrics, then the given rows with `time` and `trips` added."""
-        network = self.measures(round)
+    def records(self, round: int, w: Tensor, records: Sequence[Record]) -> list[Record]:
+        """What the network has carried so far, then the given records with `time` and `trips`."""
+        load = self.load(round)
         if self._gradient is not None:
-            network["gradient_norm"] = self._gradient(w)
-        when = {"time": network["time"], "trips": network["trips"]}
-        return [network, *(row | when for row in rows)]
+            load = replace(load, measures={**load.measures, "gradient_norm": self._gradient(w)})
+        timed: list[Record] = [load]
+        for record in records:
+            if isinstance(record, Score | Decision | PrivacySpent):
+                record = replace(record, time=load.time, trips=load.trips)
+            timed.append(record)
+        return timed
 
-    def measures(self, round: int) -> dict[str, Any]:
-        """The network's metrics so far, as one row."""
-        return {"round": round, "model": "model", "split": "network"} | self.site.measures()
+    def load(self, round: int) -> NetworkLoad:
+        """What the network has carried so far."""
+        return NetworkLoad(round=round, measures=self.site.measures())
 
-    def summary(self, history: list[dict[str, Any]], criterion: Criterion) -> dict[str, Any]:
+    def summary(self, history: History, criterion: Criterion) -> dict[str, Any]:
         """The network's part of the summary; `ended_early` says why the run ended before its last round."""
         return {
             "target": reached(history, criterion),
@@ -44,14 +49,7 @@ class NetworkChronicle:
         return self.site.timeline()
 
 
-def reached(history: list[dict[str, Any]], criterion: Criterion) -> dict[str, dict[str, Any]]:
-    """For each model, the round, time and trips of the first evaluation that reaches the target.
-
-    It is that on the test set or, without one, on held-out data (see `Curves`).
-    """
-    found: dict[str, dict[str, Any]] = {}
-    split = Curves.of(history, criterion).split
-    for row in history:
-        if row["split"] == split and criterion.reached(row.get(criterion.name)):
-            found.setdefault(row["model"], {key: row[key] for key in ("round", "time", "trips")})
-    return found
+def reached(history: History, criterion: Criterion) -> dict[str, dict[str, Any]]:
+    """For each model, the round, time and trips of the first evaluation that reaches the target."""
+    first = history.reached(criterion)
+    return {model: {"round": of.round, "time": of.time, "trips": of.trips} for model, of in first.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedsash import Callback, Evaluation, LiveRun, Metrics, Result, SettingError, Window, run
+from fedsash import Callback, Evaluation, LiveRun, Result, Score, SettingError, Window, run
 from fedsash.exchange import RoundReport
 from fedsash.lab.callbacks import CALLBACKS
 from fedsash.lab.runs import UnknownModelError
@@ -31,7 +32,7 @@ class Diary(Callback):
         assert report.round == run.round == run.state.round
         self.lines.append(f"round {run.round}")
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         assert {m.round for m in metrics} == {run.round}
         self.lines.append(f"evaluation {run.round}")
 
@@ -49,7 +50,7 @@ class StopAt(Callback):
     def round(self, run: LiveRun, report: RoundReport) -> None:
         self._stop(run, "round")
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         self._stop(run, "evaluation")
 
     def _stop(self, run: LiveRun, moment: str) -> None:
@@ -69,7 +70,7 @@ class Breaks(Callback):
     def round(self, run: LiveRun, report: RoundReport) -> None:
         self._crash(run, "round")
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         self._crash(run, "evaluation")
 
     def end(self, run: LiveRun, result: Result | None) -> None:
@@ -100,12 +101,12 @@ def test_they_see_the_state_the_rows_and_any_model(tmp_path: Path) -> None:
     class Looks(Callback):
         seen = 0
 
-        def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
             assert run.models == tuple(run.vectors()) and run.models[:2] == ("model", "window")
             assert torch.equal(run.vectors()["model"], run.state.w)
             w = run.federation.models(run.state)["ema"]
             assert torch.equal(torch.cat([p.reshape(-1) for p in run.model("ema").parameters()]), w)
-            assert [m.row() for m in metrics] == [row for row in run.history if row["round"] == run.round]
+            assert [m.row() for m in metrics] == [row for row in run.history.rows() if row["round"] == run.round]
             assert set(run.curves().models["ema"]) == set(range(1, run.round + 1))
             with pytest.raises(UnknownModelError):
                 run.state_dict("unknown")
@@ -198,23 +199,23 @@ class Counts(Callback):
         if not run.round:
             self.seen = 0
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         self.seen += 1
         if self.seen == 5:
             run.stop("five evaluations")
 
 
-class Clears(Callback):
-    """Loses the history of the run."""
+class Adds(Callback):
+    """Adds to the history of the run."""
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
-        run.history.clear()
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
+        run.history.add([replace(score, loss=0.0, values={}) for score in scores])
 
 
 class Pushes(Callback):
     """Changes what the server remembers of the method."""
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, metrics: list[Score]) -> None:
         for value in run.state.server_state.values():
             value += 1
 
@@ -223,7 +224,7 @@ class Pushes(Callback):
     ("callback", "line"),
     [
         (Counts(), "a resumed run"),
-        (Clears(), "it must only observe"),
+        (Adds(), "it must only observe"),
         pytest.param(Pushes(), "it must only observe", marks=pytest.mark.full),
     ],
 )

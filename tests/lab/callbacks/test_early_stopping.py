@@ -39,7 +39,7 @@ def expected(values: list[float], patience: int, sign: int) -> int:
 @cache
 def curve() -> list[dict[str, Any]]:
     """The rows of a run that nobody stops."""
-    return run(world(), 12, progress=False).history
+    return run(world(), 12, progress=False).history.rows()
 
 
 GOALS = [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "lower", -1)]
@@ -99,7 +99,7 @@ def test_a_fork_counts_from_its_start(tmp_path: Path) -> None:
     stopping = EarlyStopping(patience=3, metric="loss", better="higher")
     start(world(), 10, tmp_path / "a", until=6)
     result = start(world(), 10, tmp_path / "b", fork=Fork(tmp_path / "a", 6), callbacks=[stopping])
-    own = [row["loss"] for row in result.history if (row["model"], row["split"]) == ("model", "held_out")]
+    own = [row["loss"] for row in result.history.rows() if (row["model"], row["split"]) == ("model", "held_out")]
     assert result.state.round == 6 + expected(own[6:], 3, 1)
 
 
@@ -130,7 +130,7 @@ def test_an_experiment_file_names_it_and_errors_name_the_key(
     more = ["--set", "evaluation.held_out=0.3", "--set", "evaluation.every=1"]
     assert main([*command, *more]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    losses = [row["loss"] for row in Records(tmp_path / "run").load() if row["split"] == "held_out"]
+    losses = [row["loss"] for row in Records(tmp_path / "run").load().rows() if row["split"] == "held_out"]
     best = losses.index(max(losses)) + 1
     line = f"ended after round {best + 2}: model's loss on held-out data has not improved in 2 evaluations since round"
     assert f"{line} {best} ({max(losses):.3f})" in said and len(losses) == best + 2

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, RunError, SettingError, TensorBoard, WandB, load
+from fedsash.evaluation import History, Problems
 from fedsash.exchange import RoundReport
 from fedsash.lab.callbacks import Track
 from fedsash.lab.callbacks.rows import Rows, numbers
@@ -83,21 +84,21 @@ def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(
     start(world(), 5, tmp_path, callbacks=[TensorBoard()], until=3)
     in_ten_seconds(monkeypatch)
     result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
-    assert alike(board(tmp_path), expected(result.history))
+    assert alike(board(tmp_path), expected(result.history.rows()))
 
 
 def test_tensorboard_that_is_added_later_gets_the_rows_before_it_too(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     start(world(), 5, tmp_path, until=3)
     result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
-    assert alike(board(tmp_path), expected(result.history))
+    assert alike(board(tmp_path), expected(result.history.rows()))
 
 
 def test_a_fork_begins_with_the_rows_that_it_takes_over(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     start(world(), 5, tmp_path / "a", until=3)
     result = start(world(), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 3), callbacks=[TensorBoard()])
-    assert alike(board(tmp_path / "b"), expected(result.history))
+    assert alike(board(tmp_path / "b"), expected(result.history.rows()))
 
 
 def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path, mo
     shutil.rmtree(tmp_path / "state" / "00000005")
     in_ten_seconds(monkeypatch)
     result = go_on(world(), 7, tmp_path, callbacks=[TensorBoard()])
-    assert alike(board(tmp_path), expected(result.history))
+    assert alike(board(tmp_path), expected(result.history.rows()))
 
 
 @pytest.mark.parametrize("callback", [TensorBoard(), WandB(), MLflow()], ids=lambda it: type(it).__name__)
@@ -175,7 +176,7 @@ def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     start(world(), 5, tmp_path, callbacks=[WandB()], until=3)
     result = go_on(world(), 5, tmp_path, callbacks=[WandB()])
     id, found = offline(tmp_path)
-    assert id == result.state.lineage[-1][1] and alike(found, expected(result.history))
+    assert id == result.state.lineage[-1][1] and alike(found, expected(result.history.rows()))
 
 
 KILLED = """
@@ -255,7 +256,7 @@ def test_mlflow_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     assert [run.info.status for run in client.search_runs([place])] == ["KILLED"]
     result = go_on(world(), 5, tmp_path / "run", callbacks=[track], config=config)
     (run,) = client.search_runs([place])
-    names = expected(result.history)
+    names = expected(result.history.rows())
     points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, names)
     assert (run.info.status, run.info.run_name, run.data.params) == ("FINISHED", "run", {"local.lr": "0.1"})
@@ -286,7 +287,9 @@ def test_a_training_goes_on_while_mlflow_fails_and_its_numbers_follow(
     client = MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("fedsash").experiment_id])
     points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, expected(result.history))
+    assert alike(
+        {name: [(p.step, p.value) for p in of] for name, of in points.items()}, expected(result.history.rows())
+    )
 
 
 def test_a_server_of_mlflow_that_does_not_answer_is_said_before_anything_is_written(
@@ -313,10 +316,11 @@ def test_an_experiment_that_mlflow_has_deleted_is_said_in_one_line(tmp_path: Pat
 
 def test_rows_are_given_once() -> None:
     class Run:
-        resumed, history = False, [{"round": 1}]
+        resumed = False
+        history = History([Problems(round=1)])
 
     run: Any = Run()
     rows = Rows.of(run)
-    assert list(rows.new(run)) == [{"round": 1}] and list(rows.new(run)) == []
-    run.history.append({"round": 2})
-    assert list(rows.new(run)) == [{"round": 2}]
+    assert list(rows.new(run)) == [Problems(round=1).row()] and list(rows.new(run)) == []
+    run.history.add([Problems(round=2)])
+    assert list(rows.new(run)) == [Problems(round=2).row()]

@@ -42,7 +42,7 @@ def test_a_run_that_has_failed_is_saved_and_the_line_says_how_to_go_on(
     assert error == f"fedsash: No space left on device; go on with: fedsash resume {out}\n"
     assert saved_rounds(out / "state") == [2]
     assert main(["resume", str(out), "--no-progress"]) == OK
-    assert [row["round"] for row in Records(out).load()] == [1, 2, 3]
+    assert [row["round"] for row in Records(out).load().rows()] == [1, 2, 3]
 
 
 def test_a_sweep_names_the_runs_that_failed_and_the_signal_that_stopped_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ def test_the_target_is_that_of_the_split_on_which_models_are_compared(
 ) -> None:
     (tmp_path / "n.toml").write_text(tomli_w.dumps(NUMBERS | {"data": {"name": "digits", "test": test}}))
     assert main(["network", str(tmp_path / "n.toml"), "--out", str(tmp_path / "a"), "--no-progress"]) == 0
-    out, rows = capsys.readouterr().out, Records(tmp_path / "a").load()
+    out, rows = capsys.readouterr().out, Records(tmp_path / "a").load().rows()
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert set(summary["target"]) == {"model", "w3"}
     for name, when in summary["target"].items():

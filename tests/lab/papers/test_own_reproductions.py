@@ -135,7 +135,7 @@ def test_a_reproduction_that_was_killed_ends_with_the_same_table(tmp_path: Path)
 
     out, whole = tmp_path / "out", tmp_path / "whole"
     process = started(out)
-    wait_for(lambda: any(len(Records(folder).load()) > 5 for folder in (out / "runs").glob("*")))
+    wait_for(lambda: any(len(Records(folder).load().rows()) > 5 for folder in (out / "runs").glob("*")))
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     wait_for(lambda: not trains_into(out))

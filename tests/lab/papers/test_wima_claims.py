@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsash import Broadcast, Scaffold
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, History
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.reproduction import Reproduction
@@ -499,7 +499,7 @@ def pretended(out: Path, reproduction: Reproduction) -> Results:
         ]
         folder = out / "runs" / run.name
         folder.mkdir(parents=True)
-        Records(folder).create(rows)
+        Records(folder).create(History.of_rows(rows))
         write_json(folder / GOAL, goal_content(Criterion(), Evaluation(last=run.experiment.evaluation.last)))
         write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, reproduction.labels)

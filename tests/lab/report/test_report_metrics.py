@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import Curves, Evaluation
+from fedsash.evaluation import Curves, Evaluation, History
 from fedsash.lab.cli import main
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
@@ -32,8 +32,11 @@ def page(*folders: Path) -> str:
 
 def ended(folder: Path, criterion: Criterion = ACCURACY) -> None:
     """Write the summary of a run that has ended."""
-    rows = Records(folder).load()
-    write_json(folder / "summary.json", summarise(rows, Evaluation(), criterion) | {"rounds": rows[-1]["round"]})
+    rows = Records(folder).load().rows()
+    write_json(
+        folder / "summary.json",
+        summarise(History.of_rows(rows), Evaluation(), criterion) | {"rounds": rows[-1]["round"]},
+    )
 
 
 def headings(text: str) -> list[str]:
@@ -63,7 +66,7 @@ def test_held_out_data_stand_in_for_a_test_set_and_the_page_says_so(tmp_path: Pa
 
 def test_the_page_says_on_what_the_best_round_was_chosen(tmp_path: Path) -> None:
     folder = written(tmp_path / "a", {"model": [0.25, 0.75, 0.5]}, CONFIG)
-    Records(folder).append(history({"model": [0.5, 0.6, 0.9]}, every=1, split="held_out"))
+    Records(folder).append(History.of_rows(history({"model": [0.5, 0.6, 0.9]}, every=1, split="held_out")))
     text = page(folder)
     cells = Outline(text).cells
     assert "best round was chosen on held-out data" in text

@@ -48,7 +48,7 @@ def timeline(folder: Path) -> dict[str, Any]:
 
 
 def test_the_metric_is_drawn_against_time_and_trips(folder: Path) -> None:
-    rows = [row for row in Records(folder).load() if row["split"] == "test" and row["model"] == "w3"]
+    rows = [row for row in Records(folder).load().rows() if row["split"] == "test" and row["model"] == "w3"]
     views = figure(page(folder), "Accuracy over time and trips")["views"]
     assert [view["label"] for view in views] == ["against seconds", "against client trips"]
     for view, key in zip(views, ("time", "trips"), strict=True):

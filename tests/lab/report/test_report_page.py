@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import Curves
+from fedsash.evaluation import History
 from fedsash.lab.cli import main
 from fedsash.lab.pictures.curves import lines
 from fedsash.lab.records import Records
@@ -60,7 +60,7 @@ def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) 
     found, cells = figure(text, "Accuracy over the rounds"), Outline(text).cells
     for name in "ab":
         folder = sweep / "runs" / name
-        for line in lines(Curves.of(Records(folder).load(), ACCURACY), smoothed=True):
+        for line in lines(History.of_rows(Records(folder).load().rows()).curves(ACCURACY), smoothed=True):
             points = traced(found, f"{name}, every model", line.name)
             assert points["x"] == list(line.x) and line.smooth is not None
             assert points["y"] == pytest.approx(line.y, rel=1e-5)

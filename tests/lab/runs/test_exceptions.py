@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_resumed(stopped: Path, whole: Path) -> None:
     result = go_on(world(), ROUNDS, stopped, every=EVERY, **SUMS)
-    assert final(stopped) == final(whole) and result.history == rows(whole)
+    assert final(stopped) == final(whole) and result.history.rows() == rows(whole)
     sums, ours = ({path.name: path.read_bytes() for path in (run / "trajectory").iterdir()} for run in (whole, stopped))
     assert ours == sums
 

@@ -62,7 +62,7 @@ def test_a_fork_whose_broadcast_should_have_begun_before_broadcasts_from_the_for
 
 def test_a_fork_needs_no_folder(source: Path, tmp_path: Path) -> None:
     result = run(observed(), 8, fork=Fork(source, 4), progress=False)
-    assert result.history == rows(source) and result.state.round == 8
+    assert result.history.rows() == rows(source) and result.state.round == 8
 
 
 def test_a_fork_may_observe_other_averages(source: Path, tmp_path: Path) -> None:

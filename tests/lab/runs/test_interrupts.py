@@ -20,7 +20,7 @@ import pytest
 
 from fedsash import Broadcast, Federation, Fork, run
 from fedsash.basics.saved import saved_rounds
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import Evaluated, final, go_on, interrupting, observed, start
@@ -43,7 +43,7 @@ def test_ctrl_c_ends_the_round_saves_and_can_be_resumed(tmp_path: Path, capsys: 
 
 
 def test_ctrl_c_in_the_last_round_interrupts_nothing(tmp_path: Path) -> None:
-    def press(round: int, metrics: list[Metrics]) -> None:
+    def press(round: int, metrics: list[Score]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     result = start(observed(), 1, tmp_path, callbacks=[Evaluated(press)])
@@ -59,7 +59,7 @@ def test_ctrl_c_before_the_first_round_saves_the_start(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(tmp_path: Path) -> None:
-    def press_twice(round: int, metrics: list[Metrics]) -> None:
+    def press_twice(round: int, metrics: list[Score]) -> None:
         if round == 4:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsash import Evaluation, Fork
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.runs import Result
 from fedsash.lab.summaries import GOAL, goal_of
@@ -58,7 +58,7 @@ def test_the_folder_says_which_metric_decides_and_in_which_direction(result: Res
 
 
 def test_rows_and_callbacks_have_every_metric_of_the_task(tmp_path: Path) -> None:
-    heard: list[Metrics] = []
+    heard: list[Score] = []
     start(regression(), 2, tmp_path / "a", callbacks=[Evaluated(lambda round, metrics: heard.extend(metrics))])
     assert {(m.model, m.split) for m in heard} == {(name, s) for name in NAMES for s in ("test", "held_out")}
     for m, row in zip(heard, rows(tmp_path / "a"), strict=True):
@@ -225,5 +225,10 @@ def test_the_best_model_of_a_result_has_the_value_that_its_table_says(result: Re
 
 
 def test_no_word_of_accuracy_is_left_in_what_such_a_run_says(result: Result) -> None:
-    shown: list[Any] = [repr(result), result._repr_html_(), json.dumps(result.summary), json.dumps(result.history)]
+    shown: list[Any] = [
+        repr(result),
+        result._repr_html_(),
+        json.dumps(result.summary),
+        json.dumps(result.history.rows()),
+    ]
     assert not [text for text in shown if "accuracy" in text or "%" in text]

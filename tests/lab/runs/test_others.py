@@ -59,7 +59,7 @@ def test_an_average_with_other_settings_is_refused_by_a_resume_and_begins_anew_i
     assert "an average begins anew: e is " in caplog.text
     fresh = start(world(new=after), 6, tmp_path / "n", fork=Fork(tmp_path / "a", 4))
     assert torch.equal(found.vectors()["e"], fresh.vectors()["new"])
-    assert [row for row in found.history if row["model"] == "e" and row["round"] <= 4] == []
+    assert [row for row in found.history.rows() if row["model"] == "e" and row["round"] <= 4] == []
 
 
 @pytest.mark.parametrize("again", ["a resume", "a fork"])
@@ -140,7 +140,7 @@ def test_a_run_that_ends_where_it_was_stopped_is_evaluated_there(tmp_path: Path)
     whole = start(federation(evaluation=EVERY), 6, tmp_path / "whole")
     start(federation(evaluation=EVERY), 10, tmp_path / "cut", until=6)
     found = go_on(federation(evaluation=EVERY), 6, tmp_path / "cut")
-    assert {row["round"] for row in found.history if row["split"] == "test"} == {4, 6}
+    assert {row["round"] for row in found.history.rows() if row["split"] == "test"} == {4, 6}
     assert found.summary["models"] == whole.summary["models"] and final(tmp_path / "cut") == final(tmp_path / "whole")
     start(federation(evaluation=EVERY), 10, tmp_path / "source", until=6)
     fork = start(federation(evaluation=EVERY), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 6))

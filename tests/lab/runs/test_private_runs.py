@@ -59,7 +59,7 @@ def test_the_page_has_a_table_of_private_runs(tmp_path: Path) -> None:
 
 def test_without_noise_the_run_says_that_nobody_is_protected(tmp_path: Path) -> None:
     result = run(private(aggregation=Private(0.2, 0.0)), 2, out=tmp_path, progress=False)
-    assert rows_of(tmp_path)[0]["epsilon"] is None and result.history[-1]["epsilon"] == math.inf
+    assert rows_of(tmp_path)[0]["epsilon"] is None and result.history[-1].epsilon == math.inf
     assert "no client is protected: the noise is 0" in repr(result)
 
 

@@ -106,7 +106,7 @@ def test_a_crash_at_any_round_changes_nothing(round: int, whole: Path, tmp_path:
     assert saved_rounds(tmp_path / "state")[-1] == round
     result = go_on(observed(), 7, tmp_path, every=3)
     assert final(tmp_path) == final(whole)
-    assert result.history == rows(whole)
+    assert result.history.rows() == rows(whole)
 
 
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_damaged_state_costs_rounds_but_changes_nothing(tmp_path: Path, caplog
     assert caplog.messages == [
         f"{newest / 'past-all-00000005.safetensors'} is missing or damaged; using the state before it"
     ]
-    assert final(damaged) == final(whole) and result.history == rows(whole)
+    assert final(damaged) == final(whole) and result.history.rows() == rows(whole)
     for round in saved_rounds(damaged / "state"):
         again, notes = load_newest(damaged / "state", observed().start())
         assert again.round == 8 and not notes, f"the damage lives on in state {round}"

@@ -40,7 +40,7 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
     files = {f"{name}{end}.safetensors" for name in names for end in ("", "-best")}
     assert {path.name for path in (out / "models").iterdir()} == files
     assert saved_rounds(out / "state") == [4, 6]
-    assert rows(out) == result.history
+    assert rows(out) == result.history.rows()
     assert result.folder == out and json.loads((out / "summary.json").read_text()) == result.summary
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
 

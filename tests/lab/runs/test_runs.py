@@ -14,7 +14,7 @@ from fedsash import (
     Window,
     run,
 )
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -25,7 +25,7 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     result = run(observed(), 3, progress=False)
     assert result.folder is None and result.state.round == 3 and not result.interrupted
-    assert [row["round"] for row in result.history if row["model"] == "model"] == [1, 2, 3]
+    assert [row["round"] for row in result.history.rows() if row["model"] == "model"] == [1, 2, 3]
     assert not list(tmp_path.iterdir())
 
 
@@ -34,7 +34,7 @@ def test_the_summary(tmp_path: Path) -> None:
     result = start(world, 5, tmp_path)
     summary = result.summary
     assert set(summary["models"]) == {"model", *AVERAGES}
-    test = [row["accuracy"] for row in result.history if row["model"] == "ema"]
+    test = [row["accuracy"] for row in result.history.rows() if row["model"] == "ema"]
     own = summary["models"]["ema"]
     assert own["value"] == test[-1] and own["last_mean"] == pytest.approx(sum(test[-3:]) / 3)
     assert own["best"] == {"round": 1 + test.index(max(test)), "value": max(test), "chosen_on": "test"}
@@ -51,11 +51,11 @@ def test_the_summary(tmp_path: Path) -> None:
 
 
 def test_callbacks_get_every_evaluation_from_the_first_round_of_this_sitting_on(tmp_path: Path) -> None:
-    seen: list[tuple[int, list[Metrics]]] = []
+    seen: list[tuple[int, list[Score]]] = []
     world = federation(averages={"w": Window(2)}, evaluation=Evaluation(every=3, last=2))
     first = start(world, 8, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])
     assert [round for round, _ in seen] == [3, 6, 7, 8]
-    assert [m.row() for _, metrics in seen for m in metrics] == first.history
+    assert [m.row() for _, metrics in seen for m in metrics] == first.history.rows()
     assert all(m.round == round for round, metrics in seen for m in metrics)
     seen.clear()
     go_on(world, 9, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])

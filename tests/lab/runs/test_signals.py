@@ -17,7 +17,7 @@ import pytest
 from fedsash import run
 from fedsash.basics.saved import saved_rounds
 from fedsash.basics.signals import STOPS
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.records import Records
 from fedsash.lab.runs import interrupts
@@ -68,7 +68,7 @@ def in_terminal(words: list[str], out: str) -> None:
 
 
 def close_later(leader: int, out: Path) -> None:
-    while not Records(out).load():
+    while not Records(out).load().rows():
         os.read(leader, 1 << 16)
     os.close(leader)
 
@@ -84,7 +84,7 @@ def script(request: pytest.FixtureRequest) -> Iterator[Script]:
 
 
 def wait_for_rows(out: Path) -> None:
-    while not Records(out).load():
+    while not Records(out).load().rows():
         time.sleep(0.02)
 
 
@@ -116,7 +116,7 @@ def test_a_closed_terminal_loses_nothing(script: Script, tmp_path: Path) -> None
 
 
 def pressing(*numbers: int, at: int) -> Evaluated:
-    def press(round: int, metrics: list[Metrics]) -> None:
+    def press(round: int, metrics: list[Score]) -> None:
         if round == at:
             for number in numbers:
                 os.kill(os.getpid(), number)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.basics.saved import saved_rounds
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.cli.common import duration
 from fedsash.lab.runs.time_limit import TIME_UP, TimeLimit, limited, time_limit
@@ -17,7 +17,7 @@ from support.observing import Evaluated, final, go_on, observed, start
 from support.sweeps import BASE, write
 
 
-def slow(round: int, metrics: list[Metrics]) -> None:
+def slow(round: int, metrics: list[Score]) -> None:
     time.sleep(0.1)
 
 

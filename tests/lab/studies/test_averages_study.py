@@ -75,7 +75,7 @@ def opened(run: Path) -> OpenRun:
 
 def recorded(run: Path, model: str, round: int, split: str = "test") -> tuple[float, float]:
     """Accuracy and loss of the run's own metrics."""
-    (row,) = (r for r in Records(run).load() if (r["model"], r["round"], r["split"]) == (model, round, split))
+    (row,) = (r for r in Records(run).load().rows() if (r["model"], r["round"], r["split"]) == (model, round, split))
     return row["accuracy"], row["loss"]
 
 
@@ -233,7 +233,7 @@ def test_a_window_is_scored_with_the_part_that_clients_keep(tmp_path: Path) -> N
     trail = Afterwards(opened)
     (recorded,) = (
         row
-        for row in Records(opened.folder).load()
+        for row in Records(opened.folder).load().rows()
         if (row["round"], row["model"], row["split"]) == (8, "w4", "held_out")
     )
     found = trail.judge(trail.window(4))

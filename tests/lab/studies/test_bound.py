@@ -75,7 +75,7 @@ def test_the_study_of_two_runs_has_their_norms_and_a_bound_above_its_noise(tmp_p
         assert fedsash("network", tmp_path / "window.toml", "--out", run, "--set", f"seed={seed}", "--no-progress") == 0
     assert fedsash("bound", *runs, "--samples", "200", "--batches", 2, "--name", "bound") == 0
     found = analysis(runs[0], "bound")
-    norms = [[row["gradient_norm"] for row in Records(run).load() if "gradient_norm" in row] for run in runs]
+    norms = [[row["gradient_norm"] for row in Records(run).load().rows() if "gradient_norm" in row] for run in runs]
     assert found["trips"] == [1, 2, 3, 4, 5, 6] and found["runs"] == 2
     assert found["squared_norms"][1:] == pytest.approx(np.square(norms).mean(0)[:-1])
     assert found["mean"] == pytest.approx([np.mean(found["squared_norms"][:t]) for t in found["trips"]])

@@ -43,7 +43,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenRun]:
 def arrived(run: OpenRun, t: int) -> list[int]:
     """The clients whose upload round t used, by the run's own records."""
     federation = run.federation
-    row = next((row for row in Records(run.folder).load() if (row["split"], row["round"]) == ("guard", t)), {})
+    row = next((row for row in Records(run.folder).load().rows() if (row["split"], row["round"]) == ("guard", t)), {})
     asked = federation.sampling.clients(t - 1, federation.sizes, federation.seed).tolist()
     return [client for client in asked if str(client) not in row.get("missing", {})]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab.records import Records
 from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
@@ -67,7 +67,7 @@ def opened(run: Path) -> OpenRun:
 
 
 def recorded(run: Path, model: str, split: str = "test", round: int = 6) -> dict[str, Any]:
-    rows = Records(run).load()
+    rows = Records(run).load().rows()
     (row,) = (r for r in rows if (r["model"], r["round"], r["split"]) == (model, round, split))
     return row
 
@@ -134,7 +134,7 @@ def test_of_a_landscape_that_the_loss_decides_the_loss_is_drawn_once(run: Path, 
 
 
 def judged(rmse: float, loss: float = 1.0) -> Judged:
-    metrics = Metrics(round=1, model="average", split="held_out", loss=loss, values={"rmse": rmse})
+    metrics = Score(round=1, model="average", split="held_out", loss=loss, values={"rmse": rmse})
     return Judged(torch.zeros(1), replace(metrics, split="test"), metrics, 0.0)
 
 

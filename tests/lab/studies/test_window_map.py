@@ -45,7 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_window_has_the_value_that_the_run_recorded_when_it_ended(run: Path) -> None:
     ticks: list[tuple[int, int]] = []
     found = MapStudy().make([open_run(run)], lambda *tick: ticks.append(tick))
-    recorded = {(row["model"], row["round"]): row["accuracy"] for row in Records(run).load() if row["split"] == "test"}
+    recorded = {
+        (row["model"], row["round"]): row["accuracy"] for row in Records(run).load().rows() if row["split"] == "test"
+    }
     assert found["ends"] == [2, 4, 6] and found["sizes"] == [[2], [2, 4], [2, 4, 6]]
     for end, sizes, values in zip(found["ends"], found["sizes"], found["value"], strict=True):
         assert values == [recorded[f"w{size}", end] for size in sizes]

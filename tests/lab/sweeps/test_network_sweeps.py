@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedsash import network
-from fedsash.evaluation import Metrics
+from fedsash.evaluation import Score
 from fedsash.lab import config
 from fedsash.lab.config import ConfigError, NetworkExperiment
 from fedsash.lab.records import Records
@@ -49,7 +49,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
     found = sweep()
     folders = [tmp_path / "runs" / run.name for run in found.runs]
 
-    def press(round: int, metrics: list[Metrics]) -> None:
+    def press(round: int, metrics: list[Score]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     for run, folder in zip(found.runs, folders, strict=True):
@@ -59,7 +59,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
     assert done.failed == {} and not done.signal
     for run, folder in zip(found.runs, folders, strict=True):
         alone = run.experiment.run()
-        assert Records(folder).load() == json.loads(json.dumps(alone.history))
+        assert Records(folder).load().rows() == json.loads(json.dumps(alone.history.rows()))
         assert (folder / "mine").exists()
     before = [(folder / "summary.json").stat().st_mtime_ns for folder in folders]
     assert execute(found, tmp_path, jobs=1, progress=False).failed == {}

@@ -210,7 +210,7 @@ def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int
     axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 201}}}}
     file, out = write({"base": base, "axes": axes}, tmp_path / "s.toml"), tmp_path / "out"
     process = started(file, out)
-    wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))
+    wait_for(lambda: any(len(Records(folder).load().rows()) > 20 for folder in (out / "shared").glob("*")))
     os.kill(process.pid, number)
     assert process.wait() == (-number if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not trains_into(out))
@@ -227,7 +227,7 @@ def test_a_process_that_is_killed_costs_its_own_run_and_the_next_sitting_mends_i
     base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
     file, out = write({"base": base, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
     process = started(file, out)
-    wait_for(lambda: sum(len(Records(folder).load()) > 20 for folder in (out / "runs").glob("*")) == 2)
+    wait_for(lambda: sum(len(Records(folder).load().rows()) > 20 for folder in (out / "runs").glob("*")) == 2)
     os.kill(trains_into(out)[0], signal.SIGKILL)
     assert process.wait() == 2
     (reason,) = json.loads((out / "sweep.json").read_text())["failed"].values()

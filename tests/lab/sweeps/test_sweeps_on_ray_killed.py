@@ -36,7 +36,7 @@ def same(out: Path, whole: Path) -> bool:
 
 
 def are_under_way(out: Path) -> bool:
-    return sum(len(Records(folder).load()) > 20 for folder in (out / "runs").glob("*")) == 2
+    return sum(len(Records(folder).load().rows()) > 20 for folder in (out / "runs").glob("*")) == 2
 
 
 def begun(tmp_path: Path, table: dict[str, Any], *more: str) -> tuple[Path, subprocess.Popen[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...evaluation import SPLITS, Curves, Metrics
+from ...evaluation import SPLITS, Score
 from ...federation import Federation
 from ...settings.errors import check
 from ...settings.limits import Count
@@ -47,12 +47,12 @@ class EarlyStopping(Callback, name="early_stopping"):
     def begin(self, run: LiveRun) -> None:
         self._judge(run)
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         self._judge(run)
 
     def _judge(self, run: LiveRun) -> None:
         criterion = self._criterion(run.federation)
-        points = Curves.of(run.history, criterion, self.on).models.get(self.model, {})
+        points = run.history.curves(criterion, self.on).models.get(self.model, {})
         own = {round: value for round, value in points.items() if round > (run.state.forked or 0)}
         best = criterion.best(own)
         if sum(best is None or round > best for round in own) >= self.patience:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...evaluation import Metrics
+from ...evaluation import Score
 from ...federation import Federation
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
@@ -35,7 +35,7 @@ class ExportBest(Callback, name="export_best"):
     def begin(self, run: LiveRun) -> None:
         check(run.folder is not None, "out", None, "must be a folder: ExportBest writes into it")
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         assert run.folder is not None
         found = {name: best for name, best in run.state.best.items() if best.round == run.round}
         wanted = {name: best for name, best in found.items() if name in self.models or not self.models}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...evaluation import Metrics
+from ...evaluation import Score
 from ...federation import Federation
 from ...settings.errors import RunError, SettingError, library, one_line, shortened
 from ...settings.resolve import check_address
@@ -74,7 +74,7 @@ class MLflow(Callback, name="mlflow"):
         self._taken = None
         self._send(run)
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         self._send(run)
 
     def end(self, run: LiveRun, result: Result | None) -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from ...evaluation import Row
 from ..runs import LiveRun
 
 
@@ -24,10 +25,11 @@ class Rows:
         """The rows from the beginning of a session on. A new fork also gives those of the run that it continues."""
         return cls(len(run.history) if run.resumed else 0)
 
-    def new(self, run: LiveRun) -> Iterator[dict[str, Any]]:
+    def new(self, run: LiveRun) -> Iterator[Row]:
         """The rows that have been recorded since the last call."""
-        rows, self.sent = run.history[self.sent :], len(run.history)
-        yield from rows
+        new = run.history[self.sent :]
+        self.sent = len(run.history)
+        yield from new.rows()
 
 
 def by_round(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:

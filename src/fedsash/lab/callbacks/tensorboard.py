@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...evaluation import Metrics
+from ...evaluation import Score
 from ...federation import Federation
 from ...settings.errors import check, library
 from ..runs import Callback, LiveRun, Result
@@ -36,7 +36,7 @@ class TensorBoard(Callback, name="tensorboard"):
         self._rows = Rows.of(run) if (run.folder / "tensorboard").exists() else Rows()
         self._write(run)
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         self._write(run)
 
     def end(self, run: LiveRun, result: Result | None) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...evaluation import Metrics
+from ...evaluation import Score
 from ...federation import Federation
 from ...settings.errors import RunError, library, one_line
 from ..runs import Callback, LiveRun, Result
@@ -54,7 +54,7 @@ class WandB(Callback, name="wandb"):
         self._rows = Rows()
         self._send(run)
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         self._send(run)
 
     def end(self, run: LiveRun, result: Result | None) -> None:

@@ -104,7 +104,7 @@ def sent(driver: Driver, steps: int, before: int) -> Sent:
         for step in range(before + steps):
             state, report = driver.round(state)
             assert isinstance(driver.chronicle, NetworkChronicle)
-            measures = driver.chronicle.measures(state.round)
+            measures = driver.chronicle.load(state.round).measures
             if step == before - 1:
                 counts = [measures["bytes_up"], measures["bytes_down"]]
             if step >= before:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from ...broadcast import Broadcast, Choice
-from ...evaluation import Curves, mean_or_none
+from ...evaluation import History, Score, last_rounds, mean_or_none
 from ...tasks import Criterion
 from .. import files
-from ..client_results import last_rounds
 from ..config import Experiment
 from ..records import Records
 from ..summaries import goal_of, over, stuck_text, summarise
@@ -73,7 +72,7 @@ class Results:
     missing: Mapping[str, str] = field(default_factory=dict)
     others: frozenset[str] = frozenset()
     scale: str = "full"
-    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+    _read: dict[str, History] = field(default_factory=dict, repr=False)
 
     def runs(self, pick: Pick) -> list[PlannedRun]:
         """The finished runs of a pick."""
@@ -116,7 +115,7 @@ class Results:
         seeds = [str(run.experiment.seed) for run in done]
         reached = dict(zip(seeds, found, strict=True)) if counted else {}
         if counted and len(values) < len(found):
-            last = max(row.get(counted, 0) for run in done for row in self._rows(run))
+            last = max(getattr(record, counted, None) or 0 for run in done for record in self._history(run))
             return Measurement(runs=len(done), beyond=last, why=why, reached=reached)
         if len(values) < len(found):
             return Measurement(runs=len(done), why="not a number in each of the last evaluations")
@@ -149,26 +148,28 @@ class Results:
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
         """A model's values by evaluated round or by client trips."""
         criterion, _ = goal_of(self.folder(run))
-        rows = _of(self._rows(run), model, run.experiment, criterion)
-        return Curves.of([row | {"round": row[by]} for row in rows], criterion).models.get(model, {})
+        scores = _of(self._history(run), model, run.experiment, criterion)
+        return {getattr(score, by): score.get(criterion.name) for score in scores}
 
     def _number(self, run: PlannedRun, pick: Pick) -> float | None:
         criterion, _ = goal_of(self.folder(run))
-        rows = _of(self._rows(run), pick.model, run.experiment, criterion)
-        if rows and pick.statistic == "best":  # `evaluation.best_on` says where it is chosen
-            rows += _of(self._rows(run), pick.model, run.experiment, criterion, "held_out")
-        if counted := TO_TARGET.get(pick.statistic):
-            return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
-        if pick.statistic in OF_THE_END and not self._end(run, pick.statistic) <= {row["round"] for row in rows}:
+        scores = _of(self._history(run), pick.model, run.experiment, criterion)
+        if scores and pick.statistic == "best":  # `evaluation.best_on` says where it is chosen
+            scores += _of(self._history(run), pick.model, run.experiment, criterion, "held_out")
+        counted = TO_TARGET.get(pick.statistic)
+        if counted:
+            first = next((score for score in scores if criterion.reached(score.get(criterion.name))), None)
+            return None if first is None else float(getattr(first, counted))
+        if pick.statistic in OF_THE_END and not self._end(run, pick.statistic) <= {score.round for score in scores}:
             return None
-        summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
+        summary = summarise(History(scores), run.experiment.evaluation, criterion)["models"].get(pick.model, {})
         best = summary.get("best") or {}
         found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
         return None if found is None else criterion.scale * float(found)
 
     def _end(self, run: PlannedRun, statistic: str) -> set[int]:
         """The rounds of the run's last evaluations, whatever models they were of."""
-        rounds = {row["round"]: 0.0 for row in self._rows(run) if row["split"] == "test"}
+        rounds = {score.round: 0.0 for score in self._history(run).scores("test")}
         return {*last_rounds({"": rounds}, 1 if statistic == "value" else run.experiment.evaluation.last)}
 
     def _why(self, run: PlannedRun) -> str:
@@ -179,7 +180,7 @@ class Results:
         begun = files.there(self.folder(run) / "metrics.jsonl")
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 
-    def _rows(self, run: PlannedRun) -> list[dict[str, Any]]:
+    def _history(self, run: PlannedRun) -> History:
         """The records of a run. Those of the last run are cached, since its numbers are needed one after another."""
         if run.name not in self._read:
             self._read.clear()
@@ -187,40 +188,45 @@ class Results:
         return self._read[run.name]
 
 
-def _of(
-    rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion, split: str = "test"
-) -> list[dict[str, Any]]:
-    """The rows of a model on a split. With several domains, its value is their unweighted mean, as in IMA.
+def _of(history: History, model: str, experiment: Experiment, criterion: Criterion, split: str = "test") -> list[Score]:
+    """The scores of a model on a split. With several domains, its value is their unweighted mean, as in IMA.
 
     `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on. Where
     evaluations decide about it, it is what they chose.
     """
-    choices = _choices(rows, experiment.broadcast)
-    found = []
-    for row in rows:
-        source = _sent(choices, row["round"]) if model == "sent" else model
-        if row["split"] == split and row["model"] == source:
-            found.append(row | {"model": model, criterion.name: mean_or_none(_values(row, criterion))})
-    return found
+    choices = _choices(history, experiment.broadcast)
+    scores = []
+    for score in history.scores(split):
+        source = _sent(choices, score.round) if model == "sent" else model
+        if score.model == source:
+            scores.append(_over_domains(replace(score, model=model), criterion))
+    return scores
 
 
-def _choices(rows: list[dict[str, Any]], broadcast: Broadcast | None) -> dict[int, Choice]:
+def _over_domains(score: Score, criterion: Criterion) -> Score:
+    """The score with the mean over its domains as the value of the criterion, if it has several."""
+    domains = score.more.get("domains")
+    if not domains:
+        return score
+    mean = mean_or_none(domains.values())
+    value = math.nan if mean is None else mean
+    if criterion.name == "loss":
+        return replace(score, loss=value)
+    return replace(score, values={**score.values, criterion.name: value})
+
+
+def _choices(history: History, broadcast: Broadcast | None) -> dict[int, Choice]:
     """The choice of a broadcast by the round from which on it holds: as it is set, and then as its evaluations were."""
     if broadcast is None or broadcast.order != "after":
         return {}
-    decided = (row for row in rows if row["split"] == "broadcast")
-    return {0: broadcast.first()} | {row["round"]: Choice(broadcast, row["model"], row["start"]) for row in decided}
+    decided = {made.round: Choice(broadcast, made.average, made.start) for made in history.decisions}
+    return {0: broadcast.first()} | decided
 
 
 def _sent(choices: Mapping[int, Choice], round: int) -> str:
     """The name of what clients receive after so many rounds."""
     last = max((begin for begin in choices if begin <= round), default=None)
     return "model" if last is None or not choices[last].sends(round) else choices[last].average
-
-
-def _values(row: Mapping[str, Any], criterion: Criterion) -> Iterable[float | None]:
-    """The values of a row's domains, or its only value."""
-    return (row.get("domains") or {criterion.name: row.get(criterion.name)}).values()
 
 
 def safe(label: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...evaluation import Curves
+from ...evaluation import Curves, NetworkLoad
 from .curves import capital, lines, panel
 from .picture import Axis, Line, Panel, Picture, Spans
 from .styles import BLUE, DASHES, GREEN, RED, SKY, Style, look
@@ -92,14 +92,14 @@ def _sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
     return [*times, content["until"]], [*sizes, sizes[-1]]
 
 
-def progress(found: Curves, moments: Mapping[int, Mapping[str, Any]]) -> Picture:
+def progress(found: Curves, loads: Mapping[int, NetworkLoad]) -> Picture:
     """Each model's values against simulated time and client trips.
 
-    `moments` has the `time` and the `trips` of each evaluated round.
+    `loads` has the `time` and the `trips` of each evaluated round.
     """
     panels = []
     for key, along in AGAINST.items():
-        at = {round: row[key] for round, row in moments.items()}
+        at = {round: load.measures[key] for round, load in loads.items()}
         one = panel(f"against {along}", lines(found, at=at), found.criterion, found.criterion.target, along=along)
         panels.append(replace(one, height=3.6))
     return over_time(found, panels)

@@ -12,12 +12,12 @@ from typing import Any
 
 from ...basics.paths import inside
 from ...basics.saved import StateError, manifest, place, saved_rounds
-from ...evaluation import NOT_EVALUATED, Curves, Evaluation
+from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
 from ...settings.errors import RunError, one_line
-from ..client_results import CLIENTS, over_last
+from ..client_results import CLIENTS
 from ..files import read, table, there
 from ..records import Records
-from ..summaries import goal_of, over, stuck, stuck_text, summarise
+from ..summaries import goal_of, over, stuck_text, summarise
 from ..sweeps import index
 
 
@@ -45,7 +45,7 @@ class CollectedRun:
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
     round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
-    `guard` has the rows of rounds with clients that are missing or refused. `served` says whether its clients were on
+    `problems` are those of rounds, by round. `served` says whether its clients were on
     nodes. `made_of` is what its newest saved state says of a run that Python made, whose `config` has no settings.
     `forked` is the round at which it was forked by hand from another run, of whose first rounds its settings say
     nothing. `broadcast_start` is the round after which clients receive an average.
@@ -62,9 +62,9 @@ class CollectedRun:
     labels: dict[str, str] = field(default_factory=dict)
     partition: dict[str, Any] | None = None
     clients: dict[str, Any] | None = None
-    network: dict[int, dict[str, Any]] = field(default_factory=dict)
+    network: dict[int, NetworkLoad] = field(default_factory=dict)
     timeline: dict[str, Any] | None = None
-    guard: list[dict[str, Any]] = field(default_factory=list)
+    problems: dict[int, Problems] = field(default_factory=dict)
     served: bool = False
     made_of: dict[str, str] = field(default_factory=dict)
     forked: int | None = None
@@ -189,14 +189,15 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, asked: int | None = None) -> None:
     """Read the folder of a run, finished or not; `asked` are the rounds that its sweep asks for."""
-    rows, (criterion, evaluation) = Records(folder).load(), goal_of(folder)
+    history = Records(folder).load()
+    criterion, evaluation = goal_of(folder)
     text, config = _config(folder / "config.toml")
-    last = max((row["round"] for row in rows), default=0)
+    last = max((record.round for record in history), default=0)
     summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
-        summary = summarise(rows, evaluation, criterion) | {"rounds": last, "stuck": stuck(rows, last)}
-    summary["over_clients"] = over_last(rows, evaluation.last)
+        summary = summarise(history, evaluation, criterion) | {"rounds": last, "stuck": history.stuck(last)}
+    summary["over_clients"] = history.over_clients(evaluation.last)
     partition, newest = _optional(folder / "partition.json"), _newest(folder / "state")
     forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
     run = CollectedRun(
@@ -204,16 +205,16 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
         folder=folder,
         config=config,
         config_text=text,
-        curves=Curves.of(rows, criterion),
+        curves=history.curves(criterion),
         summary=summary,
         evaluation=evaluation,
         ended=ended,
         labels=labels,
         partition=partition,
         clients=_optional(folder / CLIENTS),
-        network={row["round"]: row for row in rows if row["split"] == "network"},
+        network=history.network,
         timeline=_optional(folder / "timeline.json"),
-        guard=[row for row in rows if row["split"] == "guard"],
+        problems=history.problems,
         served=_optional(folder / "engine.json") == {} and partition is None,
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,

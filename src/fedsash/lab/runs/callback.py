@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.shown import Shown
-from ...evaluation import Curves, Metrics
+from ...evaluation import Curves, History, Score
 from ...exchange import RoundReport
 from ...federation import Federation
 from ...settings.setting import Setting
@@ -22,7 +22,7 @@ class LiveRun(RunModels, Shown):
     """A run while it is trained: what callbacks see of it, and how they stop it.
 
     `state` is that of the last finished round. The next round changes its tensors in place: copy what you keep, and
-    change nothing. `history` holds all rows of `metrics.jsonl` so far. `rounds` is the number of rounds asked for,
+    change nothing. `history` holds all records so far. `rounds` is the number of rounds asked for,
     `folder` the run's folder, or None. `config` has the settings of the experiment file, and is empty for a federation
     that was made in Python. `resumed` says whether the run began in an earlier session.
     `stopped` is why a callback has stopped it (see `stop`), and empty until then.
@@ -36,7 +36,7 @@ class LiveRun(RunModels, Shown):
     rounds: int
     folder: Path | None
     config: Mapping[str, Any]
-    history: list[dict[str, Any]]
+    history: History
     resumed: bool
     stopped: str = ""
 
@@ -56,7 +56,7 @@ class LiveRun(RunModels, Shown):
 
     def curves(self, split: str = "") -> Curves:
         """The values of the metric that decides by model and round, on a split: by default the test set."""
-        return Curves.of(self.history, self.federation.goal.criterion, split)
+        return self.history.curves(self.federation.goal.criterion, split)
 
     def stop(self, why: str) -> None:
         """End the run after this round. It counts as finished, and its summary says `why` it `ended_early`.
@@ -89,8 +89,8 @@ class Callback(Setting):
     def round(self, run: LiveRun, report: RoundReport) -> None:
         """A round is finished. The `report` says who took part and what went wrong."""
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
-        """All models have been evaluated: `metrics` has an entry for each model and split."""
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
+        """All models have been evaluated: `scores` has an entry for each model and split."""
 
     def end(self, run: LiveRun, result: Result | None) -> None:
         """A session that began ends: with its result, whose files are written, or None after an exception."""

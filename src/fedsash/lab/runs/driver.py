@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ...exchange import Chronicle, RoundReport
+from ...evaluation import Chronicle
+from ...exchange import RoundReport
 from ...federation import Federation
 from ...state import State
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
-from ...evaluation import Curves
-from ...exchange import Chronicle
+from ...evaluation import Chronicle, History
 from ...federation import Federation
 from ...settings.errors import RunError, SettingError, check, one_line, some
 from ...state import State
@@ -134,7 +133,7 @@ class RunFolder:
         return saved_rounds(self.states)[0]
 
     def write_beginning(
-        self, federation: Federation, state: State, config: Mapping[str, Any], started: bool, history: list[Any]
+        self, federation: Federation, state: State, config: Mapping[str, Any], started: bool, history: History
     ) -> None:
         """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
 
@@ -164,7 +163,7 @@ class RunFolder:
         folder = self.path
         criterion = result.federation.goal.criterion
         timeline = None if chronicle is None else chronicle.timeline()
-        curves = Curves.of(result.history, criterion)
+        curves = result.history.curves(criterion)
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
         if curves:

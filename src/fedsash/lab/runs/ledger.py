@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from ...basics.saved import cut, place, prune, saved_rounds
 from ...broadcast import Choice
-from ...evaluation import SPLITS
+from ...evaluation import Decision, History, Record, Score
 from ...federation import Federation
 from ...settings.errors import RunError, check, one_line, some
 from ...settings.fingerprint import differences
@@ -36,7 +36,7 @@ log = logging.getLogger("fedsash")
 class Ledger:
     """What is known and kept of a run of so many `rounds`.
 
-    `history` are all rows, and `mark` says which of them a state counts. `state` is the last complete state, and
+    `history` are all records, and `mark` says which of them a state counts. `state` is the last complete state, and
     `saved` the state that was saved last. `clients` are the clients' own results since then.
     """
 
@@ -45,7 +45,7 @@ class Ledger:
     folder: RunFolder | None
     checkpoint: Checkpoint
     sums: Bookkeeper
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: History = field(default_factory=History)
     mark: Mark = (0, 0)
     state: State | None = None
     saved: State | None = None
@@ -94,12 +94,12 @@ class Ledger:
         state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
         return state
 
-    def record(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows."""
+    def record(self, records: Sequence[Record]) -> None:
+        """Add records."""
         if self.folder is not None:
-            self.folder.records.append(rows)
-        self.history += rows
-        self.mark = mark(rows, self.mark)
+            self.folder.records.append(records)
+        self.history.add(records)
+        self.mark = mark(records, self.mark)
 
     def hold(self, state: State) -> None:
         """Note that the state is complete, with all rows so far."""
@@ -132,20 +132,16 @@ class Ledger:
         rules = {best.by for best in state.best.values()}
         with suppress(RunError):  # a damaged goal.json is written again
             criterion, before = goal_of(folder.path)
-            if before.best_on != self.federation.evaluation.best_on and self._evaluated(folder.records.load()):
+            if before.best_on != self.federation.evaluation.best_on and folder.records.load().evaluated:
                 rules |= {best_by(before, criterion)}
         if others := rules - {self._rule}:
             kept = f"{folder.path} has kept its best models by {', '.join(sorted(others))}"
             raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
 
-    @staticmethod
-    def _evaluated(rows: Iterable[Mapping[str, Any]]) -> set[int]:
-        """The rounds after which models were evaluated."""
-        return {row["round"] for row in rows if row["split"] in SPLITS}
-
     def unevaluated(self, state: State) -> bool:
         """Whether the models of this state were not evaluated, though those of a run's end are."""
-        rounds, clients = self._evaluated(self.history), self.federation.clients
+        rounds = self.history.evaluated
+        clients = self.federation.clients
         evaluated = bool(rounds) or clients.held or clients.problem.test is not None
         return state.round > 0 and evaluated and state.round not in rounds
 
@@ -189,10 +185,9 @@ class Ledger:
         its = checkpoints.fingerprint(place(source / "state", fork.round))
         names = sources(fork, state.averages, self.driver.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
-        rows = [row for row in Records(source).load() if row["round"] <= fork.round]
-        if other := other_samples(self.driver.fingerprint, its):
-            rows = [row for row in rows if row["split"] not in SPLITS]
-        self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
+        history = Records(source).load().until(fork.round)
+        other = other_samples(self.driver.fingerprint, its)
+        self.history = History(_taken_over(history, ours, scores=not other))
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         self.clients = _clients(source / CLIENTS, fork.round, ours)
@@ -202,7 +197,7 @@ class Ledger:
             path, begin = place(source / "state", round), partial(self._begin, ours)
             state = self._forked(renamed(checkpoints.load(path, renamed(self._new(), names), begin), ours), own)
             state.choice = self._choice(state, names, its)
-            self.mark = mark([row for row in self.history if row["round"] <= round])
+            self.mark = mark(self.history.until(round))
             self.hold(state)
             self.save(state)
         self.sums.take(source, state)
@@ -257,6 +252,19 @@ def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:
     by_split = found["splits"].items()
     splits = {split: {ours[name]: each for name, each in of.items() if name in ours} for split, of in by_split}
     return {**found, "splits": splits}
+
+
+def _taken_over(history: History, ours: Mapping[str, str], scores: bool) -> Iterator[Record]:
+    """The records of the models that are `ours`, under our names; without the `scores` if samples are others now."""
+    for record in history:
+        if isinstance(record, Score):
+            if scores and record.model in ours:
+                yield replace(record, model=ours[record.model])
+        elif isinstance(record, Decision):
+            if record.average in ours:
+                yield replace(record, average=ours[record.average])
+        else:
+            yield record
 
 
 def _seed_hint(here: Mapping[str, str], there: Mapping[str, str]) -> str:

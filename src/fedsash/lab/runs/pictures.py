@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.federated import FederatedData
-from ...evaluation import Curves
+from ...evaluation import Curves, History
 from ...tasks import Criterion
 from .. import files
 from ..client_results import CLIENTS
@@ -33,10 +33,9 @@ def draw_clients(folder: Path, criterion: Criterion) -> None:
         draw(clients(files.table(folder / CLIENTS), criterion), folder / "clients.png")
 
 
-def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: list[dict[str, Any]], found: Curves) -> None:
+def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: History, found: Curves) -> None:
     """Draw the pictures of a run on a network."""
     draw(network.timeline(timeline), folder / "timeline.png")
     draw(network.link({folder.name: timeline}), folder / "link.png")
     if found:
-        moments = {row["round"]: row for row in history if row["split"] == found.split}
-        draw(network.progress(found, moments), folder / "progress.png")
+        draw(network.progress(found, history.network), folder / "progress.png")

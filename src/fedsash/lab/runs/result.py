@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.shown import Shown, html_table, text_table
-from ...evaluation import NOT_EVALUATED, SPLITS, Curves
+from ...evaluation import NOT_EVALUATED, History
 from ...federation import Federation
 from ...settings.errors import RunError
 from ...state import State
@@ -64,11 +64,11 @@ class Result(RunModels):
     that rounds are left, and `signal` is the number of the signal that asked to stop, or 0. `summary["ended_early"]`
     says why a callback has stopped the run, or is empty.
 
-    `history` holds the rows of `metrics.jsonl`. `state` is the state after the last round, and `federation` is the
+    `history` holds all records (see `History`). `state` is the state after the last round, and `federation` is the
     run's, with the engine with which it began.
     """
 
-    history: list[dict[str, Any]]
+    history: History
     summary: dict[str, Any]
     state: State
     federation: Federation = field(compare=False)
@@ -91,9 +91,9 @@ class Result(RunModels):
         a page of `fedsash report`. Raises `RunError` if no model was evaluated there, and `ImportError`, when it is
         drawn, without matplotlib.
         """
-        found = Curves.of(self.history, self.federation.goal.criterion, split)
+        found = self.history.curves(self.federation.goal.criterion, split)
         if not found:
-            there = ", ".join(sorted({row["split"] for row in self.history if row["split"] in SPLITS}))
+            there = ", ".join(sorted(self.history.splits))
             raise RunError(f"no model was evaluated on {found.split}; there are: {there}" if there else NOT_EVALUATED)
         return curves(found, broadcast_start=self._broadcast_start())
 

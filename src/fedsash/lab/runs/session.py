@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.paths import check_folder
-from ...evaluation import Curves
-from ...exchange import Chronicle, Ended, RoundReport
+from ...evaluation import Chronicle, History, PrivacySpent, Problems, Record
+from ...exchange import Ended, RoundReport
 from ...federation import Federation
 from ...state import State
 from ..client_results import content
@@ -203,21 +203,23 @@ class Session:
     def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
         with self.progress.evaluation() as each:
-            metrics = self.federation.evaluate(state, each)
-            state, more = self.federation.learn(state, metrics)
+            scores = self.federation.evaluate(state, each)
+            state, decisions = self.federation.learn(state, scores)
         data = self.federation.clients.data
-        self.ledger.clients = content(metrics, () if data is None else data.client_names)
-        metrics += more
-        rows = [m.row() for m in metrics]
-        if (spent := self.federation.privacy(state)) is not None:
-            rows.append({"round": state.round, "model": "model", "split": "privacy"} | asdict(spent))
-        self.ledger.record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
+        self.ledger.clients = content(scores, () if data is None else data.client_names)
+        records: list[Record] = [*scores, *decisions]
+        privacy = self.federation.privacy(state)
+        if privacy is not None:
+            records.append(PrivacySpent(round=state.round, **asdict(privacy)))
+        if self.chronicle is not None:
+            records = self.chronicle.records(state.round, state.w, records)
+        self.ledger.record(records)
         state = replace(state, evaluation_due=False)
         self._hold(state)
         for callback in self.callbacks:
-            callback.evaluation(live, metrics)
+            callback.evaluation(live, scores)
         criterion = self.federation.goal.criterion
-        curves = Curves.of(rows, criterion)
+        curves = History(records).curves(criterion)
         return state, {model: criterion.text(points[state.round]) for model, points in curves.models.items()}
 
     def _report(self, outcome: RoundReport) -> None:
@@ -233,9 +235,8 @@ class Session:
             for line in outcome.lines():
                 log.warning("round %d: %s", round, line)
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
-            guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
-            missing = {str(client): why for client, why in outcome.missing.items()}
-            self.ledger.record([guard | {"missing": missing, "skipped": outcome.skipped}])
+            problems = Problems(round=round, refused=outcome.refused, missing=outcome.missing, skipped=outcome.skipped)
+            self.ledger.record([problems])
         self.last_report = outcome
 
     def _hold(self, state: State) -> None:

@@ -8,14 +8,14 @@ import torch
 
 from ...basics.machine import versions
 from ...basics.posix import forget_peak_memory, peak_memory
-from ...exchange import Chronicle
+from ...evaluation import Chronicle, History
 from ...federation import Federation
 from ...state import State
-from ..summaries import stuck, summarise
+from ..summaries import summarise
 
 
 def summary(
-    federation: Federation, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None, stopped: str
+    federation: Federation, state: State, history: History, chronicle: Chronicle | None, stopped: str
 ) -> dict[str, Any]:
     """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
 
@@ -27,7 +27,7 @@ def summary(
         more
         | summarise(history, federation.evaluation, federation.goal.criterion, kept)
         | {
-            "stuck": stuck(history, state.round),
+            "stuck": history.stuck(state.round),
             "ended_early": stopped or more.get("ended_early", ""),
             "rounds": state.round,
             "seconds": state.seconds,

@@ -13,7 +13,7 @@ from typing import Any
 from simpy import Environment
 
 from ...basics.machine import own_version
-from ...evaluation import Curves, Evaluation
+from ...evaluation import Evaluation, History, NetworkLoad
 from ...network.chronicle import NetworkChronicle
 from ...network.learning import Timing
 from ...network.schedulers import Scheduler
@@ -34,7 +34,7 @@ from .pictures import draw_timeline
 class TimeStudy:
     """The result of a study of time: its metrics, its summary, its time line, and its folder if it has one."""
 
-    history: list[dict[str, Any]]
+    history: History
     summary: dict[str, Any]
     timeline: dict[str, Any]
     folder: Path | None
@@ -82,8 +82,8 @@ def simulate(
         history = _played(chronicle, rounds, evaluation, progress, stepped)
         seconds = time.perf_counter() - began
         summary = (
-            chronicle.summary([], Criterion())
-            | summarise([], evaluation, Criterion())
+            chronicle.summary(History(), Criterion())
+            | summarise(History(), evaluation, Criterion())
             | {
                 "rounds": chronicle.site.version,
                 "seconds": seconds,
@@ -103,21 +103,21 @@ def _played(
     evaluation: Evaluation,
     progress: bool,
     stepped: Callable[[int], object] | None,
-) -> list[dict[str, Any]]:
+) -> History:
     """Let time pass until the run is over; the measures on the way."""
-    history: list[dict[str, Any]] = []
+    loads: list[NetworkLoad] = []
     with Progress(rounds, progress) as bar:
 
         def after(site: Site) -> None:
             if evaluation.due(site.version, rounds):
-                history.append(chronicle.measures(site.version))
+                loads.append(chronicle.load(site.version))
             bar.update(site.version)
             if stepped is not None:
                 stepped(site.version)
 
         chronicle.site.stepped = after
         chronicle.site.advance(lambda: False)
-    return history
+    return History(loads)
 
 
 def _begin(folder: Path, config: Mapping[str, Any] | None) -> None:
@@ -129,5 +129,5 @@ def _begin(folder: Path, config: Mapping[str, Any] | None) -> None:
 def _write(folder: Path, study: TimeStudy) -> None:
     found = {"summary.json": study.summary, "timeline.json": study.timeline}
     files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
-    draw_timeline(folder, study.timeline, study.history, Curves.of([], Criterion()))
+    draw_timeline(folder, study.timeline, study.history, study.history.curves(Criterion()))
     Records(folder).create(study.history)

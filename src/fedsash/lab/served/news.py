@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...evaluation import Metrics
+from ...evaluation import Score
 from ...exchange import RoundReport
 from ..runs import Callback
 from ..runs.callback import LiveRun
@@ -36,7 +36,7 @@ class Teller(Callback):
     def begin(self, run: LiveRun) -> None:
         self.tell({"round": run.round, "values": {}})
 
-    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         criterion, models = run.federation.goal.criterion, run.curves().models
         self._values = {name: criterion.text(own[run.round]) for name, own in models.items() if run.round in own}
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from ...averages import profiles
 from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined, window_starts
-from ...evaluation import Metrics
-from ...evaluation.curves import COMPARED
+from ...evaluation import Score
+from ...evaluation.history import COMPARED
 from ...settings.errors import RunError, check
 from ...state import State
 from ...tasks import Criterion
@@ -35,8 +35,8 @@ class Judged:
     """
 
     w: Tensor
-    metrics: Metrics
-    held_out: Metrics | None
+    metrics: Score
+    held_out: Score | None
     error: float = 0.0
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
 from ...basics.paths import check_file
-from ...evaluation import Curves, Goal, Metrics
+from ...evaluation import Goal, Score
 from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
 from ..files import replace_file
@@ -132,7 +132,7 @@ Its error is the share of its weight that lies on another model of the same bloc
             "metric": asdict(criterion),
             "round": trail.round,
             "models": trail.count,
-            "model": Curves.of(Records(run.folder).load(), criterion, split).models.get("model", {}).get(trail.round),
+            "model": Records(run.folder).load().curves(criterion, split).models.get("model", {}).get(trail.round),
             "sizes": sizes,
             "windows": _columns(windows, criterion),
             "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas, criterion),
@@ -217,7 +217,7 @@ def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, 
     }
 
 
-def _texts(goal: Goal, found: Metrics) -> dict[str, str]:
+def _texts(goal: Goal, found: Score) -> dict[str, str]:
     """All metrics and the loss as text."""
     shares = {name: metric.share for name, metric in goal.metrics.items()}
     texts = {name: share(value) if shares[name] else number(value) for name, value in found.values.items()}

@@ -221,7 +221,8 @@ def _squared_norms(run: OpenRun) -> Floats:
     """||grad F(w^t)||^2 for t = 0, ..., T - 1, `[T]`. Raises `RunError` if one was not recorded."""
     federation = run.federation
     found = [float(training_loss(federation).gradient(federation.start().w).norm())]
-    recorded = {row["round"]: row["gradient_norm"] for row in Records(run.folder).load() if "gradient_norm" in row}
+    network = Records(run.folder).load().network
+    recorded = {t: load.measures["gradient_norm"] for t, load in network.items() if "gradient_norm" in load.measures}
     if not recorded:
         raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")
     for t in range(1, max(recorded)):

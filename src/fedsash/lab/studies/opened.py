@@ -82,12 +82,11 @@ class OpenRun(Shown):
 
         Of a round that was skipped these are all clients.
         """
-        guard = (row for row in Records(self.folder).load() if row["split"] == "guard")
-        everybody = range(len(self.federation.sizes))
-        return {
-            row["round"]: {*row["refused"], *map(int, row.get("missing", {})), *(everybody if row["skipped"] else ())}
-            for row in guard
-        }
+        everybody = {*range(len(self.federation.sizes))}
+        left_out: dict[int, set[int]] = {}
+        for round, problems in Records(self.folder).load().problems.items():
+            left_out[round] = everybody if problems.skipped else {*problems.refused, *problems.missing}
+        return left_out
 
     def client_models(self, round: int, ids: Ints | None = None) -> ClientModels:
         """The models of the clients that train in the round after the saved `round`, or of the clients `ids`.

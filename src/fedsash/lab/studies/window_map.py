@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...evaluation import Curves
 from ...settings.errors import check, check_count
 from ...tasks import Criterion
 from ..pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
@@ -62,7 +61,7 @@ class MapStudy(Study):
             values.append([metrics[criterion.name] for metrics in judged])
             split = judged[0].split
             progress(sum(map(len, values)), total)
-        models = Curves.of(Records(run.folder).load(), criterion, split).models.get("model", {})
+        models = Records(run.folder).load().curves(criterion, split).models.get("model", {})
         return {
             "kind": self.kind,
             "title": f"{run.folder.name}: every window",

@@ -70,7 +70,7 @@ def _error(model: str, runs: Sequence[CollectedRun]) -> float:
 
 def _moments(run: CollectedRun, key: str) -> Mapping[int, float] | None:
     """The network's numbers of a run under this key, by round. None without a key."""
-    return {round: row[key] for round, row in run.network.items()} if key else None
+    return {round: load.measures[key] for round, load in run.network.items()} if key else None
 
 
 def _of_run(run: CollectedRun, runs: Sequence[CollectedRun], name: str) -> Panel:

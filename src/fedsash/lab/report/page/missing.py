@@ -26,12 +26,13 @@ def missing(runs: Sequence[CollectedRun]) -> Html | None:
 
 def _rows(run: CollectedRun) -> list[list[str]]:
     rounds: dict[tuple[str, str], list[int]] = {}
-    for row in run.guard:
-        told = [(str(client), str(why)) for client, why in (row.get("missing") or {}).items()]
-        told += [(str(client), REFUSED) for client in row.get("refused") or ()]
-        told += [("all", f"{SKIPPED}: {row['skipped']}")] if row.get("skipped") else []
-        for one in dict.fromkeys(told):  # a client may be refused several times within a step of the server
-            rounds.setdefault(one, []).append(int(row["round"]))
+    for round, problems in run.problems.items():
+        reasons = [(str(client), reason) for client, reason in problems.missing.items()]
+        reasons += [(str(client), REFUSED) for client in problems.refused]
+        if problems.skipped:
+            reasons.append(("all", f"{SKIPPED}: {problems.skipped}"))
+        for reason in dict.fromkeys(reasons):  # a client may be refused several times within a step of the server
+            rounds.setdefault(reason, []).append(round)
     most = sorted(rounds.items(), key=lambda one: -len(one[1]))[:MOST]
     return [[client, why, str(len(of)), spans(of)] for (client, why), of in most]
 

@@ -96,7 +96,7 @@ def network(runs: Sequence[CollectedRun]) -> Html:
 
 
 def _on_network(run: CollectedRun) -> list[str]:
-    last = run.summary.get("network") or run.network[max(run.network)]
+    last = run.summary.get("network") or run.network[max(run.network)].measures
     return [
         f"{last['time']:,.1f}",
         *(f"{last[key]:,}" for key in ("trips", "arrived", "failed_uploads")),

@@ -1,0 +1,236 @@
+"""The history of a run: its records in their order, and what they come to, such as curves and means over the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Protocol, overload
+
+from torch import Tensor
+
+from ..tasks import Criterion
+from .over_clients import COUNTED, OVER_CLIENTS
+from .records import Decision, NetworkLoad, PrivacySpent, Problems, Record, Row, Score, record_of
+
+SPLITS = {
+    "test": "the test set",
+    "held_out": "held-out data",
+    "client_test": "the clients' own test samples",
+    "held_out_tuned": "held-out data, after fine-tuning",
+    "client_test_tuned": "the clients' own test samples, after fine-tuning",
+    "clients": "the clients' training samples",
+}
+"""The splits on which models are scored, and their names."""
+COMPARED = ("test", "held_out", "client_test")
+"""The splits on which models are compared, on the first one that a run has."""
+NOT_EVALUATED = "no evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0"
+"""What tables and pages say of a run without curves."""
+Models = Mapping[str, Mapping[int, float]]
+"""Each model's values by round, ascending."""
+OverClients = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By split and model: the numbers over clients, and how many clients they are of."""
+
+
+class History(Sequence[Record]):
+    """All that a run has recorded, in the order in which it was recorded.
+
+    It is a sequence of `Score`, `Problems`, `PrivacySpent`, `Decision` and `NetworkLoad`; its functions give the
+    records of one type, and what they come to. `rows()` are flat tables, for example for a data frame.
+    """
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records = list(records)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> History:
+        """The history that rows of `metrics.jsonl` hold."""
+        return cls(map(record_of, rows))
+
+    def rows(self) -> list[Row]:
+        """A flat table for each record, as in `metrics.jsonl`."""
+        return [record.row() for record in self._records]
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> History: ...
+
+    def __getitem__(self, index: int | slice) -> Record | History:
+        return History(self._records[index]) if isinstance(index, slice) else self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History | list) and self._records == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        rounds = max((record.round for record in self._records), default=0)
+        return f"History of {len(self)} records up to round {rounds}"
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add records at the end."""
+        self._records.extend(records)
+
+    def until(self, round: int) -> History:
+        """The history up to a round."""
+        return History(record for record in self._records if record.round <= round)
+
+    def scores(self, split: str = "") -> list[Score]:
+        """The scores of all models on the splits on which models are scored, or on one of them."""
+        splits = (split,) if split else SPLITS
+        return [record for record in self._records if isinstance(record, Score) and record.split in splits]
+
+    @property
+    def evaluated(self) -> set[int]:
+        """The rounds after which models were scored."""
+        return {score.round for score in self.scores()}
+
+    @property
+    def splits(self) -> set[str]:
+        """The splits on which models were scored."""
+        return {score.split for score in self.scores()}
+
+    @property
+    def problems(self) -> dict[int, Problems]:
+        """The problems of rounds that had some, by round; of several records of one step those of the last."""
+        return {record.round: record for record in self._records if isinstance(record, Problems)}
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions of an adaptive broadcast."""
+        return [record for record in self._records if isinstance(record, Decision)]
+
+    @property
+    def network(self) -> dict[int, NetworkLoad]:
+        """What a simulated network has carried so far, by round."""
+        return {record.round: record for record in self._records if isinstance(record, NetworkLoad)}
+
+    @property
+    def privacy(self) -> PrivacySpent | None:
+        """What was spent of the clients' privacy so far; None if the aggregation does not protect them."""
+        spent = [record for record in self._records if isinstance(record, PrivacySpent)]
+        return spent[-1] if spent else None
+
+    def compared_on(self) -> str:
+        """The split on which the run's models are compared: the first of `COMPARED` that it has."""
+        splits = self.splits
+        return next((split for split in COMPARED if split in splits), "test")
+
+    def curves(self, criterion: Criterion, split: str = "") -> Curves:
+        """Each model's values of the criterion by round on a split, by default on the one that compares models."""
+        split = split or self.compared_on()
+        models: dict[str, dict[int, float]] = {}
+        for score in self.scores(split):
+            value = score.get(criterion.name)
+            models.setdefault(score.model, {})[score.round] = value if math.isfinite(value) else math.nan
+        return Curves(criterion, split, {model: dict(sorted(points.items())) for model, points in models.items()})
+
+    def reached(self, criterion: Criterion) -> dict[str, Score]:
+        """The first score of each model that reaches the criterion's target, on the split that compares models."""
+        first: dict[str, Score] = {}
+        for score in self.scores(self.compared_on()):
+            if criterion.reached(score.get(criterion.name)):
+                first.setdefault(score.model, score)
+        return first
+
+    def over_clients(self, last: int) -> OverClients:
+        """By split and model, the means of the numbers over clients at the last `last` evaluations.
+
+        A number is None if one of its values is undefined, and for a model that was not evaluated at all of them. The
+        counts of clients are those of the model's last evaluation.
+        """
+        by_split: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {split: {} for split in SPLITS}
+        for score in self.scores():
+            if OVER_CLIENTS[0] in score.more:
+                by_split[score.split].setdefault(score.model, {})[score.round] = score.more
+        results: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for split, models in by_split.items():
+            if models:
+                rounds = last_rounds(models, last)
+                results[split] = {model: _over(by_round, rounds) for model, by_round in models.items()}
+        return results
+
+    def stuck(self, rounds: int) -> dict[str, Any] | None:
+        """Since when a run that ends after so many rounds is stuck, or None.
+
+        A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody who was asked
+        answers. A round in which nobody was asked leaves no record, so it counts as one that had an update. The result
+        is `{"round", "why"}`: the first of these rounds, and the reason.
+        """
+        skipped = {round: problems.skipped for round, problems in self.problems.items()}
+        if not skipped.get(rounds):
+            return None
+        first = rounds
+        while skipped.get(first - 1):
+            first -= 1
+        return {"round": first, "why": skipped[first]}
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Each model's values of the `criterion` by round, on a `split`; a value that is not finite is NaN."""
+
+    criterion: Criterion
+    split: str
+    models: Models
+
+    @property
+    def title(self) -> str:
+        """What the values are, such as "accuracy on the test set"."""
+        return f"{self.criterion.name} on {SPLITS.get(self.split, self.split)}"
+
+    @property
+    def caption(self) -> str:
+        """The title and the direction: "rmse on the test set; lower is better". Empty for the usual accuracy."""
+        usual = self.criterion.name == "accuracy" and self.split == "test"
+        return "" if usual else f"{self.title}; {self.criterion.better} is better"
+
+    def __bool__(self) -> bool:
+        return bool(self.models)
+
+
+class Chronicle(Protocol):
+    """Additional records of a run, for example of the time on a simulated network."""
+
+    def records(self, round: int, w: Tensor, records: Sequence[Record]) -> list[Record]:
+        """What to record of an evaluation after `round`, made from its records; `w` `[D]` is the global model."""
+        ...
+
+    def summary(self, history: History, criterion: Criterion) -> dict[str, Any]:
+        """Additional fields of the run's summary; the first round is reported that reaches the criterion's target."""
+        ...
+
+    def timeline(self) -> dict[str, Any]:
+        """The events of each client and the server with their times, for a file in the run's folder."""
+        ...
+
+
+def last_rounds(models: Mapping[str, Mapping[int, Any]], count: int) -> list[int]:
+    """The last `count` rounds in which any of the models was evaluated, ascending."""
+    return sorted(set().union(*models.values()))[-count:]
+
+
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """The mean. None if a value is undefined, which is None, NaN or infinite, or if there is no value."""
+    each = list(values)
+    defined = [value for value in each if value is not None and math.isfinite(value)]
+    return fmean(defined) if defined and len(defined) == len(each) else None
+
+
+def _over(by_round: Mapping[int, Mapping[str, Any]], rounds: Sequence[int]) -> dict[str, Any]:
+    newest = by_round[max(by_round)]
+    numbers: dict[str, Any] = {}
+    for name in OVER_CLIENTS:
+        numbers[name] = mean_or_none([by_round.get(round, {}).get(name) for round in rounds])
+    for name in COUNTED:
+        numbers[name] = newest.get(name, 0)
+    return numbers

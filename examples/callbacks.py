@@ -16,8 +16,8 @@ class Within(fs.Callback):
 
     seconds: float = 60.0
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
-        values = {m.model: m["accuracy"] for m in metrics if m.split == "test"}
+    def evaluation(self, run: fs.LiveRun, scores: list[fs.Score]) -> None:
+        values = {score.model: score["accuracy"] for score in scores if score.split == "test"}
         print(f"round {run.round}:", ", ".join(f"{name} {value:.3f}" for name, value in values.items()))
         if run.state.seconds > self.seconds:
             run.stop(f"{self.seconds:g} seconds are over")

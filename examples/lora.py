@@ -102,7 +102,7 @@ def compare(f: fs.Federation, rates: Sequence[float], rounds: int) -> str:
     for rate in rates:
         evaluation = fs.Evaluation(every=rounds, last=1, held_out=0.1)
         result = fs.run(replace(f, local=replace(f.local, lr=rate), evaluation=evaluation), rounds)
-        found = {row["model"]: row["accuracy"] for row in result.history.rows() if row["split"] == "held_out"}
+        found = {score.model: score["accuracy"] for score in result.history.scores("held_out")}
         lines.append(f"lr = {rate:<8g}{100 * found['model']:.2f} %")
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@ One run of FedAvg on scikit-learn's digits (digits.toml) observes two windows, a
 the clients, which is IMA. Takes well under a minute on two cores.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import rich
@@ -40,12 +41,12 @@ ima = runs.run(
     fork=runs.Fork(out / "observed", START),
 )
 
-began = [row | {"model": "ima"} for row in observed.history.rows() if row["model"] == "model" and row["round"] <= START]
-went_on = [row | {"model": "ima"} for row in ima.history.rows() if row["model"] == "window5" and row["round"] > START]
-history = observed.history.rows() + began + went_on
+began = [score for score in observed.history.scores() if score.model == "model" and score.round <= START]
+went_on = [score for score in ima.history.scores() if score.model == "window5" and score.round > START]
+history = History([*observed.history, *(replace(score, model="ima") for score in began + went_on)])
 criterion = observed.federation.goal.criterion
-summary = observed.summary | summarise(History.of_rows(history), experiment.evaluation, criterion)
+summary = observed.summary | summarise(history, experiment.evaluation, criterion)
 print()
 rich.print(table(summary))
-draw(curves(History.of_rows(history).curves(criterion), broadcast_start=START), out / "curves.png")
+draw(curves(history.curves(criterion), broadcast_start=START), out / "curves.png")
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

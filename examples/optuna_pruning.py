@@ -18,8 +18,8 @@ class Pruning(fs.Callback):
     def __init__(self, trial: optuna.Trial) -> None:
         self.trial = trial
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
-        (value,) = (m["accuracy"] for m in metrics if (m.model, m.split) == ("window", "held_out"))
+    def evaluation(self, run: fs.LiveRun, scores: list[fs.Score]) -> None:
+        (value,) = (score["accuracy"] for score in scores if (score.model, score.split) == ("window", "held_out"))
         self.trial.report(value, run.round)
         if self.trial.should_prune():
             run.stop("pruned")
@@ -38,10 +38,7 @@ def objective(trial: optuna.Trial) -> float:
     result = fs.run(experiment.federation(), experiment.rounds, progress=False, callbacks=[Pruning(trial)])
     if result.summary["ended_early"]:
         raise optuna.TrialPruned
-    values = [
-        row["accuracy"] for row in result.history.rows() if (row["model"], row["split"]) == ("window", "held_out")
-    ]
-    return max(values)
+    return max(score["accuracy"] for score in result.history.scores("held_out") if score.model == "window")
 
 
 if __name__ == "__main__":

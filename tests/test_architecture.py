@@ -54,7 +54,7 @@ SEVENTEEN = {
     "flower": ["flower/"],
     "runs": [
         *("lab/callbacks/", "lab/checkpoints.py", "lab/client_results.py", "lab/own_code.py", "lab/partition.py"),
-        *("lab/pictures/", "lab/progress/", "lab/records.py", "lab/runs/", "lab/summaries.py", "lab/table.py"),
+        *("lab/pictures/", "lab/progress.py", "lab/records.py", "lab/runs/", "lab/summaries.py", "lab/table.py"),
         "lab/terminal.py",
     ],
     "lab": [

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from fedsash.lab.progress import Progress
-from fedsash.lab.progress.pace import Pace
 from support.histories import ACCURACY, SIX
 
 
@@ -63,8 +61,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("fedsash.lab.progress.progress.Pace", partial(Pace, clock=clock))
-    monkeypatch.setattr("fedsash.lab.progress.faces.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("fedsash.lab.progress.time", SimpleNamespace(monotonic=clock))
     return clock
 
 
@@ -92,7 +89,7 @@ def test_nothing_is_said_twice_or_of_nothing(
     with Progress(10, True):
         pass
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr("fedsash.lab.progress.faces.LINE", 0.0)
+    monkeypatch.setattr("fedsash.lab.progress.LINE", 0.0)
     with Progress(10, True) as progress:
         progress.update(10)
     assert capsys.readouterr().out.count("\n") == 1
@@ -144,19 +141,19 @@ def test_of_many_values_the_bar_shows_some_lines(monkeypatch: pytest.MonkeyPatch
     assert len(lines) - begin == 5 and lines[-1] == "..."
 
 
-def test_an_evaluation_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns in (60, 80, 120):
-        with terminal(monkeypatch, columns) as screen, Progress(10, True, lambda round: 10 - round) as progress:
-            progress.update(0)
-            with progress.evaluation() as each:
-                for done, _ in enumerate(each(["model", "window5", "ema"])):
-                    while not any(f"{done}/3" in line for line in screen.lines()):
-                        time.sleep(0.01)  # a thread draws
-            progress.update(1)
-        lines = screen.lines()
-        assert max(map(len, lines)) <= columns
-        assert any(re.search(r" 0/10 ━.* evaluating ━+.* 2/3", line) for line in lines)
-        assert " 1/10" in lines[-1] and "evaluating" not in lines[-1]
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_evaluation_is_counted_in_the_place_of_the_pace(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns) as screen, Progress(10, True) as progress:
+        progress.update(0)
+        with progress.evaluation() as each:
+            for done, _ in enumerate(each(["model", "window5", "ema"])):
+                while not any(f"{done}/3" in line for line in screen.lines()):
+                    time.sleep(0.01)  # a thread draws
+        progress.update(1)
+    lines = screen.lines()
+    assert max(map(len, lines)) <= columns
+    assert any(re.search(r" 0/10 .* evaluating 2/3", line) for line in lines)
+    assert " 1/10" in lines[-1] and "evaluating" not in lines[-1]
 
 
 def test_a_line_above_the_bar_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,8 +124,3 @@ class Evaluation(Setting):
     def due(self, round: int, rounds: int) -> bool:
         """Whether models are evaluated after `round` finished rounds of `rounds`."""
         return round % self.every == 0 or round > rounds - self.last
-
-    def left(self, round: int, rounds: int) -> int:
-        """How many evaluations of a run of `rounds` rounds are due after more than `round` finished rounds."""
-        regular = max(rounds - self.last, 0)  # the rounds up to this one are evaluated after every `every` rounds
-        return max(regular // self.every - round // self.every, 0) + rounds - min(max(round, regular), rounds)

@@ -56,7 +56,7 @@ class Session:
         check_arguments(self.driver, self.checkpoint, self.trajectory, self.callbacks, self.shown)
         self.rounds = number_of(self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
-        self.progress = Progress(self.rounds, self.shown, self._evaluations)
+        self.progress = Progress(self.rounds, self.shown)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
         if self.place is not None:
@@ -158,9 +158,6 @@ class Session:
                 state = self._finish(after, report, began, live)
             stop.keep_time()
         return self._end(state, stop.number, live.stopped)
-
-    def _evaluations(self, round: int) -> int:
-        return self.federation.evaluation.left(round, self.rounds)
 
     def _settings(self) -> dict[str, Any]:
         """What config.toml holds: the experiment, or what is known of a run whose federation was made in Python."""

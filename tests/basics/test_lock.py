@@ -208,7 +208,7 @@ def test_without_locks_in_the_file_system_a_line_says_so(
     def nothing(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "lockf", nothing)
+    monkeypatch.setattr(fcntl, "flock", nothing)
     with held(tmp_path):
         assert "another session" in refusal(tmp_path)
     assert caplog.messages == [f"{tmp_path} can't be locked here: let only one process work in it"]

@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import lock_descriptor
+
 from ..settings.errors import RunError
 from . import posix
 
@@ -37,10 +39,9 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Do not open what a link points to. Windows does not have this."""
 
 log = logging.getLogger("fedsash")
-_here: set[tuple[int, int]] = set()
-"""The lock files that this process holds, by device and number: the system would let it lock them again."""
+_here: dict[tuple[int, int], int] = {}
+"""The lock files that this process holds, by device and number, and as which open file."""
 _changing = threading.Lock()
-posix.after_fork_in_child(_here.clear)
 
 
 class InUseError(RunError):
@@ -51,8 +52,8 @@ class InUseError(RunError):
 def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
     """Hold a folder. A missing folder is made. If it is still empty at the end, it is removed again.
 
-    The lock is a POSIX record lock on `folder/lock`. The operating system releases it when its process ends in any way,
-    worker processes do not inherit it, and network file systems have it. The file says who holds the lock.
+    The lock is that of `filelock` on `folder/lock`. The operating system releases it when its process ends in any way,
+    and worker processes do not keep it. The file says who holds the lock.
 
     Raises `InUseError`, which says who holds the folder. With `wait`, calls it once with this line instead, and waits.
     Where the system or the file system has no locks, a line in the log says so; then only this process is kept out.
@@ -113,7 +114,7 @@ def _take(folder: Path) -> int:
                     _lock(file, folder)
                     if _is_there(file, folder):  # else another process has removed the file before it was locked
                         _sign(file)
-                        _here.add(_number(os.fstat(file)))
+                        _here[_number(os.fstat(file))] = file
                         return file
                 except BaseException:
                     os.close(file)
@@ -126,12 +127,12 @@ def _give_back(file: int, folder: Path) -> None:
     if _is_there(file, folder):
         with suppress(PermissionError):  # Windows removes no open file
             (folder / NAME).unlink()
-    _here.discard(_number(os.fstat(file)))
+    _here.pop(_number(os.fstat(file)), None)
     os.close(file)
 
 
 def _check_not_here(folder: Path) -> None:
-    """Raise `InUseError` if this process holds the folder. It must not open the file: closing it ends the lock."""
+    """Raise `InUseError` if this process holds the folder."""
     with suppress(FileNotFoundError):
         if _number(os.lstat(folder / NAME)) in _here:
             raise InUseError(f"{folder} is in use by another session of this process")
@@ -139,13 +140,14 @@ def _check_not_here(folder: Path) -> None:
 
 def _lock(file: int, folder: Path) -> None:
     try:
-        posix.lock(file)
+        free = lock_descriptor(file, blocking=False)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise InUseError(f"{folder} is in use by {_holder(file)}") from None
         if error.errno not in WITHOUT_LOCKS:
             raise OSError(error.errno, error.strerror, str(folder / NAME)) from error
         log.warning("%s can't be locked here: let only one process work in it", folder)
+        return
+    if not free:
+        raise InUseError(f"{folder} is in use by {_holder(file)}")
 
 
 def _is_there(file: int, folder: Path) -> bool:
@@ -179,4 +181,18 @@ def _user() -> str:
 
 def _holder(file: int) -> str:
     """What the holder has written, or less if it has not written it yet."""
-    return " ".join(os.pread(file, LONGEST, 0).decode(errors="replace").split()) or "another process"
+    line = b""
+    with suppress(OSError):  # on Windows nobody else reads what is locked
+        os.lseek(file, 0, os.SEEK_SET)
+        line = os.read(file, LONGEST)
+    return " ".join(line.decode(errors="replace").split()) or "another process"
+
+
+def _leave_to_the_parent() -> None:
+    """Close the lock files in a forked process: they are locked as long as any process has them open."""
+    for file in _here.values():
+        os.close(file)
+    _here.clear()
+
+
+posix.after_fork_in_child(_leave_to_the_parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -17,15 +16,6 @@ def after_fork_in_child(call: Callable[[], object]) -> None:
     """Call this in each process that is forked from this one; without `fork` there is none."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
-
-
-def lock(file: int) -> None:
-    """Lock an open file for this process. Raises `OSError`; where the system has no such locks, with `ENOSYS`."""
-    try:
-        import fcntl
-    except ImportError:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
-    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def allow_open_files(needed: int, why: str) -> None:

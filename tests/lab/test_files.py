@@ -290,3 +290,20 @@ def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> No
 def test_json_has_no_control_character_so_that_a_terminal_prints_it_as_it_is() -> None:
     text = files.json_of({"a\x7f": ["\x1b\u200b\n"]}).decode()
     assert json.loads(text) == {"a\x7f": ["\x1b\u200b\n"]} and terminal.visible(text) == text
+
+
+def test_a_file_is_durable_with_the_names_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{opened}").resolve())
+        fsync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    (tmp_path / "models").mkdir()
+    files.write(tmp_path, [("a.json", b"{}"), ("models/b", b"b")])
+    assert {tmp_path, tmp_path / "models"} <= {*synced}
+    synced.clear()
+    files.replace_file(tmp_path / "c", b"c")
+    assert synced[-1] == tmp_path

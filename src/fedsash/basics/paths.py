@@ -96,6 +96,20 @@ def replaced(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: a new or replaced file is durable only then.
+
+    Windows syncs no folder.
+    """
+    if os.name == "nt":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def beside(path: Path) -> Path:
     """The file in which this process writes what then takes the place of `path`; another process has another one."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -20,7 +20,7 @@ from . import posix
 from .arrays import Vectors
 from .checksum import json_checksum
 from .machine import own_version
-from .paths import inside
+from .paths import inside, sync_folder
 from .vector_files import VectorFile, background
 
 TENSORS, MANIFEST = "state.safetensors", "state.json"
@@ -218,15 +218,16 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part
 
 def _to_disk(state: Path) -> None:
     """Bring a state's files, and the names in its folder and of it, to the disk. It may be removed meanwhile."""
-    windows = os.name == "nt"  # which syncs no file that is only read, and no folder
+    mode = os.O_RDWR if os.name == "nt" else os.O_RDONLY  # Windows syncs no file that is only read
     with suppress(FileNotFoundError):
-        for path in (*state.iterdir(), state, state.parent):
-            if not (windows and path.is_dir()):
-                opened = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
-                try:
-                    os.fsync(opened)
-                finally:
-                    os.close(opened)
+        for path in state.iterdir():
+            opened = os.open(path, mode)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+        sync_folder(state)
+        sync_folder(state.parent)
 
 
 def _write_part(part: Part, path: Path) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.checksum import json_checksum
-from ..basics.paths import beside, clear_beside, naming, plain_file
+from ..basics.paths import beside, clear_beside, naming, plain_file, sync_folder
 from ..settings.errors import RunError, one_line
 
 INDEX = "files.json"
@@ -103,6 +103,8 @@ def write(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
             _enter(folder, replaced)
         for name in ready:
             os.replace(beside(folder / name), folder / name)
+        for changed in {(folder / name).parent for name in ready}:
+            sync_folder(changed)
     except BaseException:
         for name in ready:
             beside(folder / name).unlink(missing_ok=True)
@@ -166,6 +168,7 @@ def replace_file(path: Path | str, content: bytes) -> None:
     try:
         _write_beside(path, content)
         os.replace(beside(path), path)
+        sync_folder(path.parent)
     except BaseException:
         beside(path).unlink(missing_ok=True)
         raise

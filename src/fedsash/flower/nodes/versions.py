@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Vectors, stacked
+from ...basics.paths import sync_folder
 from ...client_store import StateRows, StateVersions
 from ...exchange import Request
 
@@ -130,6 +131,7 @@ def _save(vectors: dict[str, Tensor], path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         writing.replace(path)
+        sync_folder(path.parent)
     except BaseException:  # such as a full disk, which must not be filled further
         writing.unlink(missing_ok=True)
         raise

@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_state_path
+
 from ..basics.paths import plain_file
 from ..settings.resolve import was_resolved
 from .files import json_of
@@ -84,7 +86,7 @@ def _sign(key: bytes, folder: Path, places: list[str]) -> str:
 def _key(make: bool) -> bytes | None:
     """The user's key. None if there is none, or if others could have read or written it."""
     try:
-        file = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedsash" / "key"
+        file = user_state_path("fedsash", appauthor=False) / "key"
         if make and not file.exists():
             _make(file)
         state = plain_file(file).stat()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.studies import STUDIES, kinds
+from fedsash.lab.studies import KINDS, STUDIES
 from fedsash.lab.studies.study import names_of
 from support.places import ROOT
 from support.studies import analysis, fedsash, refused
@@ -83,9 +85,11 @@ def test_a_value_of_another_type_is_refused_with_what_it_must_be(
     assert out == "" and error.count("\n") == 1 and right in error
 
 
-def test_each_kind_of_finding_has_one_study() -> None:
-    every = [kind for entry in STUDIES.values() for kind in entry.study().kinds]
-    assert sorted(every) == sorted(kinds()) and all(re.fullmatch(r"\w+", kind) for kind in every)
+def test_each_kind_of_finding_has_one_study_and_its_entry_names_it() -> None:
+    for entry in STUDIES.values():
+        assert entry.kinds == entry.study().kinds
+    every = [kind for entry in STUDIES.values() for kind in entry.kinds]
+    assert sorted(every) == sorted(KINDS) and all(re.fullmatch(r"\w+", kind) for kind in every)
 
 
 @pytest.mark.parametrize("study", ["ensemble", "decompose"])
@@ -132,3 +136,17 @@ def test_findings_on_another_split_have_files_of_their_own(run: Path) -> None:
         assert fedsash("ensemble", run, "--rounds", 5, "--samples", 9, "--orders", 1, "--split", split) == 0
     found = [analysis(run, f"ensemble_5_orders-1{split}_samples-9")["split"] for split in ("", "_split-train")]
     assert found == ["test", "train"]
+
+
+def test_a_page_without_findings_imports_no_study(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text("rounds = 1\n[partition]\nname = 'iid'\nclients = 2\n")
+    run = str(tmp_path / "run")
+    program = f"""
+import sys
+from fedsash.lab.cli import main
+assert main(["run", "e.toml", "--out", {run!r}, "--no-progress"]) == 0
+assert main(["report", {run!r}, "--out", "page.html"]) == 0
+print([name for name in sys.modules if name.startswith("fedsash.lab.studies.")])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

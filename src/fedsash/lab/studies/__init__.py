@@ -16,54 +16,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """The place of a study's class, `"package.module:Class"`, and one line about it."""
+    """The place of a study's class, `"module:Class"` in this package, one line about it, and its kinds of findings."""
 
     place: str
     summary: str
+    kinds: tuple[str, ...]
 
     def study(self) -> type[Study]:
         """The study's class. Its module is imported now."""
-        found: type[Study] = pkgutil.resolve_name(self.place)
-        return found
+        study: type[Study] = pkgutil.resolve_name(f"{__name__}.{self.place}")
+        return study
 
 
 STUDIES = {
     "landscape": Entry(
-        f"{__name__}.landscape.study:LandscapeStudy", "loss and error along a line, in a plane, around a model"
+        "landscape.study:LandscapeStudy",
+        "loss and error along a line, in a plane, around a model",
+        ("line", "plane", "surface"),
     ),
     "decompose": Entry(
-        f"{__name__}.decomposition:DecompositionStudy", "bias, variance and covariance of the clients' models"
+        "decomposition:DecompositionStudy",
+        "bias, variance and covariance of the clients' models",
+        ("decomposition",),
     ),
     "ensemble": Entry(
-        f"{__name__}.ensemble:EnsembleStudy",
+        "ensemble:EnsembleStudy",
         "the mean of 1, 2, ... client models, beside the ensemble of their answers",
+        ("ensemble",),
     ),
     "variance": Entry(
-        f"{__name__}.variance:VarianceStudy", "variance and covariance of 1, 2, ... client models, and their bounds"
+        "variance:VarianceStudy", "variance and covariance of 1, 2, ... client models, and their bounds", ("variance",)
     ),
-    "flatness": Entry(f"{__name__}.flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness"),
-    "window": Entry(f"{__name__}.window:WindowStudy", "the weight of every round and client in a window's mean"),
+    "flatness": Entry("flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness", ("flatness",)),
+    "window": Entry("window:WindowStudy", "the weight of every round and client in a window's mean", ("window",)),
     "coverage": Entry(
-        f"{__name__}.coverage:CoverageStudy", "the share of the samples that the rounds in a window have seen"
+        "coverage:CoverageStudy", "the share of the samples that the rounds in a window have seen", ("coverage",)
     ),
-    "average": Entry(f"{__name__}.averages:AveragesStudy", "any window or EMA of a finished run"),
-    "map": Entry(f"{__name__}.window_map:MapStudy", "every window of a finished run, by its size and its end"),
-    "bound": Entry(f"{__name__}.bound:BoundStudy", "FedWindow's bound on the gradient's norms, beside them"),
+    "average": Entry("averages:AveragesStudy", "any window or EMA of a finished run", ("averages",)),
+    "map": Entry("window_map:MapStudy", "every window of a finished run, by its size and its end", ("map",)),
+    "bound": Entry("bound:BoundStudy", "FedWindow's bound on the gradient's norms, beside them", ("bound",)),
 }
 """The studies by their commands, in the order of the page. A module is imported when it is used."""
 
-
-def kinds() -> dict[str, type[Study]]:
-    """The study of each kind of finding, in the order of the page."""
-    studies = [entry.study() for entry in STUDIES.values()]
-    return {kind: study for study in studies for kind in study.kinds}
+KINDS = {kind: entry for entry in STUDIES.values() for kind in entry.kinds}
+"""The studies by the kinds of their findings, in the order of the page."""
 
 
 def study_of(found: Mapping[str, Any]) -> type[Study]:
     """The study that made these findings. Raises `ValueError` if no study has this kind of findings."""
-    known = kinds()
-    check_choice("kind", str(found.get("kind")), *known)
-    return known[found["kind"]]
+    check_choice("kind", str(found.get("kind")), *KINDS)
+    return KINDS[found["kind"]].study()
 
 
 def pictures(findings: Sequence[Mapping[str, Any]]) -> list[Picture]:

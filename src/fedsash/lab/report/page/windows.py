@@ -10,7 +10,6 @@ from ....settings.errors import some
 from ....tasks import Criterion
 from ...pictures import Picture
 from ...runs import running_sums
-from ...studies.window_map import best_at_the_end, grid_of
 from ..collect import Analysis, CollectedRun
 from .markup import Html, code, join, tag
 
@@ -34,6 +33,8 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -
 
     windows.js takes the numbers from the pictures.
     """
+    from ...studies.window_map import best_at_the_end, grid_of
+
     found = analysis.content
     every, by_end = picture.panels
     overview = replace(picture, panels=[every], caption=EVERY)

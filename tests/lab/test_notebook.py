@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from fedsash import Callback, LiveRun, Result, RunError, open_run, run
-from fedsash.evaluation import History
 from fedsash.lab.pictures import Picture
 from fedsash.lab.pictures.curves import curves
-from fedsash.lab.progress.faces import html
-from fedsash.lab.progress.moment import Moment
-from fedsash.lab.progress.pace import Pace
 from support.worlds import federation
 
 MAKE = """
@@ -58,18 +54,10 @@ def test_a_real_notebook_has_one_bar_for_a_run_a_table_and_a_picture() -> None:
     assert base64.b64decode(picture.data["image/png"]).startswith(b"\x89PNG")
 
 
-def test_the_bar_of_a_notebook_shows_the_last_notes_and_text_as_text() -> None:
-    moment = Moment(Pace(10, lambda round: 0), values={"<b>": "50.0 %"}, notes=[f"note {i} <i>" for i in range(20)])
-    page = html(moment)
-    assert "8 notes before" in page and "note 19 &lt;i&gt;" in page and "note 7 " not in page
-    assert "<i>" not in page and "&lt;b&gt; <b>50.0 %</b>" in page
-
-
-@pytest.mark.pictures
 def test_plot_gives_the_picture_of_the_curves_which_can_be_saved(result: Result, tmp_path: Path) -> None:
     picture = result.plot()
     assert isinstance(picture, Picture)
-    assert picture == curves(History.of_rows(result.history.rows()).curves(result.federation.goal.criterion))
+    assert picture == curves(result.history.curves(result.federation.goal.criterion))
     assert picture._repr_png_().startswith(b"\x89PNG") and "save(path)" in repr(picture)
     for name, begin in {"a.png": b"\x89PNG", "a.pdf": b"%PDF"}.items():
         picture.save(tmp_path / name)

@@ -74,7 +74,7 @@ class ServerRound:
         #    it. Rules, methods and server optimisers see the common parameters alone, which 7 puts back in their place.
         accepted = uploads.collector.accepted
         common = self.sharing.common_of(request.sent)
-        mean, memory = self.aggregation.release(
+        mean, memory_of_rule = self.aggregation.release(
             uploads.mean(),
             clients=len(accepted),
             memory=state.aggregation,
@@ -88,34 +88,37 @@ class ServerRound:
         # 6. The method turns it into the round's update, and moves what it remembers itself. The means of a probe are
         #    of this round only.
         probes = {} if probed is None else probed.mean()
-        before = state.server_state
+        memory_of_method = state.server_state
         received = RoundMean(
             sent=common,
             update=update,
             mean=mean,
-            server_state=before | probes,
+            server_state=memory_of_method | probes,
             clients=len(accepted),
             total=len(self.clients.sizes),
         )
         update, returned = self.method.server_update(received)
-        kept = {name: vector for name, vector in returned.items() if name in before or name not in probes}
-        check_returned(self.method, "server_update", {"the update": update}, "the update", common, kept, before)
-        server_state = {name: kept[name] for name in before}
+        kept = {name: vector for name, vector in returned.items() if name in memory_of_method or name not in probes}
+        vectors = {"the update": update}
+        check_returned(self.method, "server_update", vectors, "the update", common, kept, memory_of_method)
+        server_state = {name: kept[name] for name in memory_of_method}
 
         # 7. The server optimiser moves the model from what was sent. A broadcast that acts before it puts an average of
-        #    the clients' means into the update's place.
+        #    the clients' means into the update's place; in FedIMA's code it then once steps apart, from a new memory
+        #    that is forgotten. What is not common moves by the change itself.
         state.spent = True
         change = self.sharing.model_change(update, mean)
-        memory_before = state.optimiser
-        apart = False
+        steps_apart = False
         if self.broadcaster is not None:
             change = self.broadcaster.change(state, request.sent, change, request.round)
-            apart = self.broadcaster.steps_apart(request.round)
-            memory_before = self.server.init(common) if apart else state.optimiser
-        w, optimiser = self.server.step(common, self.sharing.common_of(change), memory_before)
+            steps_apart = self.broadcaster.steps_apart(request.round)
+        memory_of_server = self.server.init(common) if steps_apart else state.optimiser
+        w, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
         check_like(self.server, "step: the model", w, common)
-        for name in memory_before.keys() & optimiser.keys():
-            check_like(self.server, f"step: {name}", optimiser[name], memory_before[name])
+        for name in memory_of_server.keys() & optimiser.keys():
+            check_like(self.server, f"step: {name}", optimiser[name], memory_of_server[name])
+        if steps_apart:
+            optimiser = state.optimiser
         if not self.sharing.whole:
             w = self.sharing.with_common(w, request.sent + change)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
@@ -127,8 +130,7 @@ class ServerRound:
         state.clients.accept(request.ids[accepted], answers, request.round + 1)
 
         # 9. `Observers.observe` shows the new model to every average, such as a window.
-        optimiser = state.optimiser if apart else optimiser
-        after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory)
+        after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory_of_rule)
         return after, report
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: Uploads | None = None) -> Request:

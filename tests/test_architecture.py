@@ -215,8 +215,8 @@ def test_the_check_on_imports_sees_them_all() -> None:
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
     assert "fedsash.settings.limits.Count" in seen["data/partitions/even.py"]
     assert "fedsash.models" in seen["lab/config/model.py"]
-    assert "fedsash.lab.table.tables" in seen["lab/cli/train.py"]
-    assert "fedsash.lab.runs.Result" in seen["lab/cli/train.py"]
+    assert "fedsash.lab.table.tables" in seen["lab/cli/run.py"]
+    assert "fedsash.lab.runs.Result" in seen["lab/cli/run.py"]
     assert file_of("fedsash.executors.Training") == "executors/training.py"
     assert file_of("fedsash.basics.saved.cut") == "basics/saved.py"
     assert [room_of(name) for name in ("fedsash.models", "fedsash.lab.runs.Result")] == ["models/", "lab/runs/"]

@@ -36,6 +36,8 @@ def _helps() -> dict[str, str]:
     """What the help of each command ends with."""
     of_all = parser()
     (commands,) = (action.choices for action in of_all._actions if isinstance(action.choices, dict))
+    for command in commands.values():
+        command.fill()
     return {name: each.epilog or "" for name, each in {"fedsash": of_all, **commands}.items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
-from fedsash.lab.cli.common import OK, STUCK, WRONG, ended
+from fedsash.lab.cli.common import OK, STUCK, WRONG, report_failures
 from fedsash.lab.records import Records
 from support.experiments import file_with
 from support.observing import failing
@@ -46,10 +46,10 @@ def test_a_run_that_has_failed_is_saved_and_the_line_says_how_to_go_on(
 
 
 def test_a_sweep_names_the_runs_that_failed_and_the_signal_that_stopped_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended({}, 0) == OK and not capsys.readouterr().err
-    assert ended({"a": "no data"}, 0) == WRONG
+    assert report_failures({}, 0) == OK and not capsys.readouterr().err
+    assert report_failures({"a": "no data"}, 0) == WRONG
     assert capsys.readouterr().err == "fedsash: a failed: no data\n"
-    assert ended({"a": "no data"}, 15) == 143
+    assert report_failures({"a": "no data"}, 15) == 143
     assert capsys.readouterr().err == "stopped; the same command continues\n"
 
 

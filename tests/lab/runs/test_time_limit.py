@@ -10,7 +10,7 @@ import pytest
 from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
-from fedsash.lab.cli.common import duration
+from fedsash.lab.cli.arguments import duration
 from fedsash.lab.runs.time_limit import TIME_UP, TimeLimit, limited, time_limit
 from support.in_thread import in_process
 from support.observing import Evaluated, final, go_on, observed, start

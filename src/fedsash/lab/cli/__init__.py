@@ -1,54 +1,38 @@
-"""The command line: each group of commands has a file, and `main` combines them."""
+"""The command line: `COMMANDS` names the commands, each of which imports its module when it is used."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from difflib import get_close_matches
-from typing import Any, NoReturn
 
 from ...basics.machine import own_version
-from ...settings.errors import FedsashError, one_line, shortened
+from ...settings.errors import FedsashError, one_line
 from .. import terminal
-from . import (
-    compare,
-    completion,
-    flower,
-    init,
-    listing,
-    network,
-    partition,
-    report,
-    reproduce,
-    schema,
-    studies,
-    sweep,
-    train,
-)
-from .common import CLOSED, OK, WRONG, Commands, stopped
+from ..studies import STUDIES
+from .arguments import Parser
+from .common import CLOSED, OK, WRONG, report_stop
 
-GROUPS = (
-    init,
-    train,
-    network,
-    flower,
-    sweep,
-    compare,
-    reproduce,
-    studies,
-    report,
-    partition,
-    listing,
-    schema,
-    completion,
-)
-COMMANDS = tuple(group.add for group in GROUPS)
-"""What adds the commands of each group, in the order of `fedsash --help`."""
+COMMANDS = {
+    "init": ("write an experiment file for your data, with every setting", "files:add_init"),
+    "run": ("train the experiment in a file", "run:add_run"),
+    "resume": ("continue a run", "run:add_resume"),
+    "network": ("train on a simulated network: time, congestion, failures", "run:add_network"),
+    "flower": ("train over the nodes of a Flower federation", "flower:add"),
+    "sweep": ("train many runs; shared rounds are trained once", "sweep:add"),
+    "compare": ("means and gains over the seeds of runs and sweeps", "results:add_compare"),
+    "reproduce": ("reproduce a paper's table or figure, with published and measured numbers", "reproduce:add"),
+    **{name: (study.summary, "studies:add") for name, study in STUDIES.items()},
+    "report": ("make an HTML page of runs and sweeps", "results:add_report"),
+    "partition": ("show which client holds which labels", "files:add_partition"),
+    "list": ("what an experiment file can say, one line each", "listing:add"),
+    "schema": ("write a JSON schema, with which an editor completes and checks experiment files", "files:add_schema"),
+    "completion": ("print a script that completes commands in your shell", "completion:add"),
+}
+"""Each command's line in `fedsash --help`, and the function that gives its parser the arguments (see `Parser`)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,12 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal.replace_closed_streams()
     terminal.show_warnings()
     terminal.show_all_letters()
+    args = Namespace()
     with _quiet_where_nobody_reads():
-        given = argparse.Namespace()
         try:
-            return _carried_out(parser().parse_args(arguments, given))
+            parser().parse_args(arguments, args)
+            return _answer(args)
         except KeyboardInterrupt as stop:
-            return stopped(given, getattr(stop, "number", signal.SIGINT), filter(None, [str(stop), *_notes(stop)]))
+            advice = [text for text in (str(stop), *_notes(stop)) if text]
+            return report_stop(args, getattr(stop, "number", signal.SIGINT), advice)
         except BrokenPipeError:
             return CLOSED
         except (FedsashError, OSError) as error:
@@ -74,29 +60,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return WRONG
 
 
-def _carried_out(given: argparse.Namespace) -> int:
+def parser(commands: Mapping[str, tuple[str, str]] = COMMANDS) -> Parser:
+    """The parser of all commands."""
+    parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"fedsash {own_version()}")
+    parser.set_defaults(command=_first)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, (summary, add) in commands.items():
+        subparsers.add_parser(name, help=summary, add=add).set_defaults(verb=name)
+    return parser
+
+
+def _answer(args: Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
-    if not getattr(given, "json", False):
-        return _in_time(given)
+    if not getattr(args, "json", False):
+        return _run(args)
     from ..files import json_of
 
     with redirect_stdout(sys.stderr):
-        code = _in_time(given)
-    terminal.say(json_of(given.answer).decode().rstrip())
+        code = _run(args)
+    terminal.say(json_of(args.answer).decode().rstrip())
     return code
 
 
-def _in_time(given: argparse.Namespace) -> int:
-    """The exit code of a command, which stops within the time that --stop-after gives it."""
-    seconds = getattr(given, "stop_after", None)
+def _run(args: Namespace) -> int:
+    """The exit code of a command, which stops within the time of --stop-after."""
+    seconds = getattr(args, "stop_after", None)
+    code: int
     if seconds is None:
-        code: int = given.command(given)
+        code = args.command(args)
         return code
     from ..runs.time_limit import limited
 
     with limited(seconds):
-        code = given.command(given)
-        return code
+        code = args.command(args)
+    return code
 
 
 @contextmanager
@@ -116,83 +114,7 @@ def _notes(error: BaseException) -> list[str]:
     return getattr(error, "__notes__", [])
 
 
-class _Layout(argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of descriptions, and the names of all commands in one column."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog)
-        self._action_max_length = len("    completion")  # argparse forgets that commands are indented once more
-
-
-class _Once(argparse.Action):
-    """Stores the value of an option, which may be given once: argparse would keep the last one and say nothing."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
-        seen = vars(namespace).setdefault(_SEEN, set())
-        if option is not None and self.dest in seen:
-            raise argparse.ArgumentError(self, "is given twice, and takes one value")
-        seen.add(self.dest)
-        setattr(namespace, self.dest, values)
-
-
-_SEEN = " seen"
-"""The options of a command line so far, which the namespace holds while it is read."""
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that keeps the line breaks of its help and reports an error in one line.
-
-    `later` adds its options when the parser is used for the first time.
-    """
-
-    def __init__(self, later: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
-        super().__init__(formatter_class=_Layout, **settings)
-        self.register("action", None, _Once)
-        self._later = later
-
-    def fill(self) -> None:
-        """Add the options that come later, if they are not there yet."""
-        later, self._later = self._later, None
-        if later is not None:
-            later(self)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.fill()
-        found, unknown = super().parse_known_args(args, namespace)
-        if hasattr(found, _SEEN):
-            delattr(found, _SEEN)
-        if unknown:  # refused here, so that the message names the command, too
-            close = [match for word in unknown for match in get_close_matches(word, self._option_string_actions, n=1)]
-            hint = "".join(f"; did you mean {match}?" for match in close[:1])
-            if "--set" in self._option_string_actions and unknown[0].startswith("--"):
-                hint += f" (a setting: --set {unknown[0][2:].partition('=')[0]}=VALUE)"
-            self.error(f"unknown: {' '.join(unknown)}{hint}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        terminal.complain(f"{self.prog}: {shortened(_with_hint(message), 300)} (see {self.prog} --help)")
-        self.exit(WRONG)
-
-
-def _with_hint(message: str) -> str:
-    """argparse's message about a choice that is not there, with the nearest one in place of all of them."""
-    wrong = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message)
-    close = wrong and get_close_matches(wrong[2], re.findall(r"[\w.-]+", wrong[3]), n=1)
-    return f"{wrong[1]}; did you mean {close[0]}?" if wrong and close else message
-
-
-def parser(commands: Iterable[Callable[[Commands], None]] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of all commands, which `commands` add."""
-    parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"fedsash {own_version()}")
-    places = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for add in commands:
-        add(places)
-    parser.set_defaults(command=_first)
-    return parser
-
-
-def _first(given: argparse.Namespace) -> int:
+def _first(args: Namespace) -> int:
     """What one can do first: the answer to `fedsash` alone."""
     terminal.say(FIRST)
     return OK

@@ -7,58 +7,59 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands
+from .arguments import Parser
+from .common import OK
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    line = "print a script that completes commands in your shell"
-    completion = commands.add_parser("completion", help=line, epilog=COMPLETION)
-    completion.add_argument("shell", choices=SHELLS, help="the shell that the script is for")
-    completion.set_defaults(command=_completion)
+def add(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.epilog = COMPLETION
+    parser.set_defaults(command=_completion)
+    parser.add_argument("shell", choices=SHELLS, help="the shell that the script is for")
 
 
-def _completion(given: argparse.Namespace) -> int:
+def _completion(args: argparse.Namespace) -> int:
     import shtab
 
     from ...data import DATASETS
     from ..papers import names
-    from . import COMMANDS, Parser, listing, parser
+    from . import COMMANDS, parser
 
-    words = {"data": DATASETS, "reproduction": names()}
-    every = parser(_list if add is listing.add else add for add in COMMANDS)
-    for one in _parsers(every):
-        if isinstance(one, Parser):
-            one.fill()
-        for action in one._actions:
+    choices = {"data": DATASETS, "reproduction": names()}
+    summary, _ = COMMANDS["list"]
+    whole = parser(COMMANDS | {"list": (summary, "completion:add_words")})
+    for command in _filled(whole):
+        for action in command._actions:
             if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-            elif action.dest in words:
-                action.choices = words[action.dest]
-    terminal.say(shtab.complete(every, given.shell))
+            elif action.dest in choices:
+                action.choices = choices[action.dest]
+    terminal.say(shtab.complete(whole, args.shell))
     return OK
 
 
-def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """A parser and those of all its commands."""
+def _filled(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A parser and those of all its commands, with their arguments."""
+    if isinstance(parser, Parser):
+        parser.fill()
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for one in action.choices.values():
-                yield from _parsers(one)
+            for command in action.choices.values():
+                yield from _filled(command)
 
 
-def _list(commands: Commands) -> None:
-    """`fedsash list` with a command for each word, which takes one of the names that belong to it."""
+def add_words(parser: Parser) -> None:
+    """Give `fedsash list` a command for each word, which takes one of the names that belong to it."""
     from ..config.catalogue import names
 
-    every = commands.add_parser("list", help="what an experiment file can say").add_subparsers()
-    for word, inside in names().items():
-        one = every.add_parser(word, help=word)
-        if inside:
-            one.add_argument("name", choices=inside)
+    words = parser.add_subparsers()
+    for word, choices in names().items():
+        command = words.add_parser(word, help=word)
+        if choices:
+            command.add_argument("name", choices=choices)
 
 
 COMPLETION = """\

@@ -2,112 +2,115 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from ...basics.paths import check_folder
 from ...settings.errors import SettingError, check, check_count, check_positive
 from .. import terminal
-from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given, place
+from .arguments import Parser, add_options, place
+from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
 
 
-def add(commands: Commands) -> None:
+def add(parser: Parser) -> None:
     """Add the commands."""
-    flower = commands.add_parser("flower", help="train over the nodes of a Flower federation", epilog=EXAMPLES)
-    group = flower.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.epilog = EXAMPLES
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    line = "serve the experiment in a file to the nodes, or go on with its run"
+    commands.add_parser("serve", help=line, add="flower:add_serve")
+    commands.add_parser("node", help="start a node on its own data", add="flower:add_node")
 
-    serve = group.add_parser("serve", help="serve the experiment in a file to the nodes, or go on with its run")
-    serve.add_argument("experiment", type=Path, help="experiment file (TOML)")
+
+def add_serve(parser: Parser) -> None:
+    """Add the arguments of `fedsash flower serve`."""
+    parser.set_defaults(command=_serve, federation="")
+    parser.add_argument("experiment", type=Path, help="experiment file (TOML)")
     line = "folder for the run, on the SuperLink's machine (default: runs/NAME-flower, after the file)"
-    serve.add_argument("--out", type=place, metavar="DIR", help=line)
-    serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
+    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+    parser.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
     line = "the SuperLink's name in ~/.flwr/config.toml"
-    serve.add_argument("--superlink", required=True, metavar="NAME", help=line)
+    parser.add_argument("--superlink", required=True, metavar="NAME", help=line)
     line = "seconds that a round waits for answers (default: 600)"
-    serve.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
+    parser.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
     line = "seconds that the beginning waits for nodes (default: 120)"
-    serve.add_argument("--roll-call", type=float, default=120.0, metavar="S", help=line)
+    parser.add_argument("--roll-call", type=float, default=120.0, metavar="S", help=line)
     line = "skip a round with fewer usable uploads (default: 1)"
-    serve.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
+    parser.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
     line = "with an asynchronous scheduler: at most so many clients train at a time (default: all)"
-    serve.add_argument("--limit", type=int, metavar="N", help=line)
-    add_set(serve)
-    serve.set_defaults(command=_serve, federation="")
+    parser.add_argument("--limit", type=int, metavar="N", help=line)
+    add_options(parser, "--set", "--own-code")
 
-    node = group.add_parser("node", help="start a node on its own data")
+
+def add_node(parser: Parser) -> None:
+    """Add the arguments of `fedsash flower node`."""
+    parser.set_defaults(command=_node)
     line = "file with [data]; with a [partition], this node has its share of the samples"
-    node.add_argument("data", type=Path, help=line)
-    node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
-    node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
-    node.add_argument("--state", type=place, help="folder for the client's state (default: ~/.fedsash/clients)")
+    parser.add_argument("data", type=Path, help=line)
+    line = "the number of this node's client, from 0"
+    parser.add_argument("--number", type=int, required=True, metavar="I", help=line)
+    parser.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
+    parser.add_argument("--state", type=place, help="folder for the client's state (default: ~/.fedsash/clients)")
     line = "the device that trains: cpu, cuda, auto ... (default: cpu)"
-    node.add_argument("--device", default="cpu", metavar="NAME", help=line)
+    parser.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"
-    node.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
+    parser.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
     line = "other options of flower-supernode: --supernode='--insecure --port 8001'; can be repeated"
-    node.add_argument("--supernode", default=[], action="append", metavar="OPTIONS", help=line)
-    node.set_defaults(command=_node)
+    parser.add_argument("--supernode", default=[], action="append", metavar="OPTIONS", help=line)
 
 
-def _serve(given: argparse.Namespace) -> int:
-    try:
-        return _served(given)
-    except KeyboardInterrupt as stop:
-        stop.add_note("the same command goes on")
-        raise
-
-
-def _served(given: argparse.Namespace) -> int:
+def _serve(args: Namespace) -> int:
     from ...flower import Waiting
     from ..config import ConfigError
     from ..served.apps import write_app
 
-    given.out = given.out or RUNS / f"{given.experiment.stem}-flower"  # always the same: the same command goes on
-    check_out(given.out, new=False)
-    check_count("--clients", given.clients)
-    experiment = load_given(given)
+    args.out = args.out or RUNS / f"{args.experiment.stem}-flower"  # always the same: the same command goes on
+    check_out(args.out, new=False)
+    check_count("--clients", args.clients)
+    experiment = load_experiment(args)
     if experiment.stateless:
-        raise ConfigError("network.learning = False: nobody trains", "network.learning", file=str(given.experiment))
-    check_positive("--deadline", given.deadline, "in seconds")
-    check_positive("--roll-call", given.roll_call, "in seconds")
-    check_count("--minimum", given.minimum)
-    waiting = Waiting(deadline=given.deadline, roll_call=given.roll_call, minimum=given.minimum)
-    check_count("--limit", given.limit)
-    with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:
-        folder = Path(temporary)
-        write_app(folder, experiment, given.out, given.clients, waiting, given.limit)
-        ended = _followed(folder, given, experiment.rounds)
-    return _told(given, ended)
+        raise ConfigError("network.learning = False: nobody trains", "network.learning", file=str(args.experiment))
+    check_positive("--deadline", args.deadline, "in seconds")
+    check_positive("--roll-call", args.roll_call, "in seconds")
+    check_count("--minimum", args.minimum)
+    check_count("--limit", args.limit)
+    waiting = Waiting(deadline=args.deadline, roll_call=args.roll_call, minimum=args.minimum)
+    try:
+        with tempfile.TemporaryDirectory(prefix="fedsash-") as folder:
+            write_app(Path(folder), experiment, args.out, args.clients, waiting, args.limit)
+            code, message = _follow(Path(folder), args, experiment.rounds)
+    except KeyboardInterrupt as stop:
+        stop.add_note("the same command goes on")
+        raise
+    if code == OK:
+        return _show(args.out)
+    for line in f"fedsash: {message}".splitlines():  # a traceback has many
+        terminal.complain(line)
+    return code
 
 
-def _told(given: argparse.Namespace, ended: dict[str, Any]) -> int:
-    """Print how a run ended; returns the exit code."""
+def _show(out: Path) -> int:
+    """Print the results of a run in its folder. Returns the exit code."""
     from .. import files
     from ..table import tables
 
-    if ended["code"] != OK:
-        for line in f"fedsash: {ended['line']}".splitlines():  # a traceback has many
-            terminal.complain(line)
-        return int(ended["code"])
-    summary = files.table(given.out / "summary.json")
-    for shown in tables(summary):
+    summary = files.table(out / "summary.json")
+    for table in tables(summary):
         terminal.say()
-        terminal.show(shown)
-    terminal.say(f"\nmetrics, models and the picture of the curves: {given.out}")
-    return finished(summary)
+        terminal.show(table)
+    terminal.say(f"\nmetrics, models and the picture of the curves: {out}")
+    return exit_code(summary)
 
 
-def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str, Any]:
-    """Submit the app and show the run's progress until it has ended; returns its exit code and a line.
+def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
+    """Submit the app and show the run's progress until it has ended. Returns its exit code and a line.
 
     A signal that asks to stop stops the run of Flower, and then raises `StoppedError`.
     """
@@ -116,65 +119,76 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
     from ..served.news import Listener
     from ..served.superlink import SuperLink
 
-    listener, heard, over, told = Listener(folder), time.monotonic(), False, ""
+    listener = Listener(folder)
+    last_news = time.monotonic()
+    finished = False
+    silence = ""
     with Progress(rounds) as progress, stop_flag(progress.say, "stopping the run of Flower") as stop:
-        superlink = SuperLink(given.superlink)
+        superlink = SuperLink(args.superlink)
         number = superlink.submit(folder)
-        progress.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
+        progress.say(f"run {number} of Flower trains {args.experiment} into {args.out}")
         while not stop:
             time.sleep(0.2)
             for news in listener.news():
-                heard = time.monotonic()
+                last_news = time.monotonic()
                 if "code" in news:
-                    return news
+                    return int(news["code"]), news["line"]
                 if "note" in news:
                     progress.say(news["note"])
                 else:
                     progress.update(news["round"], news["values"])
-            if over:
-                why = f"flwr log {number} {given.superlink} --show"
-                line = f"the server's process has ended: `{why}` says why; the same command goes on"
-                return {"code": WRONG, "line": line}
-            if time.monotonic() - heard > LOOK:
-                status, silent = superlink.status(number)
-                if silent and silent != told:
-                    progress.say(f"no answer from the SuperLink, still waiting: {silent}")
-                heard, over, told = time.monotonic(), status.startswith("finished"), silent
-        progress.say(superlink.stop(number, given.out))
+            if finished:
+                log = f"flwr log {number} {args.superlink} --show"
+                return WRONG, f"the server's process has ended: `{log}` says why; the same command goes on"
+            if time.monotonic() - last_news > LOOK:
+                status, reason = superlink.status(number)
+                if reason and reason != silence:
+                    progress.say(f"no answer from the SuperLink, still waiting: {reason}")
+                silence = reason
+                finished = status.startswith("finished")
+                last_news = time.monotonic()
+        progress.say(superlink.stop(number, args.out))
         raise StoppedError(stop.number)
 
 
-def _node(given: argparse.Namespace) -> int:
+def _node(args: Namespace) -> int:
     from ...executors import pick_device
     from ..served.apps import data_of
     from ..served.superlink import environment, program
 
-    pick_device(given.device)
-    supernode, more = program("flower-supernode"), _words(given.supernode)
-    if given.state is not None:
-        check_folder(given.state)
-    whole = data_of(given.data, given.number, given.own_code)
-    data = whole if len(whole.clients) == 1 else whole.shard([given.number])
+    pick_device(args.device)
+    supernode = program("flower-supernode")
+    options = _words(args.supernode)
+    if args.state is not None:
+        check_folder(args.state)
+    data = data_of(args.data, args.number, args.own_code)
+    if len(data.clients) > 1:
+        data = data.shard([args.number])
     if data.test is not None and not data.client_test:  # with a partition they are the simulation's
         line = "test samples are used with evaluation.client_test only"
         terminal.say(f"of the client's samples {data.sizes.sum():,} are for training; its {len(data.test):,} {line}")
-    config = {"partition-id": given.number, "data": str(given.data.absolute()), "device": given.device}
-    config["own-code"] = " ".join(given.own_code)
-    if given.state is not None:
-        config["state"] = str(given.state.absolute())
+    config = {
+        "partition-id": args.number,
+        "data": str(args.data.absolute()),
+        "device": args.device,
+        "own-code": " ".join(args.own_code),
+    }
+    if args.state is not None:
+        config["state"] = str(args.state.absolute())
     for value in map(str, config.values()):
         check('"' not in value, "flower node", value, "must have no \": Flower can't take it")
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in config.items())
-    command = [supernode, "--superlink", given.superlink, "--node-config", text, *more]
+    command = [supernode, "--superlink", args.superlink, "--node-config", text, *options]
     os.execve(supernode, command, environment(supernode))
 
 
 def _words(options: list[str]) -> list[str]:
     """The options of `--supernode`, as a shell takes them."""
+    text = " ".join(options)
     try:
-        return shlex.split(" ".join(options))
+        return shlex.split(text)
     except ValueError as error:
-        raise SettingError("", "--supernode", " ".join(options), f"must be options for a shell: {error}") from None
+        raise SettingError("", "--supernode", text, f"must be options for a shell: {error}") from None
 
 
 EXAMPLES = """\

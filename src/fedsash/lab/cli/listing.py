@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
 from .. import terminal
-from .common import OK, Commands, add_json
+from .arguments import Parser, add_options
+from .common import OK
 
 REPRODUCTIONS = ("reproductions", "reproduction")
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    listing = commands.add_parser("list", help="what an experiment file can say, one line each", epilog=LIST)
+def add(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.epilog = LIST
+    parser.set_defaults(command=_list)
     line = "a table, a key or a name: methods, scaffold, local, local.lr, ... (default: all)"
-    listing.add_argument("word", nargs="?", help=line)
-    listing.add_argument("name", nargs="?", help="one of these: what it does, its options and their defaults")
-    add_json(listing)
-    listing.set_defaults(command=_list)
+    parser.add_argument("word", nargs="?", help=line)
+    parser.add_argument("name", nargs="?", help="one of these: what it does, its options and their defaults")
+    add_options(parser, "--json")
 
 
-def _list(given: argparse.Namespace) -> int:
+def _list(args: Namespace) -> int:
+    args.answer = _entries([word for word in (args.word, args.name) if word is not None])
+    separator = "\n" if "takes" in args.answer[0] else "\n\n"
+    terminal.say(separator.join(map(_text, args.answer)))
+    return OK
+
+
+def _entries(words: Sequence[str]) -> list[Mapping[str, Any]]:
+    """What the words name: entries of the catalogue, or reproductions."""
+    from ..config.catalogue import everything, found
     from ..papers import names
 
-    words = [word for word in (given.word, given.name) if word is not None]
-    if words and words[0] in REPRODUCTIONS:
-        given.answer = [_of_reproductions() if len(words) == 1 else _reproduction(words[1])]
-    elif len(words) == 1 and words[0] in names():
-        given.answer = [_reproduction(words[0])]
-    else:
-        from ..config.catalogue import everything, found
-
-        given.answer = found(words) if words else [*everything(), _of_reproductions()]
-    terminal.say(("\n" if "takes" in given.answer[0] else "\n\n").join(map(_text, given.answer)))
-    return OK
+    if not words:
+        return [*everything(), _reproductions()]
+    if words[0] in REPRODUCTIONS:
+        return [_reproductions() if len(words) == 1 else _reproduction(words[1])]
+    if len(words) == 1 and words[0] in names():
+        return [_reproduction(words[0])]
+    return list(found(words))
 
 
 def _text(entry: Mapping[str, Any]) -> str:
@@ -59,24 +65,27 @@ def _table(entry: Mapping[str, Any]) -> str:
     """A table, or a thing that a table chooses by its name: its docstring, its keys and their defaults."""
     from ..config.words import show
 
-    name, rows = entry.get("name"), [(_last(key["key"]), key["takes"], key["default"]) for key in entry["keys"]]
-    head = f"[{entry['key']}]" if name is None else f"{entry['key']}.name = {show(name)}"
-    rows = rows if name is None else [("name", "a string", show(name)), *rows]
+    rows = [(_last(key["key"]), key["takes"], key["default"]) for key in entry["keys"]]
+    head = f"[{entry['key']}]"
+    if "name" in entry:
+        name = show(entry["name"])
+        rows.insert(0, ("name", "a string", name))
+        head = f"{entry['key']}.name = {name}"
     return "\n".join([head, "", entry["about"], "", "Options and defaults:", *_columns(rows)])
 
 
 def _key(entry: Mapping[str, Any]) -> str:
     """One key: its default, what it takes, and what it means."""
     of = f"{', '.join(entry['of'])}: " if entry["of"] else ""
-    means = wrap(entry["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join([f"{entry['key']} = {entry['default']}  ({of}{entry['takes']})", *means])
+    meaning = wrap(entry["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join([f"{entry['key']} = {entry['default']}  ({of}{entry['takes']})", *meaning])
 
 
 def _last(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _of_reproductions() -> Mapping[str, Any]:
+def _reproductions() -> Mapping[str, Any]:
     """All reproductions and their titles."""
     from ..papers import titles
 
@@ -89,29 +98,32 @@ def _reproduction(name: str) -> Mapping[str, Any]:
     from ..papers.todo import cost_of
     from ..sweeps import plan
 
-    found = load(name)
+    paper = load(name)
     scales = {}
-    for scale in ("full", *found.scales):
-        runs = found.plan(scale).runs
+    for scale in ("full", *paper.scales):
+        runs = paper.plan(scale).runs
         cost = cost_of(runs)
         scales[scale] = f"{plan(runs)}; {cost}" if cost.known else str(plan(runs))
     return {
         "name": name,
-        "title": found.title,
-        "shows": found.shows,
-        "note": found.note,
+        "title": paper.title,
+        "shows": paper.shows,
+        "note": paper.note,
         "scales": scales,
-        "axes": found.labels,
+        "axes": paper.labels,
     }
 
 
 def _reproduced(entry: Mapping[str, Any]) -> str:
-    lines = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
-    lines += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]
-    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in entry["axes"].items())]
-    return "\n".join(
-        line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
-    )
+    """A reproduction as text."""
+    texts = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
+    texts += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]
+    texts += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in entry["axes"].items())]
+    lines: list[str] = []
+    for text in texts:
+        indent = "    " if text.startswith(" ") else ""
+        lines += wrap(text, 100, subsequent_indent=indent) or [""]
+    return "\n".join(lines)
 
 
 LIST = """\

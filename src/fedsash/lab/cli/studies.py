@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import MISSING, Field, fields
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from ...settings.errors import SettingError, shortened
 from .. import terminal
 from ..studies import STUDIES
-from .common import OK, Commands, add_federation, add_json, add_own_code
+from .arguments import Parser, add_options
+from .common import OK
 
 if TYPE_CHECKING:
     from ..studies.opened import OpenRun
@@ -32,52 +34,48 @@ The results are written to RUN/analyses/NAME.json, with the complete command, an
 """
 
 
-def add(commands: Commands) -> None:
-    """Add a command for each study. It gets its options when it is used."""
-    for name, entry in STUDIES.items():
-        commands.add_parser(name, help=entry.summary, later=partial(_fill, name))
-
-
-def _fill(name: str, parser: argparse.ArgumentParser) -> None:
-    """Give a study's command its options."""
-    study = STUDIES[name].study()
-    hints = get_type_hints(study)
+def add(parser: Parser) -> None:
+    """Add the arguments of a study's command: the study's settings."""
+    study = STUDIES[parser.get_default("verb")].study()
     parser.epilog = f"examples:\n{study.examples}{WRITTEN}"
-    count: Any = 1 if study.takes == "one" else "+"
-    parser.add_argument("runs", nargs=count, type=Path, metavar="run", help=RUNS[study.takes])
+    parser.set_defaults(command=partial(_carry_out, study))
+    number: Any = 1 if study.takes == "one" else "+"
+    parser.add_argument("runs", nargs=number, type=Path, metavar="run", help=RUNS[study.takes])
+    types = get_type_hints(study)
     for field in fields(study):
-        _option(parser, field, hints[field.name])
+        _add_option(parser, field, types[field.name])
     parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from all that is set)")
-    add_own_code(parser)
-    add_federation(parser)
-    add_json(parser)
-    parser.set_defaults(command=partial(_carry_out, study), verb=name)
+    add_options(parser, "--own-code", "--federation", "--json")
 
 
-def _option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> None:
-    """The option of one setting."""
-    option, line = f"--{field.name}", field.metadata["help"]
+def _add_option(parser: Parser, field: Field[Any], kind: Any) -> None:
+    """Add the option of one setting, which has this type."""
+    option = f"--{field.name}"
+    line = field.metadata["help"]
     if kind is bool:
         parser.add_argument(option, action="store_true", help=line)
         return
-    required = field.default is MISSING
-    default = "" if required else _text(field.default, field)
-    parser.add_argument(
-        option,
-        type=partial(_read, kind, field.metadata["none"]),
-        default=None if required else field.default,
-        required=required,
-        metavar=field.metadata["metavar"] or ("|".join(get_args(kind)) if get_origin(kind) is Literal else None),
-        help=f"{line} (default: {default})" if default else line,
-    )
+    metavar = field.metadata["metavar"] or None
+    if metavar is None and get_origin(kind) is Literal:
+        metavar = "|".join(get_args(kind))
+    read = partial(_read, kind, field.metadata["none"])
+    if field.default is MISSING:
+        parser.add_argument(option, type=read, required=True, metavar=metavar, help=line)
+        return
+    default = _text(field.default, field)
+    if default:
+        line += f" (default: {default})"
+    parser.add_argument(option, type=read, default=field.default, metavar=metavar, help=line)
 
 
 def _read(kind: Any, none: str, text: str) -> Any:
     """The text as a value of that type. `none` is the word for None."""
     from ..config.words import describe
 
+    if none and text == none:
+        return None
     try:
-        return None if none and text == none else _value(kind, text)
+        return _value(kind, text)
     except ValueError:
         right = f"{describe(kind)}, or {none}" if none else describe(kind)
         raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be {right}") from None
@@ -100,57 +98,99 @@ def _value(kind: Any, text: str) -> Any:
     return kind(text)
 
 
-def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
+def _carry_out(kind: type[Study], args: Namespace) -> int:
     """Make the study and show its findings."""
-    finished: dict[Path, Found] = {}
+    groups = [args.runs] if kind.takes == "together" else [[folder] for folder in args.runs]
+    findings: dict[Path, Found] = {}
     answers: list[Mapping[str, Any]] = []
     with _naming_options(kind):
-        study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
-        for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
-            with _opened(folders, given) as runs:
-                if answer := study.answer(runs):
+        study = kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
+        for folders in groups:
+            with _opened(folders, args) as runs:
+                answer = study.answer(runs)
+                if answer is None:
+                    findings |= _findings(study, runs, args)
+                else:
                     answers.append(answer.data)
                     terminal.say("\n".join(answer.lines))
-                else:
-                    finished |= _found(study, runs, given)
-    given.answer = [*answers, *({"file": f"{place}.json", **found} for place, found in finished.items())]
-    _show(finished)
+    args.answer = [*answers, *({"file": f"{path}.json", **finding} for path, finding in findings.items())]
+    _show(findings)
     return OK
-
-
-def _found(study: Study, runs: Sequence[OpenRun], given: argparse.Namespace) -> dict[Path, Found]:
-    """The findings of a study by the path of their files, without its extension."""
-    finished, parts, folder = {}, study.parts(), runs[0].folder
-    for part in parts:
-        name = _name(part, len(runs), given.name, len(parts) > 1)
-        place = folder / "analyses" / name
-        try:
-            with _bar(f"{folder.name}: {name}") as tick:
-                finished[place] = part.write(runs, name, _typed(type(study), given), tick)
-        except KeyboardInterrupt:
-            if place.with_name(f"{name}.npz").exists():
-                raise KeyboardInterrupt("the same command continues from here") from None
-            raise
-    return finished
 
 
 @contextmanager
 def _naming_options(kind: type[Study]) -> Iterator[None]:
     """Make errors in settings name the options of the command."""
+    options = {"name", *(field.name for field in fields(kind))}
     try:
         yield
     except SettingError as error:
-        if error.owner in ("", kind.__name__) and error.field in ("name", *(field.name for field in fields(kind))):
+        if error.owner in ("", kind.__name__) and error.field in options:
             raise SettingError("", f"--{error.field}", error.value, error.right) from error
         raise
 
 
 @contextmanager
-def _opened(folders: Sequence[Path], given: argparse.Namespace) -> Iterator[list[OpenRun]]:
+def _opened(folders: Sequence[Path], args: Namespace) -> Iterator[list[OpenRun]]:
+    """The runs in the folders, opened for as long as the `with` block runs."""
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(open_run(folder, given.own_code, given.federation))) for folder in folders]
+        yield [stack.enter_context(closing(open_run(folder, args.own_code, args.federation))) for folder in folders]
+
+
+def _findings(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path, Found]:
+    """The findings of a study by the path of their files, without its extension."""
+    folder = runs[0].folder
+    command = _full_command(study, args)
+    parts = study.parts()
+    findings = {}
+    for part in parts:
+        name = args.name if args.name and len(parts) == 1 else _name(part, len(runs), args.name)
+        path = folder / "analyses" / name
+        try:
+            with _bar(f"{folder.name}: {name}") as progress:
+                findings[path] = part.write(runs, name, command, progress)
+        except KeyboardInterrupt:
+            if path.with_name(f"{name}.npz").exists():
+                raise KeyboardInterrupt("the same command continues from here") from None
+            raise
+    return findings
+
+
+def _name(study: Study, runs: int, start: str | None) -> str:
+    """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
+    from ..studies.study import words
+
+    together = [f"{runs}-runs"] if runs > 1 else []
+    return "_".join([start or study.kind, *together, *words(study)])
+
+
+def _full_command(study: Study, args: Namespace) -> str:
+    """The command with the values of all its options."""
+    words = ["fedsash", args.verb, *map(str, args.runs)]
+    for field in fields(study):
+        value = getattr(args, field.name)
+        if isinstance(value, bool):
+            words += [f"--{field.name}"] if value else []
+        elif text := _text(value, field):
+            words += [f"--{field.name}", text]
+    if args.own_code:
+        words.append("--own-code")
+    if args.name:
+        words += ["--name", args.name]
+    if args.federation:
+        words += ["--federation", args.federation]
+    return shlex.join(words)
+
+
+def _text(value: Any, field: Field[Any]) -> str:
+    """A value as the user types it."""
+    if value is None:
+        return str(field.metadata["none"])
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 @contextmanager
@@ -170,49 +210,17 @@ def _bar(what: str) -> Iterator[OnProgress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(finished: Mapping[Path, Found]) -> None:
+def _show(findings: Mapping[Path, Found]) -> None:
     """Draw the findings, on common scales if there are several, and print the tables and the paths."""
     from ..pictures.paper import draw
     from ..studies import pictures, study_of
     from ..table import with_names
 
-    for place, picture in zip(finished, pictures(list(finished.values())), strict=True):
+    for path, picture in zip(findings, pictures(list(findings.values())), strict=True):
         for ending in ("png", "pdf"):
-            draw(picture, place.with_name(f"{place.name}.{ending}"))
-    for place, found in finished.items():
-        terminal.say(found["title"])
-        heads, *rows = study_of(found).rows(found)
+            draw(picture, path.with_name(f"{path.name}.{ending}"))
+    for path, finding in findings.items():
+        terminal.say(finding["title"])
+        heads, *rows = study_of(finding).rows(finding)
         terminal.show(with_names(heads, rows))
-        terminal.say(f"\npictures: {place}.png, {place.name}.pdf\nnumbers:  {place}.json\n")
-
-
-def _typed(kind: type[Study], given: argparse.Namespace) -> str:
-    """The command, complete."""
-    words = ["fedsash", given.verb, *map(str, given.runs)]
-    for field in fields(kind):
-        value = getattr(given, field.name)
-        text = _text(value, field)
-        if value is True:
-            words.append(f"--{field.name}")
-        elif value is not False and text:
-            words += [f"--{field.name}", text]
-    words += ["--own-code"] if given.own_code else []
-    more = {"--name": given.name, "--federation": given.federation}
-    return shlex.join([*words, *(word for option, text in more.items() if text for word in (option, text))])
-
-
-def _text(value: Any, field: Field[Any]) -> str:
-    """A value as the user types it."""
-    if value is None:
-        return str(field.metadata["none"])
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _name(study: Study, runs: int, wanted: str | None, several: bool) -> str:
-    """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
-    from ..studies.study import words
-
-    if wanted and not several:
-        return wanted
-    together = [f"{runs}-runs"] if runs > 1 else []
-    return "_".join([wanted or study.kind, *together, *words(study)])
+        terminal.say(f"\npictures: {path}.png, {path.name}.pdf\nnumbers:  {path}.json\n")

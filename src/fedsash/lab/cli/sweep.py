@@ -2,67 +2,80 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
+from argparse import Namespace
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended, place
+from .arguments import Parser, add_options, place
+from .common import OK, RUNS, report_failures
 
 if TYPE_CHECKING:
-    from ..sweeps import Plan
+    from ..sweeps import Plan, Sweep
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    sweep = commands.add_parser("sweep", help="train many runs; shared rounds are trained once", epilog=SWEEP)
-    sweep.add_argument("sweep", type=Path, help="sweep file (TOML)")
+def add(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.epilog = SWEEP
+    parser.set_defaults(command=_sweep)
+    parser.add_argument("sweep", type=Path, help="sweep file (TOML)")
     line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
-    sweep.add_argument("--out", type=place, metavar="DIR", help=line)
-    add_set(sweep)
-    add_sweep_options(sweep)
-    sweep.add_argument("--plan", action="store_true", help="print what would be trained, without training")
-    add_json(sweep)
-    sweep.set_defaults(command=_sweep)
+    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+    add_options(parser, "--set", "--own-code", "--only", "--jobs", "--cluster", "--stop-after", "--no-progress")
+    parser.add_argument("--plan", action="store_true", help="print what would be trained, without training")
+    add_options(parser, "--json")
 
 
-def _sweep(given: argparse.Namespace) -> int:
-    from ..sweeps import all_or, check_same, execute, load
+def _sweep(args: Namespace) -> int:
+    from ..sweeps import execute, load
     from ..sweeps.execute import check_place, planned
     from ..sweeps.foreman import done, trained
+
+    sweep = load(args.sweep, args.only, args.set, args.own_code)
+    args.out = args.out or RUNS / args.sweep.stem  # always the same, so that the same command continues
+    plan = planned(sweep, args.out)
+    if args.plan:  # the training itself checks it, too
+        check_place(args.out, plan.legs)
+    _check_other_parts(sweep, args)
+    finished = done(plan.legs, args.out)
+    progress = trained(plan.legs, args.out, finished)
+    left = f"; {progress:,} of them are trained, {plan.to_train - progress:,} left to train" if progress else ""
+    terminal.say(f"{plan}{left}")
+    _warn(sweep, args)
+    if args.plan:
+        _show_legs(plan, finished)
+        keys = "folder", "first", "last", "runs"
+        args.answer = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in plan.legs]
+        return OK
+    report = execute(sweep, args.out, args.jobs, args.progress, args.cluster)
+    args.answer = {"folder": str(args.out), "runs": [run.name for run in sweep.runs], "failed": report.failed}
+    code = report_failures(report.failed, report.signal)
+    if not report.signal:
+        compare = shlex.join(["fedsash", "compare", str(report.folder)])
+        terminal.say(f"\nruns: {report.folder}/runs; compare them with: {compare}")
+    return code
+
+
+def _check_other_parts(sweep: Sweep, args: Namespace) -> None:
+    """With --only, the other parts of the sweep that are in its folder must be of the same file."""
+    from ..sweeps import all_or, check_same, load
+
+    folder = args.out / "runs"
+    if args.only and folder.exists():
+        names = {run.name for run in sweep.runs}
+        for run in all_or(sweep, lambda: load(args.sweep, (), args.set, args.own_code)).runs:
+            check_same(run.experiment, folder / run.name, strictly=False, longer=run.name in names)
+
+
+def _warn(sweep: Sweep, args: Namespace) -> None:
+    """Print what may be a mistake in the sweep or in its folder."""
     from ..sweeps.notes import beyond_ends, others, same
 
-    sweep = load(given.sweep, given.only, given.set, given.own_code)
-    given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
-    legs = planned(sweep, given.out)
-    if given.plan:  # the training itself checks it, too
-        check_place(given.out, legs.legs)
-    if given.only and (given.out / "runs").exists():  # the other parts of the sweep must be of the same file
-        asked = {run.name for run in sweep.runs}
-        for run in all_or(sweep, lambda: load(given.sweep, (), given.set, given.own_code)).runs:
-            check_same(run.experiment, given.out / "runs" / run.name, strictly=False, longer=run.name in asked)
-    finished = done(legs.legs, given.out)
-    so_far = trained(legs.legs, given.out, finished)
-    left = f"; {so_far:,} of them are trained, {legs.to_train - so_far:,} left to train" if so_far else ""
-    terminal.say(f"{legs}{left}")
-    strangers = () if given.only else others(sweep, given.out)
+    strangers = () if args.only else others(sweep, args.out)
     for line in (*strangers, *same(sweep), *beyond_ends(sweep)):
         terminal.complain(line)
-    if given.plan:
-        _show_legs(legs, finished)
-        keys = "folder", "first", "last", "runs"
-        shown = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in legs.legs]
-        given.answer = shown
-        return OK
-    executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
-    given.answer = {"folder": str(given.out), "runs": [run.name for run in sweep.runs], "failed": executed.failed}
-    code = ended(executed.failed, executed.signal)
-    if not executed.signal:
-        compare = shlex.join(["fedsash", "compare", str(executed.folder)])
-        terminal.say(f"\nruns: {executed.folder}/runs; compare them with: {compare}")
-    return code
 
 
 def _show_legs(plan: Plan, finished: Collection[str]) -> None:
@@ -70,8 +83,9 @@ def _show_legs(plan: Plan, finished: Collection[str]) -> None:
     depth: dict[str, int] = {}
     for leg in plan.legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
-        what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
-        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}{'; done' if leg.folder in finished else ''}")
+        name = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
+        note = "; done" if leg.folder in finished else ""
+        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{name}: {leg.span}{note}")
 
 
 SWEEP = """\

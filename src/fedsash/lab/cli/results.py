@@ -1,0 +1,110 @@
+"""`fedsash compare` and `fedsash report`: the results of runs and sweeps."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+from ...basics.paths import check_file
+from ...settings.errors import some
+from .. import terminal
+from .arguments import Parser, add_options, place
+from .common import OK, WRONG
+
+PAGE = "report.html"
+"""What a page without `--out` is called. It lies in the first of the folders that it shows."""
+
+
+def add_compare(parser: Parser) -> None:
+    """Add the arguments of `fedsash compare`."""
+    parser.epilog = COMPARE
+    parser.set_defaults(command=_compare)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
+    line = "compute gains over the model of the runs with this label, instead of the run's own model"
+    parser.add_argument("--against", metavar="AXIS=LABEL", help=line)
+    line = "compare a number over clients, such as client_test/worst_tenth, or with client_test/each every client"
+    parser.add_argument("--of", default="", metavar="SPLIT/NUMBER", help=line)
+    add_options(parser, "--json")
+
+
+def _compare(args: Namespace) -> int:
+    from ..report.collect import collect
+    from ..report.comparison import compare, table, unlike
+
+    collection = collect(args.folders)
+    notes = [*collection.notes, *collection.damaged]
+    for sweep in collection.sweeps:
+        notes += [f"{name} failed: {reason}" for name, reason in sweep.failed.items()]
+    notes += [f"run {run.name}: {run.note}" for run in collection.runs if run.note]
+    notes += unlike(collection.runs)
+    finished = [run for run in collection.runs if run.finished]
+    unfinished = [run.name for run in collection.runs if not run.finished]
+    if finished and unfinished:
+        notes.append(f"left out, since others are finished: {some(unfinished)}")
+    for note in notes:
+        terminal.complain(f"fedsash: {note}")
+    rows = compare(finished or collection.runs, args.against, args.of)
+    args.answer = [row.plain() for row in rows]
+    terminal.show(table(rows))
+    return WRONG if collection.damaged else OK
+
+
+def add_report(parser: Parser) -> None:
+    """Add the arguments of `fedsash report`."""
+    parser.epilog = REPORT
+    parser.set_defaults(command=_report)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
+    line = f"the page (default: {PAGE} in the first folder)"
+    parser.add_argument("--out", dest="page", type=place, metavar="FILE", help=line)
+    parser.add_argument("--figures", type=place, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
+
+
+def _report(args: Namespace) -> int:
+    from ..files import replace_file
+    from ..report.collect import collect
+    from ..report.page import document
+    from ..report.page.papers import draw
+
+    file = args.page or args.folders[0] / PAGE
+    check_file(file)
+    collection = collect(args.folders)
+    words = ["fedsash", "report", *map(str, args.folders), "--out", str(file)]
+    if args.figures is not None:
+        words += ["--figures", str(args.figures)]
+    page = document(collection, shlex.join(words)).encode(errors="backslashreplace")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, page)
+    for note in (*collection.notes, *collection.damaged):
+        terminal.say(f"note: {note}")
+    terminal.say(f"page: {file} ({len(page) / 1e6:.1f} MB)")
+    if args.figures is not None:
+        terminal.say(f"pictures: {draw(collection, args.figures)} files in {args.figures}")
+    return WRONG if collection.damaged else OK
+
+
+COMPARE = """\
+Runs that differ only in their seed are combined: one row for each model. It shows the metric that decides, as its mean
+over the seeds and the last evaluations, the sample standard deviation over the seeds, and the mean gain with its 95 %
+confidence interval (paired by seed). Without --against, the gain is over the global model of the same run, as in WiMA.
+With --against, it is over the model of other runs, as in IMA.
+
+Runs that are not finished are left out, unless none is.
+
+examples:
+  fedsash compare runs/s
+  fedsash compare runs/s --against ima=off
+  fedsash compare runs/a runs/b --against run=a
+  fedsash compare runs/s --of client_test/worst_tenth             does a window help the worst clients?
+  fedsash compare runs/s --of client_test/each                    a row for each client, at the last evaluation
+  fedsash compare runs/old runs/new --against sweep=old           two sweeps
+"""
+
+REPORT = """\
+examples:
+  fedsash report runs/a
+  fedsash report runs/a runs/b --out both.html --figures figures
+  fedsash report sweeps/lr --out lr.html
+
+The page needs no network and no other file. Runs may be unfinished: the page shows their numbers so far.
+"""

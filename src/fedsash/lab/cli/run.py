@@ -1,0 +1,246 @@
+"""`fedsash run`, `fedsash resume` and `fedsash network`: one experiment is trained."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...basics.paths import check_folder
+from ...settings.errors import shortened
+from .. import terminal
+from .arguments import Parser, add_options
+from .common import RUNS, check_out, exit_code, load_experiment, report_stop
+
+if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
+    from ..config import Experiment, NetworkExperiment
+    from ..runs import Result
+    from ..runs.timing import TimeStudy
+
+
+def add_run(parser: Parser) -> None:
+    """Add the arguments of `fedsash run`."""
+    parser.epilog = RUN
+    parser.set_defaults(command=_run)
+    line = "experiment file (TOML); an empty file trains on digits"
+    parser.add_argument("experiment", type=Path, nargs="?", help=line)
+    add_options(parser, "--out", "--set", "--own-code", "--federation")
+    parser.add_argument("--seed", type=int, help="the same as --set seed=SEED")
+    parser.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
+    line = "start from the state that RUN saved after ROUND"
+    parser.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help=line)
+    add_options(parser, "--stop-after", "--no-progress", "--json")
+
+
+def add_resume(parser: Parser) -> None:
+    """Add the arguments of `fedsash resume`."""
+    parser.epilog = RESUME
+    parser.set_defaults(command=_resume)
+    parser.add_argument("out", type=Path, metavar="run", help="the run's folder")
+    parser.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
+    add_options(parser, "--set", "--own-code", "--federation", "--stop-after", "--no-progress", "--json")
+
+
+def add_network(parser: Parser) -> None:
+    """Add the arguments of `fedsash network`."""
+    parser.epilog = NETWORK
+    parser.set_defaults(command=_network)
+    parser.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
+    add_options(parser, "--out", "--set", "--own-code", "--stop-after", "--no-progress", "--json")
+
+
+def _fork(text: str) -> tuple[Path, int]:
+    folder, _, round = text.rpartition("@")
+    if not folder or not round.isdecimal() or len(round) > 18:
+        raise ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
+    return Path(folder), int(round)
+
+
+def _run(args: Namespace) -> int:
+    from .. import runs
+    from ..config import ConfigError, NetworkExperiment
+
+    numbers = {"seed": args.seed, "rounds": args.rounds}
+    experiment = load_experiment(args, [f"{key}={number}" for key, number in numbers.items() if number is not None])
+    if isinstance(experiment, NetworkExperiment):
+        reason = "this experiment has [network] or [scheduler]: start it with fedsash network"
+        raise ConfigError(reason, file=str(args.experiment))
+    fork = args.fork and runs.Fork(*args.fork)
+    with _new_folder(args):
+        check_out(args.out, new=True)
+        return _train(args, experiment, args.experiment or args.federation, partial(runs.run, fork=fork))
+
+
+def _resume(args: Namespace) -> int:
+    from .. import runs
+    from ..config import NetworkExperiment, OwnExperiment, load_run
+    from ..runs.folder import RunFolder
+
+    check_out(args.out, new=False)
+    overrides = [] if args.rounds is None else [f"rounds={args.rounds}"]
+    file = args.out / "config.toml"
+    experiment = load_run(args.out, [*args.set, *overrides], args.own_code, args.federation)
+    if not isinstance(experiment, OwnExperiment):
+        RunFolder(args.out).check_here()
+    if isinstance(experiment, NetworkExperiment):
+        simulate = partial(experiment.study, again=True) if experiment.stateless else experiment.resume
+        return _simulate(args, experiment, file, simulate)
+    return _train(args, experiment, file, runs.resume)
+
+
+def _network(args: Namespace) -> int:
+    from ..config import ConfigError, NetworkExperiment, load
+
+    experiment = load(args.experiment, args.set, args.own_code)
+    if not isinstance(experiment, NetworkExperiment):
+        reason = "this experiment has neither [network] nor [scheduler]: start it with fedsash run"
+        raise ConfigError(reason, file=str(args.experiment))
+    with _new_folder(args):
+        check_out(args.out, new=True)
+        simulate = experiment.study if experiment.stateless else experiment.run
+        return _simulate(args, experiment, args.experiment, simulate)
+
+
+@contextmanager
+def _new_folder(args: Namespace) -> Iterator[None]:
+    """Give a command without `--out` a new folder, called after its experiment, and say which.
+
+    It is `runs/NAME`, or `runs/NAME-2` and so on if that is there. It is made at once, so that commands that begin at
+    the same time have different ones. If nothing was written into it, it is removed again.
+    """
+    if args.out is not None:
+        yield
+        return
+    name = args.experiment.stem if args.experiment else args.federation.replace(":", "-").replace(".", "-")
+    args.out = out = _make_folder(name)
+    if args.progress:
+        terminal.say(f"folder: {out}")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            out.rmdir()
+
+
+def _make_folder(name: str) -> Path:
+    """Make the first folder of that name, or of one with a number, that is not there yet."""
+    check_folder(RUNS)  # else a link to nothing looks like a name that is taken, and so does every other name
+    for number in count(1):
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    return folder
+
+
+def _train(args: Namespace, experiment: Experiment, file: Path | str, train: Callable[..., Result]) -> int:
+    """Train an experiment, and print its results."""
+    from ..config.errors import prefixed
+
+    with prefixed(file):
+        driver = experiment.driver()
+        settings = experiment.settings(driver)
+    result = train(driver, experiment.rounds, out=args.out, progress=args.progress, **settings)
+    pictures = " and the picture of the curves" if (args.out / "curves.png").exists() else ""
+    return _end(args, result, lambda: [f"metrics, models{pictures}: {result.folder}"])
+
+
+def _simulate(
+    args: Namespace, experiment: NetworkExperiment, file: Path, simulate: Callable[..., Result | TimeStudy]
+) -> int:
+    """Run or resume an experiment on a network, and print its results."""
+    from ..config.errors import prefixed
+
+    with prefixed(file):
+        result = simulate(args.out, progress=args.progress)
+    return _end(args, result, lambda: _network_lines(result), learning=experiment.network.learning)
+
+
+def _end(
+    args: Namespace, result: Result | TimeStudy, describe: Callable[[], Iterable[str]], learning: bool = True
+) -> int:
+    """Print the tables of a run that has learned, and the lines that describe it, unless a signal has stopped it.
+
+    Returns the exit code. With --json the answer is the run's summary, where it is, and whether rounds are left.
+    """
+    from ..table import tables
+
+    args.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
+    if result.interrupted:
+        return report_stop(args, result.signal)
+    for table in tables(result.summary) if learning else ():
+        terminal.say()
+        terminal.show(table)
+    terminal.say()
+    for line in describe():
+        terminal.say(line)
+    return exit_code(result.summary)
+
+
+def _network_lines(result: Result | TimeStudy) -> list[str]:
+    """The network's results, one per line."""
+    from ..summaries import metric_of
+
+    summary = result.summary
+    network = summary["network"]
+    lines = [
+        f"{summary['rounds']} rounds of {summary['clients']} clients in {network['time']:,.1f} simulated seconds",
+        f"{network['trips']:,} client trips, {network['arrived']:,} arrived, staleness {network['staleness']:.2f}",
+        f"{network['failed_uploads']:,} failed uploads, waiting {network['waiting']:.3g} s a trip",
+        f"link in use {100 * network['link_use']:.0f} %",
+    ]
+    if summary["ended_early"] and not summary["models"]:  # else it stands below the table
+        lines.append(f"ended early: {summary['ended_early']}")
+    criterion = metric_of(summary)
+    target = "" if criterion.target is None else criterion.plain(criterion.target)
+    for model, cost in summary["target"].items():
+        lines.append(f"{model} at {target}: {cost['trips']:,} trips, {cost['time']:,.1f} s")
+    return [*lines, "", f"metrics, time line and pictures: {result.folder}"]
+
+
+RUN = """\
+examples:
+  fedsash run experiment.toml                           into runs/experiment, or runs/experiment-2 if that is there
+  fedsash run experiment.toml --out runs/b --seed 1 --set local.lr=0.05 --set method.name=scaffold
+  fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set broadcast=w50
+  fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
+  fedsash run --federation mine:build --rounds 100 --out runs/e   a federation of your own, made by a function
+  fedsash run experiment.toml --set engine.kind=ray     on the machines of a Ray cluster: docs/how-to/cluster.md
+  fedsash run experiment.toml --stop-after 9m           where a machine is lent for ten minutes; fedsash resume goes on
+  fedsash run experiment.toml --json > result.json      the summary, for a script
+
+A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
+metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state saved.
+A fork needs a round whose state is kept: one of the last two saved states, or one in checkpoint.keep.
+"""
+
+RESUME = """\
+examples:
+  fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
+  fedsash resume runs/a --rounds 1000   continue up to round 1000
+  fedsash resume runs/a --set callbacks.stop.patience=50          with other callbacks, checkpoints or tracking
+  fedsash resume runs/mine --federation mine:build                a run made in Python: its function, once
+
+A run over a Ray cluster goes on over one; docs/how-to/cluster.md says how it goes on without.
+SIGTERM (a queue) and SIGHUP (a closed terminal) stop a run as Ctrl-C does: the round is finished and the state saved.
+A job script for SLURM, which kills a job that is still there some seconds after SIGTERM:
+  #SBATCH --signal=TERM@300             five minutes, so that a round can be finished
+  if [ -f runs/a/metrics.jsonl ]; then srun fedsash resume runs/a
+  else srun fedsash run experiment.toml --out runs/a; fi
+  [ $? = 143 ] && scontrol requeue $SLURM_JOB_ID
+"""
+
+NETWORK = """\
+examples:
+  fedsash network fedwindow.toml                        into runs/fedwindow, or runs/fedwindow-2 if that is there
+  fedsash network fedwindow.toml --out runs/w4 --set scheduler.window=4
+  fedsash network fedwindow.toml --out runs/async --set 'scheduler={name="fedasync"}'
+
+The folder will hold the files of any run, timeline.json, and three pictures: who trains, uploads and waits
+(timeline.png), the use of the link and the size of the client window (link.png), the metric against time and client
+trips (progress.png). After Ctrl-C the round is finished and the state is saved; fedsash resume continues.
+"""

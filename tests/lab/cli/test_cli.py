@@ -293,6 +293,13 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fedsash {__version__}\n"
 
 
+def test_no_command_is_imported_before_it_is_used() -> None:
+    program = "import sys; from fedsash.lab.cli import main; main([]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = {name for name in done.stdout.split() if name.startswith("fedsash.lab.cli.")}
+    assert modules == {f"fedsash.lab.cli.{name}" for name in ("arguments", "common")}
+
+
 @pytest.mark.parametrize("command", [[], ["run"], ["resume"], ["partition"], ["list"]])
 def test_help_teaches_by_examples(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):

@@ -64,7 +64,7 @@ def parser(commands: Mapping[str, tuple[str, str]] = COMMANDS) -> Parser:
     """The parser of all commands."""
     parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"fedsash {own_version()}")
-    parser.set_defaults(command=_first)
+    parser.set_defaults(command=_show_first_steps)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, (summary, add) in commands.items():
         subparsers.add_parser(name, help=summary, add=add).set_defaults(verb=name)
@@ -114,7 +114,7 @@ def _notes(error: BaseException) -> list[str]:
     return getattr(error, "__notes__", [])
 
 
-def _first(args: Namespace) -> int:
+def _show_first_steps(args: Namespace) -> int:
     """What one can do first: the answer to `fedsash` alone."""
     terminal.say(FIRST)
     return OK

@@ -83,7 +83,7 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def place(text: str) -> Path:
+def nonempty_path(text: str) -> Path:
     """The path of an option; argparse makes an error of an empty one, which would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError('it is empty; "." is the current folder')
@@ -105,7 +105,7 @@ def duration(text: str) -> float:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "--out": dict(
-        type=place,
+        type=nonempty_path,
         metavar="DIR",
         help="folder for the run; must not hold a run already "
         "(default: runs/NAME, after the file; runs/NAME-2 if need be)",
@@ -139,7 +139,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         action="store_true", help="print the answer as JSON on standard output, and all else on standard error"
     ),
 }
-"""The options that several commands share. `main` itself keeps to `--stop-after`, and prints `given.answer`, plain data
+"""The options that several commands share. `main` itself keeps to `--stop-after`, and prints `args.answer`, plain data
 that the command leaves there, for `--json`."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...basics.paths import check_folder
 from ...settings.errors import RunError, check, printable
 from .. import terminal
-from .arguments import Parser, add_options, place
+from .arguments import Parser, add_options, nonempty_path
 from .common import OK, load_experiment
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -56,7 +56,7 @@ def add_partition(parser: Parser) -> None:
     parser.add_argument("experiment", type=Path, nargs="?", help="experiment file (TOML)")
     add_options(parser, "--set", "--own-code", "--federation")
     line = "also draw a picture into this file (.png, .svg, .pdf)"
-    parser.add_argument("--out", dest="picture", type=place, help=line)
+    parser.add_argument("--out", dest="picture", type=nonempty_path, help=line)
     add_options(parser, "--json")
 
 
@@ -91,7 +91,7 @@ def add_schema(parser: Parser) -> None:
     parser.epilog = SCHEMA
     parser.set_defaults(command=_schema)
     line = "the file to write (default: standard output)"
-    parser.add_argument("file", type=place, nargs="?", metavar="FILE", help=line)
+    parser.add_argument("file", type=nonempty_path, nargs="?", metavar="FILE", help=line)
 
 
 def _schema(args: Namespace) -> int:

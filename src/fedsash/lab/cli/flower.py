@@ -13,7 +13,7 @@ from pathlib import Path
 from ...basics.paths import check_folder
 from ...settings.errors import SettingError, check, check_count, check_positive
 from .. import terminal
-from .arguments import Parser, add_options, place
+from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
 LOOK = 15.0
@@ -34,7 +34,7 @@ def add_serve(parser: Parser) -> None:
     parser.set_defaults(command=_serve, federation="")
     parser.add_argument("experiment", type=Path, help="experiment file (TOML)")
     line = "folder for the run, on the SuperLink's machine (default: runs/NAME-flower, after the file)"
-    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+    parser.add_argument("--out", type=nonempty_path, metavar="DIR", help=line)
     parser.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
     line = "the SuperLink's name in ~/.flwr/config.toml"
     parser.add_argument("--superlink", required=True, metavar="NAME", help=line)
@@ -57,7 +57,9 @@ def add_node(parser: Parser) -> None:
     line = "the number of this node's client, from 0"
     parser.add_argument("--number", type=int, required=True, metavar="I", help=line)
     parser.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
-    parser.add_argument("--state", type=place, help="folder for the client's state (default: ~/.fedsash/clients)")
+    parser.add_argument(
+        "--state", type=nonempty_path, help="folder for the client's state (default: ~/.fedsash/clients)"
+    )
     line = "the device that trains: cpu, cuda, auto ... (default: cpu)"
     parser.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"
@@ -158,7 +160,7 @@ def _node(args: Namespace) -> int:
 
     pick_device(args.device)
     supernode = program("flower-supernode")
-    options = _words(args.supernode)
+    options = _shell_words(args.supernode)
     if args.state is not None:
         check_folder(args.state)
     data = data_of(args.data, args.number, args.own_code)
@@ -182,7 +184,7 @@ def _node(args: Namespace) -> int:
     os.execve(supernode, command, environment(supernode))
 
 
-def _words(options: list[str]) -> list[str]:
+def _shell_words(options: list[str]) -> list[str]:
     """The options of `--supernode`, as a shell takes them."""
     text = " ".join(options)
     try:

@@ -50,8 +50,8 @@ def _text(entry: Mapping[str, Any]) -> str:
     if "things" in entry:
         return "\n".join([entry["key"], *_columns(entry["things"].items())])
     if "takes" in entry:
-        return _key(entry)
-    return _reproduced(entry) if "scales" in entry else _table(entry)
+        return _key_text(entry)
+    return _reproduction_text(entry) if "scales" in entry else _table_text(entry)
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -61,11 +61,11 @@ def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def _table(entry: Mapping[str, Any]) -> str:
+def _table_text(entry: Mapping[str, Any]) -> str:
     """A table, or a thing that a table chooses by its name: its docstring, its keys and their defaults."""
     from ..config.words import show
 
-    rows = [(_last(key["key"]), key["takes"], key["default"]) for key in entry["keys"]]
+    rows = [(_last_part(key["key"]), key["takes"], key["default"]) for key in entry["keys"]]
     head = f"[{entry['key']}]"
     if "name" in entry:
         name = show(entry["name"])
@@ -74,14 +74,14 @@ def _table(entry: Mapping[str, Any]) -> str:
     return "\n".join([head, "", entry["about"], "", "Options and defaults:", *_columns(rows)])
 
 
-def _key(entry: Mapping[str, Any]) -> str:
+def _key_text(entry: Mapping[str, Any]) -> str:
     """One key: its default, what it takes, and what it means."""
     of = f"{', '.join(entry['of'])}: " if entry["of"] else ""
     meaning = wrap(entry["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
     return "\n".join([f"{entry['key']} = {entry['default']}  ({of}{entry['takes']})", *meaning])
 
 
-def _last(path: str) -> str:
+def _last_part(path: str) -> str:
     return path.rpartition(".")[2]
 
 
@@ -114,7 +114,7 @@ def _reproduction(name: str) -> Mapping[str, Any]:
     }
 
 
-def _reproduced(entry: Mapping[str, Any]) -> str:
+def _reproduction_text(entry: Mapping[str, Any]) -> str:
     """A reproduction as text."""
     texts = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
     texts += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]

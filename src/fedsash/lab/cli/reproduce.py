@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...settings.errors import SettingError
 from .. import terminal
-from .arguments import Parser, add_options, place
+from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, report_failures
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ def add(parser: Parser) -> None:
     line = "folder that has a folder with each data set's name (default: data)"
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help=line)
     line = "folder for results (default: runs/REPRODUCTION-SCALE)"
-    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+    parser.add_argument("--out", type=nonempty_path, metavar="DIR", help=line)
     line = "only the runs of one printed number, ROW / COLUMN or ROW / COLUMN / PART of it; can be repeated"
     parser.add_argument("--cell", action="append", default=[], metavar="NAME", help=line)
     line = "print which printed numbers are not run yet, and what they cost: the best evidence for the time first"
     parser.add_argument("--todo", action="store_true", help=line)
     line = "take the rows in a folder, such as RUN/rows, into the ledger"
-    parser.add_argument("--merge", type=place, metavar="FOLDER", help=line)
+    parser.add_argument("--merge", type=nonempty_path, metavar="FOLDER", help=line)
     line = "the folder of the ledger, for --todo and --merge (default: results)"
-    parser.add_argument("--ledger", type=place, default=Path("results"), metavar="DIR", help=line)
+    parser.add_argument("--ledger", type=nonempty_path, default=Path("results"), metavar="DIR", help=line)
     add_options(
         parser, "--set", "--own-code", "--only", "--jobs", "--cluster", "--stop-after", "--no-progress", "--json"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...basics.paths import check_file
 from ...settings.errors import some
 from .. import terminal
-from .arguments import Parser, add_options, place
+from .arguments import Parser, add_options, nonempty_path
 from .common import OK, WRONG
 
 PAGE = "report.html"
@@ -56,8 +56,10 @@ def add_report(parser: Parser) -> None:
     parser.set_defaults(command=_report)
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
     line = f"the page (default: {PAGE} in the first folder)"
-    parser.add_argument("--out", dest="page", type=place, metavar="FILE", help=line)
-    parser.add_argument("--figures", type=place, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
+    parser.add_argument("--out", dest="page", type=nonempty_path, metavar="FILE", help=line)
+    parser.add_argument(
+        "--figures", type=nonempty_path, metavar="DIR", help="also write pictures for a paper: PDF and PNG"
+    )
 
 
 def _report(args: Namespace) -> int:

@@ -77,8 +77,8 @@ def _read(kind: Any, none: str, text: str) -> Any:
     try:
         return _value(kind, text)
     except ValueError:
-        right = f"{describe(kind)}, or {none}" if none else describe(kind)
-        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be {right}") from None
+        expected = f"{describe(kind)}, or {none}" if none else describe(kind)
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be {expected}") from None
 
 
 def _value(kind: Any, text: str) -> Any:
@@ -106,7 +106,7 @@ def _carry_out(kind: type[Study], args: Namespace) -> int:
     with _naming_options(kind):
         study = kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
         for folders in groups:
-            with _opened(folders, args) as runs:
+            with _open_runs(folders, args) as runs:
                 answer = study.answer(runs)
                 if answer is None:
                     findings |= _findings(study, runs, args)
@@ -131,7 +131,7 @@ def _naming_options(kind: type[Study]) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folders: Sequence[Path], args: Namespace) -> Iterator[list[OpenRun]]:
+def _open_runs(folders: Sequence[Path], args: Namespace) -> Iterator[list[OpenRun]]:
     """The runs in the folders, opened for as long as the `with` block runs."""
     from ..studies.opened import open_run
 

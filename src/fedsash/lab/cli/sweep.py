@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .arguments import Parser, add_options, place
+from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, report_failures
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def add(parser: Parser) -> None:
     parser.set_defaults(command=_sweep)
     parser.add_argument("sweep", type=Path, help="sweep file (TOML)")
     line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
-    parser.add_argument("--out", type=place, metavar="DIR", help=line)
+    parser.add_argument("--out", type=nonempty_path, metavar="DIR", help=line)
     add_options(parser, "--set", "--own-code", "--only", "--jobs", "--cluster", "--stop-after", "--no-progress")
     parser.add_argument("--plan", action="store_true", help="print what would be trained, without training")
     add_options(parser, "--json")

@@ -1,4 +1,4 @@
-"""The command line: `COMMANDS` names the commands, each of which imports its module when it is used."""
+"""The command line: `commands` names the commands, each of which imports its module when it is used."""
 
 from __future__ import annotations
 
@@ -15,24 +15,6 @@ from .. import terminal
 from ..studies import STUDIES
 from .arguments import Parser
 from .common import CLOSED, OK, WRONG, report_stop
-
-COMMANDS = {
-    "init": ("write an experiment file for your data, with every setting", "files:add_init"),
-    "run": ("train the experiment in a file", "run:add_run"),
-    "resume": ("continue a run", "run:add_resume"),
-    "network": ("train on a simulated network: time, congestion, failures", "run:add_network"),
-    "flower": ("train over the nodes of a Flower federation", "flower:add"),
-    "sweep": ("train many runs; shared rounds are trained once", "sweep:add"),
-    "compare": ("means and gains over the seeds of runs and sweeps", "results:add_compare"),
-    "reproduce": ("reproduce a paper's table or figure, with published and measured numbers", "reproduce:add"),
-    **{name: (study.summary, "studies:add") for name, study in STUDIES.items()},
-    "report": ("make an HTML page of runs and sweeps", "results:add_report"),
-    "partition": ("show which client holds which labels", "files:add_partition"),
-    "list": ("what an experiment file can say, one line each", "listing:add"),
-    "schema": ("write a JSON schema, with which an editor completes and checks experiment files", "files:add_schema"),
-    "completion": ("print a script that completes commands in your shell", "completion:add"),
-}
-"""Each command's line in `fedsash --help`, and the function that gives its parser the arguments (see `Parser`)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,13 +42,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return WRONG
 
 
-def parser(commands: Mapping[str, tuple[str, str]] = COMMANDS) -> Parser:
-    """The parser of all commands."""
+def commands() -> dict[str, tuple[str, str]]:
+    """Each command's line in `fedsash --help`, and the function that gives its parser the arguments (see `Parser`)."""
+    return {
+        "init": ("write an experiment file for your data, with every setting", "files:add_init"),
+        "run": ("train the experiment in a file", "run:add_run"),
+        "resume": ("continue a run", "run:add_resume"),
+        "network": ("train on a simulated network: time, congestion, failures", "run:add_network"),
+        "flower": ("train over the nodes of a Flower federation", "flower:add"),
+        "sweep": ("train many runs; shared rounds are trained once", "sweep:add"),
+        "compare": ("means and gains over the seeds of runs and sweeps", "results:add_compare"),
+        "reproduce": ("reproduce a paper's table or figure, with published and measured numbers", "reproduce:add"),
+        **{name: (study.summary, "studies:add") for name, study in STUDIES.items()},
+        "report": ("make an HTML page of runs and sweeps", "results:add_report"),
+        "partition": ("show which client holds which labels", "files:add_partition"),
+        "list": ("what an experiment file can say, one line each", "listing:add"),
+        "schema": (
+            "write a JSON schema, with which an editor completes and checks experiment files",
+            "files:add_schema",
+        ),
+        "completion": ("print a script that completes commands in your shell", "completion:add"),
+    }
+
+
+def parser(changes: Mapping[str, tuple[str, str]] | None = None) -> Parser:
+    """The parser of all commands, of which `changes` replaces some."""
     parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"fedsash {own_version()}")
     parser.set_defaults(command=_show_first_steps)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, (summary, add) in commands.items():
+    for name, (summary, add) in (commands() | dict(changes or {})).items():
         subparsers.add_parser(name, help=summary, add=add).set_defaults(verb=name)
     return parser
 

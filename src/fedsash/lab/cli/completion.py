@@ -25,11 +25,10 @@ def _completion(args: argparse.Namespace) -> int:
 
     from ...data import DATASETS
     from ..papers import names
-    from . import COMMANDS, parser
+    from . import parser
 
     choices = {"data": DATASETS, "reproduction": names()}
-    summary, _ = COMMANDS["list"]
-    whole = parser(COMMANDS | {"list": (summary, "completion:add_words")})
+    whole = parser({"list": ("what an experiment file can say", "completion:add_words")})
     for command in _filled(whole):
         for action in command._actions:
             if action.type is Path:

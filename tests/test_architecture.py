@@ -55,7 +55,7 @@ SEVENTEEN = {
     "runs": [
         *("lab/callbacks/", "lab/checkpoints.py", "lab/client_results.py", "lab/own_code.py", "lab/partition.py"),
         *("lab/pictures/", "lab/progress.py", "lab/records.py", "lab/runs/", "lab/summaries.py", "lab/table.py"),
-        "lab/terminal.py",
+        *("lab/tally.py", "lab/terminal.py"),
     ],
     "lab": [
         *("lab/cli/", "lab/config/", "lab/papers/", "lab/report/", "lab/runs/timing.py", "lab/served/"),

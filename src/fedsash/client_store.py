@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -117,38 +117,45 @@ class ClientStore(Shown):
     - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
       client state. Empty if the method has no client state;
     - `handles` `[N]`: handles on the client state if it stays where clients train; then `rows` has types and shapes,
-      but no values (see `gathered`).
+      but no values (see `gathered`);
+    - `count`: the number N;
+    - `lineage`: the ids of the runs that have made the versions; `oldest`: the earliest round that the run can be set
+      back to. Clients that keep their state themselves keep the versions that may be asked for.
     """
 
     rows: Vectors
     last: Tensor
     handles: Objects | None = None
+    count: int = 0
+    lineage: Lineage = field(default=(), repr=False)
+    oldest: int = field(default=0, repr=False)
 
     @classmethod
     def start(cls, own: Vectors, last: Tensor, clients: int, folder: Path | None, held: bool) -> ClientStore:
         """The store in which all N `clients` have the state `own`: rows, on a disk in `folder`, or `held` elsewhere."""
         if not held:
-            return cls({name: client_rows(value, clients, folder) for name, value in own.items()}, last)
+            rows = {name: client_rows(value, clients, folder) for name, value in own.items()}
+            return cls(rows, last, count=clients)
         kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
-        return cls(kinds, last, np.full(clients, Copy(lambda: own), dtype=object))
+        return cls(kinds, last, np.full(clients, Copy(lambda: own), dtype=object), clients)
 
-    def recall(self, ids: Ints, device: torch.device, oldest: int, lineage: Lineage) -> ClientTicket:
+    def recall(self, ids: Ints, device: torch.device) -> ClientTicket:
         """With what the clients `ids` `[s]` find their state; of rows a copy on a device."""
         if not len(self.last):
             return StateRows()  # clients remember nothing
         if self.handles is not None:
             return StateHandles(self.handles[ids])
         if self._elsewhere:
-            return StateVersions(last=self.last.numpy()[ids], oldest=oldest, lineage=lineage)
+            return self._versions(self.last.numpy()[ids])
         clients = torch.from_numpy(ids)
         return StateRows({name: rows[clients].to(device) for name, rows in self.rows.items()})
 
-    def everybody(self, name: str, oldest: int, lineage: Lineage) -> ClientTicket:
+    def everybody(self, name: str) -> ClientTicket:
         """With what all clients find one vector `[N, ...]` of their state; of rows the vector itself, not a copy."""
         if self.handles is not None:
             return StateHandles(self.handles)
         if self._elsewhere:
-            return StateVersions(last=self.last.numpy(), oldest=oldest, lineage=lineage)
+            return self._versions(self.last.numpy())
         return StateRows({name: self.rows[name]})
 
     def accept(self, ids: Ints, answers: Iterable[tuple[Ints, Vectors | Objects]], round: int) -> None:
@@ -208,12 +215,15 @@ class ClientStore(Shown):
         for client in range(len(self.handles)):
             for name, value in self.of_client(client).items():
                 rows[name][client] = value
-        return ClientStore(rows, self.last)
+        return replace(self, rows=rows, handles=None)
 
     @property
     def _elsewhere(self) -> bool:
         """Whether clients keep their state themselves: there are versions of it, and none of it is here."""
         return len(self.last) > 0 and not self.rows
+
+    def _versions(self, last: Ints) -> StateVersions:
+        return StateVersions(last=last, oldest=self.oldest, lineage=self.lineage)
 
     def _write(self, clients: Tensor, client_state: Vectors) -> None:
         for name, rows in client_state.items():

@@ -43,7 +43,7 @@ from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
 from .settings.limits import Seed
 from .settings.setting import Setting
-from .state import State, learned
+from .state import State
 from .tasks import Loss, check_task
 
 
@@ -204,7 +204,6 @@ class Federation(Setting, Reached, Shown):
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
-            sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
 
@@ -216,8 +215,8 @@ class Federation(Setting, Reached, Shown):
         state that is used up.
         """
         state.check_usable()
-        if len(state.sizes) != len(self.sizes):
-            raise RunError(f"the state is of {len(state.sizes)} clients, and this federation has {len(self.sizes)}")
+        if state.clients.count != len(self.sizes):
+            raise RunError(f"the state is of {state.clients.count} clients, and this federation has {len(self.sizes)}")
         if not self._lazy.started:
             self.prepare(state=state)
         return self.server_round.one_round(state)
@@ -260,13 +259,19 @@ class Federation(Setting, Reached, Shown):
             return self._evaluator.evaluate(w, round, name, ask)
 
     def privacy(self, state: State) -> Privacy | None:
-        """How private all rounds so far are, or None; raises `RunError` if those before a fork can't be added up."""
-        self.aggregation.check_composed(self.fingerprint, state.fingerprint)
+        """How private all rounds so far are if all were made with these settings; None if they are not private."""
         return self.aggregation.privacy(self.sampling, len(self.sizes), state.round)
 
     def learn(self, state: State, scores: list[Score]) -> tuple[State, list[Decision]]:
-        """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
-        return learned(state, scores, partial(self.models, state), self.evaluation, self.goal.criterion)
+        """The state in which an adaptive broadcast has heard an evaluation, and its decision.
+
+        It decides every `evaluation.every` rounds. Raises `RunError` for a state that a later round has used up.
+        """
+        state.check_usable()
+        if state.choice is None or state.round % self.evaluation.every:
+            return state, []
+        choice, decisions = state.choice.heard(scores, self.goal.criterion)
+        return replace(state, choice=choice), decisions
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""
@@ -290,9 +295,10 @@ class Federation(Setting, Reached, Shown):
         return fingerprint(named) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:
-        """The state to save: with the executor's vectors and the run's fingerprint."""
+        """The state to save: with the executor's vectors. Raises `RunError` if a later round has used it up."""
+        state.check_usable()
         executor = self._lazy.current.saved() if self._lazy.started else state.executor
-        return replace(state, executor=executor, fingerprint=self.fingerprint)
+        return replace(state, executor=executor)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""

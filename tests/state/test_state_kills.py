@@ -147,7 +147,7 @@ def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
         if number == signal.SIGINT:
             assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
         newest = max(saved_rounds(folder), default=0)
-        state, notes = load_newest(folder, _numbered(0))
+        state, _, notes = load_newest(folder, _numbered(0))
         assert state.round == newest and not notes
         if newest:
             assert identical(state, _numbered(newest))

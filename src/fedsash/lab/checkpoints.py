@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..basics import saved
+from ..basics.arrays import Ints
 from ..basics.paths import inside
 from ..basics.saved import StateError
-from ..state import Best, State, files_of
+from ..state import State, files_of
+from .tally import Best, Tally
 
 FORMAT = 7
-NUMBERS = (
-    *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
-    "evaluation_due",
-)
+NO_RUN = Tally()
+"""The tally of rounds that nobody runs but a loop of one's own."""
 
 
-def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
+def save(
+    state: State,
+    folder: Path,
+    keep: tuple[int, ...] = (),
+    *,
+    tally: Tally = NO_RUN,
+    fingerprint: Mapping[str, str] = MappingProxyType({}),
+    sizes: Sequence[int] | Ints = (),
+) -> Path:
     """Save the state as `folder/<round>`. Keep this state, the one before it, and those of the rounds in `keep`.
+
+    With it are saved the run's `tally`, and of what experiment it is: the `fingerprint` of what determines its numbers,
+    and the clients' numbers of samples, `sizes` `[N]`. Raises `RunError` for a state that a later round has used up.
 
     Each past model, and the client state of each client that has taken part, has a file of its own, which is linked if
     it has not changed. `saved.save` says what a kill or a full disk leaves.
     """
+    state.check_usable()
     whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("client_state/")}
-    whole |= {"sizes": state.sizes} | {f"executor/{name}": tensor for name, tensor in state.executor.items()}
-    best = {f"best/{name}": best.w for name, best in state.best.items()}
+    whole["sizes"] = torch.tensor(sizes, dtype=torch.int64)
+    whole |= {f"executor/{name}": tensor for name, tensor in state.executor.items()}
+    best = {f"best/{name}": best.w for name, best in tally.best.items()}
     facts = {
         "format": FORMAT,
-        **{name: getattr(state, name) for name in NUMBERS},
+        "round": state.round,
+        "forked": tally.forked,
+        "samples": tally.samples,
+        "seconds": tally.seconds,
+        "training_seconds": tally.training_seconds,
+        "lineage": state.clients.lineage,
+        "records": tally.records,
+        "fingerprint": dict(fingerprint),
+        "evaluation_due": tally.evaluation_due,
         "choice": state.choice and state.choice.saved(),
-        "best": {name: {"value": best.value, "by": best.by, "round": best.round} for name, best in state.best.items()},
+        "best": {name: {"value": best.value, "by": best.by, "round": best.round} for name, best in tally.best.items()},
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
     }
@@ -48,7 +71,12 @@ Begin = Callable[[State, Collection[str]], None]
 
 
 def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> State:
-    """Fill `state`, the start of the same experiment, with the state saved at `path`.
+    """The state alone of `load_run`."""
+    return load_run(path, state, begin)[0]
+
+
+def load_run(path: Path, state: State, begin: Begin = lambda state, names: None) -> tuple[State, Tally]:
+    """Fill `state`, the start of the same experiment, with the state saved at `path`; with the tally beside it.
 
     Clients that have not taken part keep their client state of the start. The averages may differ, because a fork may
     have other averages than its source. Averages that only `state` has `begin` at the saved model. Averages that only
@@ -57,6 +85,7 @@ def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> 
     Raises `StateError` if another tensor does not fit the experiment, and `UnreadableError` if a file is missing or
     damaged. In both cases `state` is unchanged.
     """
+    state.check_usable()
     manifest, found = saved.read(path, FORMAT)
     here, there = _kinds(state), manifest["tensors"]
     common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
@@ -70,17 +99,24 @@ def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> 
     begin(state, state.averages.keys() - common)
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
     state.clients.load(lambda file: saved.tensors(path / file))
-    for name in NUMBERS:
-        setattr(state, name, manifest[name])
-    state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))
+    state.round = manifest["round"]
+    state.clients.lineage = tuple(map(tuple, manifest["lineage"]))
     state.executor = {name.removeprefix("executor/"): found[name] for name in found if name.startswith("executor/")}
     state.choice = state.choice and state.choice.loaded(manifest["choice"])
-    state.best = {
+    best = {
         name: Best(best["value"], best["by"], best["round"], found[f"best/{name}"].to(state.w.device, copy=True))
         for name, best in manifest["best"].items()
         if name == "model" or name in state.averages
     }
-    return state
+    return state, Tally(
+        best=best,
+        forked=manifest["forked"],
+        samples=manifest["samples"],
+        seconds=manifest["seconds"],
+        training_seconds=manifest["training_seconds"],
+        records=tuple(manifest["records"]),
+        evaluation_due=manifest["evaluation_due"],
+    )
 
 
 def load_newest(
@@ -88,19 +124,21 @@ def load_newest(
     start: State,
     check: Callable[[Path], None] = lambda path: None,
     begin: Begin = lambda state, names: None,
-) -> tuple[State, list[str]]:
-    """The newest readable state of a run, or the start if none was saved, and lines about it (see `saved.newest`).
+) -> tuple[State, Tally, list[str]]:
+    """The newest readable state of a run and its tally, or the start if none was saved, and lines about it.
 
-    `check` may refuse the state at a path before it is loaded; `begin` is as in `load`. Raises `StateError` if all
+    `saved.newest` says which one it is. `check` may refuse the state at a path before it is loaded; `begin` is as in
+    `load`. Raises `StateError` if all
     saved states are unreadable, or if the newest readable one is of another experiment.
     """
 
-    def loaded(path: Path) -> State:
+    def loaded(path: Path) -> tuple[State, Tally]:
         check(path)
-        return load(path, start, begin)
+        return load_run(path, start, begin)
 
-    state, notes = saved.newest(folder, loaded)
-    return state or start, notes
+    found, notes = saved.newest(folder, loaded)
+    state, tally = found or (start, NO_RUN)
+    return state, tally, notes
 
 
 def fingerprint(path: Path) -> dict[str, str]:

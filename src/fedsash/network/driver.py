@@ -20,8 +20,7 @@ from ..federation import Federation
 from ..sampling import Sampling, Uniform
 from ..schedules import Constant
 from ..servers import ServerSGD
-from ..settings.errors import RunError, check
-from ..settings.fingerprint import differences
+from ..settings.errors import check
 from ..state import State
 from .chronicle import NetworkChronicle
 from .learning import Learning, gradient_norm
@@ -98,10 +97,12 @@ class Asynchronous:
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Let time pass until the server has made its next step. The given state must not be used afterwards.
+        """Let time pass until the server has made its next step. It uses the given state up.
 
-        If an exception ends a round before the server moves, as in a client's training, it can be made again.
+        If an exception ends a round before the server moves, as in a client's training, it can be made again. Raises
+        `RunError` for a state that is used up.
         """
+        state.check_usable()
         site, learning = self._at_work(state)
         learning.begin(state)
         site.missing.clear()
@@ -130,11 +131,12 @@ class Asynchronous:
         return {**self.federation.facts(), "scheduler": self.scheduler}
 
     def saved(self, state: State) -> State:
-        """The state in the form in which it is saved."""
+        """The state in the form in which it is saved. Raises `RunError` if a later round has used it up."""
+        state.check_usable()
         vectors = state.executor if self._learning is None else self._saved(self._learning)
         with_executor = self.federation.saved(replace(state, executor=inner(vectors)))
         inner_vectors = {INNER + name: value for name, value in with_executor.executor.items()}
-        return replace(with_executor, executor=vectors | inner_vectors, fingerprint=self.fingerprint)
+        return replace(with_executor, executor=vectors | inner_vectors)
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine that was chosen when the run began."""
@@ -161,8 +163,6 @@ class Asynchronous:
     def _begin(self, state: State) -> None:
         """Start at time 0, and replay the events up to the state's step."""
         saved = state.executor
-        if state.round and (other := differences(self._events, state.fingerprint)):
-            raise RunError(f"the past of this run can't be replayed: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         by_steps = self.scheduler.schedule_counts == "steps"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..state import State
 
-NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "fingerprint", "oldest", "folder"}
+NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "oldest", "folder"}
 """Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""
 
 Record = dict[str, Any]
@@ -41,7 +41,7 @@ def identical(a: object, b: object) -> Comparison:
 
     An object is a state, the folder of a run, the result of `run` or `evaluate`, a tensor, or a collection of these.
     All of a state is compared: the model, the states of server, method and clients, the averages with the models of
-    past rounds that they need, and the best models. Of a folder the models, the last saved state and the metrics are
+    past rounds that they need. Of a folder the models, the last saved state and the metrics are
     compared. The names in `NOT_COMPARED` are ignored.
     """
     return _compare(record(a), record(b), None)

@@ -19,7 +19,7 @@ def test_after_every_evaluation_the_files_hold_the_best_models_so_far(tmp_path: 
         rounds = 0
 
         def evaluation(self, run: LiveRun, metrics: Any) -> None:
-            for name, best in run.state.best.items():
+            for name, best in run.tally.best.items():
                 file = tmp_path / "models" / f"{name}-best.safetensors"
                 assert file.read_bytes() == run.federation.export(best.w)
             self.rounds += 1

@@ -176,7 +176,7 @@ def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     start(world(), 5, tmp_path, callbacks=[WandB()], until=3)
     result = go_on(world(), 5, tmp_path, callbacks=[WandB()])
     id, found = offline(tmp_path)
-    assert id == result.state.lineage[-1][1] and alike(found, expected(result.history.rows()))
+    assert id == result.state.clients.lineage[-1][1] and alike(found, expected(result.history.rows()))
 
 
 KILLED = """

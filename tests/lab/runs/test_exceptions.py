@@ -181,10 +181,10 @@ def test_where_nothing_can_be_saved_the_first_exception_is_seen(
 ) -> None:
     save = RunFolder.save
 
-    def full(self: RunFolder, state: Any, keep: tuple[int, ...], clients: Any) -> int:
+    def full(self: RunFolder, driver: Any, state: Any, *others: Any) -> int:
         if state.round > 3:
             raise OSError("No space left on device")
-        return save(self, state, keep, clients)
+        return save(self, driver, state, *others)
 
     with monkeypatch.context() as patched, pytest.raises(Crash) as error:
         patched.setattr(RunFolder, "save", full)

@@ -30,7 +30,7 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
     result = start(observed(), 8, tmp_path / "b", fork=Fork(source, 4))
     assert final(tmp_path / "b").keys() == final(source).keys()
     assert final(tmp_path / "b") == final(source)
-    assert result.state.forked == 4
+    assert result.tally.forked == 4
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_fork_of_a_start_is_kept_as_well(tmp_path: Path) -> None:
     assert start(interrupting(observed, step=1, **settings), 4, tmp_path / "source").state.round == 0
     with pytest.raises(Crash):
         start(observed(), 4, tmp_path / "b", fork=Fork(tmp_path / "source", 0), callbacks=[crash_at(2)])
-    assert go_on(observed(), 4, tmp_path / "b").state.forked == 0
+    assert go_on(observed(), 4, tmp_path / "b").tally.forked == 0
     assert final(tmp_path / "b") == final(tmp_path / "whole")
 
 
@@ -124,7 +124,7 @@ def test_a_fork_that_crashed_resumes_from_the_fork(every: int, source: Path, tmp
     start(observed(**settings), 8, tmp_path / "whole", fork=Fork(source, 4))
     with pytest.raises(Crash):
         start(observed(**settings), 8, tmp_path / "b", every, fork=Fork(source, 4), callbacks=[crash_at(7)])
-    assert go_on(observed(**settings), 8, tmp_path / "b").state.forked == 4
+    assert go_on(observed(**settings), 8, tmp_path / "b").tally.forked == 4
     assert final(tmp_path / "b") == final(tmp_path / "whole")
 
 
@@ -186,7 +186,7 @@ def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(
     there = {"evaluation": Evaluation(every=2, held_out=0.2), "averages": {}}
     start(federation(**there), 4, tmp_path / "a")
     result = start(federation(**there | here), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
-    assert all(best.round == 5 for best in result.state.best.values())
+    assert all(best.round == 5 for best in result.tally.best.values())
     assert "clients have other samples than before the fork" in caplog.text
     assert {row["round"] for row in rows(tmp_path / "b") if row["split"] in ("test", "held_out")} == {5}
     caplog.clear()
@@ -200,7 +200,7 @@ def test_a_fork_that_chooses_its_best_model_by_another_rule_tells_of_the_model_t
     here = federation(evaluation=Evaluation(every=2, held_out=0.2, best_on="test"), averages={})
     start(there, 4, tmp_path / "a")
     result = start(here, 6, tmp_path / "b", fork=Fork(tmp_path / "a", 4))
-    best, kept = result.summary["models"]["model"]["best"], result.state.best["model"]
+    best, kept = result.summary["models"]["model"]["best"], result.tally.best["model"]
     assert (best["round"], best["value"], best["chosen_on"]) == (6, kept.value, "test") and kept.round == 6
 
 

@@ -73,7 +73,7 @@ def test_the_best_models_are_those_of_the_rounds_with_the_lowest_held_out_rmse(r
         best, round = result[name].best, lowest(values(folder, name, "held_out"))
         assert best is not None and (best.round, best.chosen_on) == (round, "held_out")
         assert best.value == values(folder, name, "test")[round]
-        assert result.state.best[name].by == "held_out/rmse" and result.state.best[name].round == round
+        assert result.tally.best[name].by == "held_out/rmse" and result.tally.best[name].round == round
         start(regression(), round, tmp_path / name)
         last = (tmp_path / name / "models" / f"{name}.safetensors").read_bytes()
         assert (folder / "models" / f"{name}-best.safetensors").read_bytes() == last
@@ -99,7 +99,7 @@ def test_a_fork_that_another_metric_decides_chooses_anew(tmp_path: Path) -> None
     forked = start(anew, ROUNDS, tmp_path / "b", fork=Fork(tmp_path / "a", 5))
     assert goal_of(tmp_path / "b")[0] == Criterion("r2", "higher", share=False, target=None)
     later = {round: r2 for round, r2 in values(tmp_path / "b", "w", "held_out", "r2").items() if round > 5}
-    best = forked.state.best["w"]
+    best = forked.tally.best["w"]
     assert (best.by, best.round) == ("held_out/r2", max(later, key=later.__getitem__))
 
 
@@ -127,7 +127,7 @@ def test_without_held_out_data_no_best_model_is_exported_and_the_table_says_on_w
     tmp_path: Path,
 ) -> None:
     found = start(regression(evaluation=NOWHERE), ROUNDS, tmp_path / "a")
-    assert exported(tmp_path / "a") == set(found.models) == NAMES and found.state.best == {}
+    assert exported(tmp_path / "a") == set(found.models) == NAMES and found.tally.best == {}
     best = found["w"].best
     assert best is not None and (best.round, best.chosen_on) == (lowest(values(tmp_path / "a", "w", "test")), "test")
     assert "chosen on test" in repr(found) and found.summary["chosen"] is None
@@ -138,7 +138,7 @@ def test_asked_for_the_best_model_on_the_test_set_is_exported(tmp_path: Path) ->
     found = start(world, ROUNDS, tmp_path / "a")
     best = found["w"].best
     assert best is not None and (best.round, best.chosen_on) == (lowest(values(tmp_path / "a", "w", "test")), "test")
-    assert found.state.best["w"].by == "test/rmse" and found.state.best["w"].round == best.round
+    assert found.tally.best["w"].by == "test/rmse" and found.tally.best["w"].round == best.round
     assert exported(tmp_path / "a") == NAMES | {f"{name}-best" for name in NAMES}
     assert "chosen on test" in repr(found), "though there are held-out data"
 
@@ -170,7 +170,7 @@ def test_a_function_of_ones_own_decides_and_where_it_is_not_defined_it_never_win
         regression(metrics={"odd": lambda output, y: math.nan}, evaluation=replace(HELD_OUT, metric="odd")),
         *(3, tmp_path / "b"),
     )
-    assert odd["model"].best is None and odd.state.best == {} and exported(tmp_path / "b") == NAMES
+    assert odd["model"].best is None and odd.tally.best == {} and exported(tmp_path / "b") == NAMES
     assert odd["model"].value is None and odd.summary["chosen"] is None
 
 

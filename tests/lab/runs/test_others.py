@@ -158,7 +158,7 @@ def test_what_is_best_is_kept_by_one_rule(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has kept its best models by held_out/accuracy: evaluation\.metric and "):
         go_on(held(metric="loss"), 6, tmp_path / "a")
     fork = start(held(metric="loss"), 4, tmp_path / "f", fork=Fork(tmp_path / "a", 4))
-    assert {best.by for best in fork.state.best.values()} <= {"held_out/loss"}
+    assert {best.by for best in fork.tally.best.values()} <= {"held_out/loss"}
 
 
 def test_a_best_model_that_no_evaluation_has_chosen_is_not_kept_from_now_on(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_best_model_that_no_evaluation_has_chosen_is_not_kept_from_now_on(tmp_
 def test_before_the_first_evaluation_the_rule_may_change(tmp_path: Path) -> None:
     start(federation(evaluation=EVERY), 8, tmp_path, until=2)
     found = go_on(federation(evaluation=replace(EVERY, best_on="test")), 8, tmp_path)
-    assert {best.by for best in found.state.best.values()} == {"test/accuracy"}
+    assert {best.by for best in found.tally.best.values()} == {"test/accuracy"}
 
 
 def test_a_renamed_average_with_models_of_its_own_shares_no_files_with_a_new_one(tmp_path: Path) -> None:

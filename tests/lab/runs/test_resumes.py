@@ -114,7 +114,7 @@ def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
     before = final(tmp_path)
     second = go_on(observed(), 4, tmp_path)
     assert final(tmp_path) == before and not second.interrupted
-    assert second.summary["models"] == first.summary["models"] and second.state.seconds == first.state.seconds
+    assert second.summary["models"] == first.summary["models"] and second.tally.seconds == first.tally.seconds
 
 
 def test_a_damaged_state_costs_rounds_but_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +130,7 @@ def test_a_damaged_state_costs_rounds_but_changes_nothing(tmp_path: Path, caplog
     ]
     assert final(damaged) == final(whole) and result.history.rows() == rows(whole)
     for round in saved_rounds(damaged / "state"):
-        again, notes = load_newest(damaged / "state", observed().start())
+        again, _, notes = load_newest(damaged / "state", observed().start())
         assert again.round == 8 and not notes, f"the damage lives on in state {round}"
 
 

@@ -40,10 +40,10 @@ def test_the_summary(tmp_path: Path) -> None:
     assert own["best"] == {"round": 1 + test.index(max(test)), "value": max(test), "chosen_on": "test"}
     assert own["rounds_to_target"] == 1 and own["last_std"] >= 0
     assert summary["rounds"] == 5 and summary["seed"] == 3 and summary["device"] == "cpu"
-    assert summary["seconds"] == result.state.seconds > result.state.training_seconds > 0
+    assert summary["seconds"] == result.tally.seconds > result.tally.training_seconds > 0
     trained = sum(2 * world.data.sizes[world.sampling.clients(t, world.data.sizes, 3)].sum() for t in range(5))
-    assert result.state.samples == trained
-    assert summary["samples_per_second"] == trained / result.state.training_seconds
+    assert result.tally.samples == trained
+    assert summary["samples_per_second"] == trained / result.tally.training_seconds
     assert 10**7 < summary["peak_memory_bytes"] < 10**11
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["versions"].keys() == {"python", "fedsash", "torch", "numpy"}

@@ -141,7 +141,7 @@ def test_a_resumed_run_drops_the_sums_after_its_state_and_what_was_half_written(
     forget(tmp_path, 7)
     (tmp_path / FOLDER / ".00000009.safetensors.tmp").write_bytes(b"half")
     world = observed()
-    state, _ = load_newest(tmp_path / "state", world.start())
+    state, *_ = load_newest(tmp_path / "state", world.start())
     assert state.round == 4
     go_on(observed(), 10, tmp_path, until=5, trajectory=EVERY)
     assert kept(tmp_path / FOLDER) == [3] and len(sums(tmp_path)) == 1

@@ -53,7 +53,7 @@ class EarlyStopping(Callback, name="early_stopping"):
     def _judge(self, run: LiveRun) -> None:
         criterion = self._criterion(run.federation)
         points = run.history.curves(criterion, self.on).models.get(self.model, {})
-        own = {round: value for round, value in points.items() if round > (run.state.forked or 0)}
+        own = {round: value for round, value in points.items() if round > (run.tally.forked or 0)}
         best = criterion.best(own)
         if sum(best is None or round > best for round in own) >= self.patience:
             reached = "" if best is None else f" since round {best} ({criterion.text(own[best])})"

@@ -37,7 +37,7 @@ class ExportBest(Callback, name="export_best"):
 
     def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         assert run.folder is not None
-        found = {name: best for name, best in run.state.best.items() if best.round == run.round}
+        found = {name: best for name, best in run.tally.best.items() if best.round == run.round}
         wanted = {name: best for name, best in found.items() if name in self.models or not self.models}
         (run.folder / "models").mkdir(exist_ok=True)
         export = run.federation.export

@@ -13,6 +13,7 @@ from ...exchange import RoundReport
 from ...federation import Federation
 from ...settings.setting import Setting
 from ...state import State
+from ..tally import Tally
 from .models import RunModels
 from .result import Result
 
@@ -22,10 +23,10 @@ class LiveRun(RunModels, Shown):
     """A run while it is trained: what callbacks see of it, and how they stop it.
 
     `state` is that of the last finished round. The next round changes its tensors in place: copy what you keep, and
-    change nothing. `history` holds all records so far. `rounds` is the number of rounds asked for,
-    `folder` the run's folder, or None. `config` has the settings of the experiment file, and is empty for a federation
-    that was made in Python. `resumed` says whether the run began in an earlier session.
-    `stopped` is why a callback has stopped it (see `stop`), and empty until then.
+    change nothing. `tally` has the run's times and counts, and its best models. `history` holds all
+    records so far. `rounds` is the number of rounds asked for, `folder` the run's folder, or None. `config` has
+    the settings of the experiment file, and is empty for a federation that was made in Python. `resumed` says whether
+    the run began in an earlier session. `stopped` is why a callback has stopped it (see `stop`), and empty until then.
 
     The models are made when they are asked for: `models` lists their names, `model("wima")` gives a new module,
     `vectors()["wima"]` the vector `[D]`, and `state_dict("wima")` what the plain module loads.
@@ -33,6 +34,7 @@ class LiveRun(RunModels, Shown):
 
     federation: Federation
     state: State
+    tally: Tally
     rounds: int
     folder: Path | None
     config: Mapping[str, Any]
@@ -52,7 +54,7 @@ class LiveRun(RunModels, Shown):
     @property
     def id(self) -> str:
         """The run's own id, which all of its sessions share."""
-        return self.state.lineage[-1][1]
+        return self.state.clients.lineage[-1][1]
 
     def curves(self, split: str = "") -> Curves:
         """The values of the metric that decides by model and round, on a split: by default the test set."""
@@ -73,8 +75,8 @@ class Callback(Setting):
     if that is due, `round`. An experiment file names a callback that is a dataclass, whose fields are its settings.
 
     A session is the part of a run that one process trains. A callback may keep what lives as long as a session, such as
-    an open file, in attributes. What it must know of earlier sessions is in `run.history` and `run.state`. So a resumed
-    run is the run that was never stopped.
+    an open file, in attributes. What it must know of earlier sessions is in `run.history`, `run.tally` and
+    `run.state`. So a resumed run is the run that was never stopped.
 
     An exception of a callback ends the session. The state of the last round is saved, and the run can be resumed. Then
     the callback is not called again for the moment in which it raised.

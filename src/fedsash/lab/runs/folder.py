@@ -21,6 +21,7 @@ from ..partition import record
 from ..pictures.paper import draw
 from ..records import Records
 from ..summaries import GOAL, goal_content
+from ..tally import Tally
 from .driver import Driver
 from .pictures import draw_clients, draw_timeline
 from .result import Result
@@ -120,8 +121,11 @@ class RunFolder:
         except (TypeError, ValueError) as error:
             raise RunError(f"{file} is damaged: {one_line(error)}") from error
 
-    def save(self, state: State, keep: tuple[int, ...], clients: Mapping[str, Any]) -> int:
-        """Save a state after the rows that it counts, and after the last results of `clients`, if there are any.
+    def save(
+        self, driver: Driver, state: State, tally: Tally, keep: tuple[int, ...], clients: Mapping[str, Any]
+    ) -> int:
+        """Save a state after the rows that its `tally` counts, and after the last results of `clients`, if there are
+        any.
 
         Returns the round of the oldest saved state.
         """
@@ -129,11 +133,13 @@ class RunFolder:
             self.records.flush()
         if clients:
             files.write(self.path, [(CLIENTS, files.json_of(clients))])
-        checkpoints.save(state, self.states, keep)
+        sizes = driver.federation.sizes
+        whole = driver.saved(state)
+        checkpoints.save(whole, self.states, keep, tally=tally, fingerprint=driver.fingerprint, sizes=sizes)
         return saved_rounds(self.states)[0]
 
     def write_beginning(
-        self, federation: Federation, state: State, config: Mapping[str, Any], started: bool, history: History
+        self, federation: Federation, forked: bool, config: Mapping[str, Any], started: bool, history: History
     ) -> None:
         """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
 
@@ -151,7 +157,7 @@ class RunFolder:
         contents |= config_files(self.path, dict(config) | began)
         files.write(self.path, contents.items())
         if not self.begun:
-            if state.forked is None:
+            if not forked:
                 cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(history)
 

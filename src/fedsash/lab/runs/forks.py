@@ -60,8 +60,7 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
     """The state with its averages renamed."""
     averages = {names[name]: vectors for name, vectors in state.averages.items()}
     past = {names[name]: models for name, models in state.past.items()}
-    best = {names.get(name, name): best for name, best in state.best.items()}
-    return replace(state, averages=averages, past=past, best=best)
+    return replace(state, averages=averages, past=past)
 
 
 def other_samples(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

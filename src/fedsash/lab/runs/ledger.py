@@ -17,11 +17,12 @@ from ...evaluation import Decision, History, Record, Score
 from ...federation import Federation
 from ...settings.errors import RunError, check, one_line, some
 from ...settings.fingerprint import differences
-from ...state import State, best_by
+from ...state import State
 from .. import checkpoints, files
 from ..client_results import CLIENTS
 from ..records import Mark, Records, mark
 from ..summaries import goal_of
+from ..tally import Best, Tally, best_by
 from .driver import Driver
 from .folder import RunFolder
 from .forks import ANEW, Fork, check_kept, other_samples, renamed, sources, taken_over
@@ -36,8 +37,8 @@ log = logging.getLogger("fedsash")
 class Ledger:
     """What is known and kept of a run of so many `rounds`.
 
-    `history` are all records, and `mark` says which of them a state counts. `state` is the last complete state, and
-    `saved` the state that was saved last. `clients` are the clients' own results since then.
+    `history` are all records, and `mark` says which of them a tally counts. `state` and `tally` are those of the last
+    complete round, and `saved` the ones that were saved last. `clients` are the clients' own results since then.
     """
 
     driver: Driver
@@ -47,8 +48,9 @@ class Ledger:
     sums: Bookkeeper
     history: History = field(default_factory=History)
     mark: Mark = (0, 0)
-    state: State | None = None
-    saved: State | None = None
+    state: State = field(init=False)
+    tally: Tally = field(init=False)
+    saved: tuple[State, Tally] | None = None
     clients: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,18 +58,25 @@ class Ledger:
         """The federation whose models the run trains, with the engine with which it began."""
         return self.driver.federation
 
-    def begin(self, fork: Fork | None) -> State:
-        """The first state: a new one, or the state of another run, with that run's metrics so far."""
+    @property
+    def unsaved(self) -> bool:
+        """Whether the state and the tally are not those that were saved last."""
+        return self.saved is None or self.saved[0] is not self.state or self.saved[1] is not self.tally
+
+    def begin(self, fork: Fork | None) -> None:
+        """Begin with a new state, or with the state of another run and that run's metrics so far."""
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
         if self.folder is not None:
             self.folder.check_new()
             self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
-        state = self._new()
-        return state if fork is None else self._take(fork, state)
+        if fork is None:
+            self.hold(self._new(), Tally())
+        else:
+            self._take(fork)
 
-    def reopen(self) -> State:
-        """The newest readable state of the run in the folder. Everything after it is removed.
+    def reopen(self) -> None:
+        """Go on from the newest readable state of the run in the folder. Everything after it is removed.
 
         The driver then has the engine with which the run began.
         """
@@ -75,24 +84,24 @@ class Ledger:
         self.folder.check_begun()  # it may have been removed before it was held
         self.folder.clear()
         begin = partial(self._begin, {})
-        state, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same, begin)
+        state, tally, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same, begin)
         for note in notes:
             log.warning(note)
         right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
         check(self.rounds >= state.round, "rounds", self.rounds, right)
-        self._check_rule(self.folder, state)
+        self._check_rule(self.folder, tally.best)
         self.sums.fits(state)
-        self.folder.records.cut(state.round, state.records if state.round else None)
+        self.folder.records.cut(state.round, tally.records if state.round else None)
         cut(self.folder.states, state.round)
         prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
         self.sums.cut(state)
-        state.oldest = min(saved_rounds(self.folder.states), default=0)
+        state.clients.oldest = min(saved_rounds(self.folder.states), default=0)
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
-        self.saved = state if saved_rounds(self.folder.states) else None
         self.driver = self.folder.settled(self.driver)
-        state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
-        return state
+        self.hold(state, self._due(tally, state))
+        if saved_rounds(self.folder.states):
+            self.saved = self.state, self.tally
 
     def record(self, records: Sequence[Record]) -> None:
         """Add records."""
@@ -101,25 +110,30 @@ class Ledger:
         self.history.add(records)
         self.mark = mark(records, self.mark)
 
-    def hold(self, state: State) -> None:
-        """Note that the state is complete, with all rows so far."""
-        state.records = self.mark
+    def hold(self, state: State, tally: Tally) -> None:
+        """Note that the state and its tally are complete, with all rows so far."""
+        if tally.records != self.mark:
+            tally = replace(tally, records=self.mark)
         self.state = state
+        self.tally = tally
 
-    def save(self, state: State) -> None:
-        """Save the state, unless the run has no folder."""
-        if self.folder is not None:
-            state.oldest = self.folder.save(self.driver.saved(state), self.checkpoint.keep, self.clients)
-            self.saved, self.clients = state, {}
+    def save(self) -> None:
+        """Save the state and the tally, unless the run has no folder."""
+        if self.folder is None:
+            return
+        keep = self.checkpoint.keep
+        self.state.clients.oldest = self.folder.save(self.driver, self.state, self.tally, keep, self.clients)
+        self.saved = self.state, self.tally
+        self.clients = {}
 
     def rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, unless the next round has spent it."""
-        if self.state is None or self.state is self.saved or self.state.spent:
+        if not self.unsaved or self.state.spent:
             return
         try:
-            self.save(self.state)
+            self.save()
         except Exception as failure:
-            back = f"so resume goes back to round {self.saved.round if self.saved else 0}"
+            back = f"so resume goes back to round {self.saved[0].round if self.saved else 0}"
             error.add_note(f"the state after round {self.state.round} could not be saved, {back}: {one_line(failure)}")
 
     @property
@@ -127,9 +141,9 @@ class Ledger:
         """By what the best model of each name is kept, as in `Best.by`."""
         return best_by(self.federation.evaluation, self.federation.goal.criterion)
 
-    def _check_rule(self, folder: RunFolder, state: State) -> None:
-        """Raise `RunError` if the run has chosen its best models by another rule."""
-        rules = {best.by for best in state.best.values()}
+    def _check_rule(self, folder: RunFolder, best: Mapping[str, Best]) -> None:
+        """Raise `RunError` if the run has chosen its `best` models by another rule."""
+        rules = {one.by for one in best.values()}
         with suppress(RunError):  # a damaged goal.json is written again
             criterion, before = goal_of(folder.path)
             if before.best_on != self.federation.evaluation.best_on and folder.records.load().evaluated:
@@ -144,6 +158,11 @@ class Ledger:
         clients = self.federation.clients
         evaluated = bool(rounds) or clients.held or clients.problem.test is not None
         return state.round > 0 and evaluated and state.round not in rounds
+
+    def _due(self, tally: Tally, state: State) -> Tally:
+        """The tally of a saved state, whose evaluation is due also if the run now ends with it."""
+        due = tally.evaluation_due or (state.round == self.rounds and self.unevaluated(state))
+        return replace(tally, evaluation_due=due)
 
     def _check_same(self, path: Path) -> None:
         """Raise `RunError` if the state at `path` is of another experiment."""
@@ -173,17 +192,20 @@ class Ledger:
     def _new(self) -> State:
         """The state before the first round."""
         folder = None if self.folder is None else self.folder.path
-        return replace(self.sums.start(self.federation.start(folder)), lineage=((0, uuid4().hex),))
+        state = self.sums.start(self.federation.start(folder))
+        state.clients.lineage = ((0, uuid4().hex),)
+        return state
 
-    def _take(self, fork: Fork, state: State) -> State:
-        """Fill the start with another run's state. The history begins with its records of the models that we have, too.
+    def _take(self, fork: Fork) -> None:
+        """Begin with another run's state. The history begins with its records of the models that we have, too.
 
         The earlier states that must be kept for ever are copied as well.
         """
         source = Path(fork.folder)
         self._check_fork(source, fork.round)
         its = checkpoints.fingerprint(place(source / "state", fork.round))
-        names = sources(fork, state.averages, self.driver.fingerprint, its)
+        start = self._new()
+        names = sources(fork, start.averages, self.driver.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         history = Records(source).load().until(fork.round)
         other = other_samples(self.driver.fingerprint, its)
@@ -191,17 +213,22 @@ class Ledger:
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         self.clients = _clients(source / CLIENTS, fork.round, ours)
-        own = fork.round, state.lineage[0][1]
+        own = fork.round, start.clients.lineage[0][1]
         kept = (r for r in saved_rounds(source / "state") if r in self.checkpoint.keep and r < fork.round)
         for round in (*kept, fork.round):
-            path, begin = place(source / "state", round), partial(self._begin, ours)
-            state = self._forked(renamed(checkpoints.load(path, renamed(self._new(), names), begin), ours), own)
+            path = place(source / "state", round)
+            state, tally = checkpoints.load_run(path, renamed(self._new(), names), partial(self._begin, ours))
+            state = renamed(state, ours)
+            self._check_forked(state, checkpoints.fingerprint(path))
+            state.clients.lineage += (own,)
             state.choice = self._choice(state, names, its)
             self.mark = mark(self.history.until(round))
-            self.hold(state)
-            self.save(state)
-        self.sums.take(source, state)
-        for line in taken_over(self.driver.fingerprint, its, state):
+            best = {ours.get(name, name): one for name, one in tally.best.items()}
+            best = {name: one for name, one in best.items() if one.by == self._rule and not other}
+            self.hold(state, self._due(replace(tally, forked=fork.round, best=best), state))
+            self.save()
+        self.sums.take(source, self.state)
+        for line in taken_over(self.driver.fingerprint, its, self.state):
             log.warning(line)
         if other:
             log.warning(
@@ -209,7 +236,6 @@ class Ledger:
                 "which they were trained then, and earlier evaluations do not count",
                 "; ".join(other),
             )
-        return state
 
     def _choice(self, state: State, names: Mapping[str, str], its: Mapping[str, str]) -> Choice | None:
         """What an adaptive broadcast has decided in a fork: nothing yet if it compares other averages, or by another
@@ -231,17 +257,13 @@ class Ledger:
         check(self.rounds >= round, "rounds", self.rounds, f"must be at least the {round} of the fork's state")
         self.sums.check(source, round)
 
-    def _forked(self, state: State, own: tuple[int, str]) -> State:
-        """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
-        self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
-        check_kept(self.driver.fingerprint, state.fingerprint)
-        other = other_samples(self.driver.fingerprint, state.fingerprint)
+    def _check_forked(self, state: State, there: Mapping[str, str]) -> None:
+        """Raise an error unless another run's state can be one of this run. Its fingerprint is `there`."""
+        self.federation.aggregation.check_composed(self.federation.fingerprint, there)
+        check_kept(self.driver.fingerprint, there)
+        other = other_samples(self.driver.fingerprint, there)
         if other and state.client_state:
             raise RunError(f"a fork must keep the samples from which clients remember something: {'; '.join(other)}")
-        state = replace(state, forked=own[0], lineage=(*state.lineage, own))
-        state.evaluation_due |= state.round == self.rounds and self.unevaluated(state)
-        state.best = {name: best for name, best in state.best.items() if best.by == self._rule and not other}
-        return state
 
 
 def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ...federation import Federation
 from ...settings.errors import FedsashError
 from ...state import State
+from ..tally import Tally
 
 
 class UnknownModelError(FedsashError, KeyError):
@@ -23,9 +24,13 @@ class UnknownModelError(FedsashError, KeyError):
 
 
 class RunModels:
-    """What has a `state` and its `federation`, and so the run's models. An unknown name raises `UnknownModelError`."""
+    """What has a `state`, its `tally` and its `federation`, and so the run's models.
+
+    An unknown name raises `UnknownModelError`.
+    """
 
     state: State
+    tally: Tally
     federation: Federation
 
     @property
@@ -35,7 +40,7 @@ class RunModels:
 
     def vectors(self) -> dict[str, Tensor]:
         """Each model `[D]`, by its name."""
-        best = {f"{name}-best": best.w for name, best in self.state.best.items()}
+        best = {f"{name}-best": best.w for name, best in self.tally.best.items()}
         return self.federation.models(self.state) | best
 
     def model(self, name: str) -> nn.Module:

@@ -15,6 +15,7 @@ from ..pictures import Picture
 from ..pictures.curves import curves
 from ..summaries import metric_of
 from ..table import cells, heads, notes
+from ..tally import Tally
 from .models import RunModels, UnknownModelError
 
 MOST_ROWS = 7
@@ -64,13 +65,14 @@ class Result(RunModels):
     that rounds are left, and `signal` is the number of the signal that asked to stop, or 0. `summary["ended_early"]`
     says why a callback has stopped the run, or is empty.
 
-    `history` holds all records (see `History`). `state` is the state after the last round, and `federation` is the
-    run's, with the engine with which it began.
+    `history` holds all records (see `History`). `state` is the state after the last round, `tally` has the run's times
+    and counts, and its best models, and `federation` is the run's, with the engine with which it began.
     """
 
     history: History
     summary: dict[str, Any]
     state: State
+    tally: Tally
     federation: Federation = field(compare=False)
     folder: Path | None
     interrupted: bool = False
@@ -109,7 +111,7 @@ class Result(RunModels):
         """The round after which clients receive the average instead of the model. None without a broadcast."""
         broadcast = self.federation.broadcast
         choice = self.state.choice or (broadcast.first() if broadcast else None)
-        return None if choice is None or choice.start is None else max(choice.start, self.state.forked or 0)
+        return None if choice is None or choice.start is None else max(choice.start, self.tally.forked or 0)
 
     def _title(self) -> str:
         place = f", in {self.folder}" if self.folder is not None else ""

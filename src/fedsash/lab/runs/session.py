@@ -18,6 +18,7 @@ from ...federation import Federation
 from ...state import State
 from ..client_results import content
 from ..progress import Progress
+from ..tally import Tally, best_after
 from .arguments import check_arguments, number_of
 from .callback import Callback, LiveRun
 from .driver import Driver
@@ -77,28 +78,32 @@ class Session:
     def run(self, fork: Fork | None) -> Result:
         """Begin the run and train it. Nobody else works in its folder meanwhile."""
         with nullcontext() if self.folder is None else self.folder.held():
-            return self._train(self.ledger.begin(fork), resumed=False)
+            self.ledger.begin(fork)
+            return self._train(resumed=False)
 
     def resume(self) -> Result:
         """Go on with the run in the folder. Nobody else works there meanwhile."""
         assert self.folder is not None
         self.folder.check_begun()
         with self.folder.held():
-            return self._train(self.ledger.reopen(), resumed=True)
+            self.ledger.reopen()
+            return self._train(resumed=True)
 
-    def _train(self, state: State, resumed: bool) -> Result:
+    def _train(self, resumed: bool) -> Result:
         """Train until the end, or until a signal or a callback asks to stop: then the current round is finished.
 
         If an exception ends the training, the last complete state is saved, and a note of the exception says how to
         resume.
         """
         forget_peaks()
+        state = self.ledger.state
+        tally = self.ledger.tally
         with ExitStack() as stack:
             stack.enter_context(self.federation)
             stop = stack.enter_context(stop_flag(self.progress.say))
             stack.enter_context(self.progress)
             # an executor with a saved state has a chronicle
-            started = state.round < self.end or state.evaluation_due or bool(state.executor)
+            started = state.round < self.end or tally.evaluation_due or bool(state.executor)
             for note in self._notes(state) if started else ():
                 self.progress.say(note)
             for line in self._warnings(state):
@@ -106,14 +111,15 @@ class Session:
             self.progress.update(state.round)
             history = self.ledger.history
             if self.folder is not None:
-                self.folder.write_beginning(self.federation, state, self._settings(), started, history)
+                forked = tally.forked is not None
+                self.folder.write_beginning(self.federation, forked, self._settings(), started, history)
             self.chronicle = self.ledger.driver.chronicle
-            self.live = LiveRun(self.federation, state, self.rounds, self.place, self.config or {}, history, resumed)
-            self._hold(state)
+            config = self.config or {}
+            self.live = LiveRun(self.federation, state, tally, self.rounds, self.place, config, history, resumed)
             with ExitStack() as called:
                 try:
                     self._begin(self.live, called)
-                    return self._go_on(state, stop, self.live)
+                    return self._go_on(stop, self.live)
                 except BaseException as error:
                     self._rescue(error)
                     raise
@@ -140,67 +146,74 @@ class Session:
             callback.begin(live)
             called.callback(lambda callback: callback.end(live, self.result), callback)
 
-    def _go_on(self, state: State, stop: Stop, live: LiveRun) -> Result:
+    def _go_on(self, stop: Stop, live: LiveRun) -> Result:
         """Make round after round until the end, or until a signal or a callback asks to stop."""
-        if state.evaluation_due:
-            state, _ = self._evaluate(state, live)
-            self.ledger.save(state)
+        ledger = self.ledger
+        if ledger.tally.evaluation_due:
+            self._evaluate(live)
+            ledger.save()
         stop.keep_time()
-        while state.round < self.end and not (stop or self.over or live.stopped):
+        while ledger.state.round < self.end and not (stop or self.over or live.stopped):
             began = time.perf_counter()
             try:
-                after, report = self.ledger.driver.round(state)
+                after, report = ledger.driver.round(ledger.state)
             except Ended:
                 self.over = True
-                if self.ledger.unevaluated(state):
-                    state, _ = self._evaluate(state, live)
+                if ledger.unevaluated(ledger.state):
+                    self._evaluate(live)
             else:
-                state = self._finish(after, report, began, live)
+                self._finish(after, report, began, live)
             stop.keep_time()
-        return self._end(state, stop.number, live.stopped)
+        return self._end(stop.number, live.stopped)
 
     def _settings(self) -> dict[str, Any]:
         """What config.toml holds: the experiment, or what is known of a run whose federation was made in Python."""
         made = {"built_by": "", "checkpoint": asdict(self.checkpoint), "trajectory": asdict(self.trajectory)}
         return {**(made if self.config is None else self.config), "rounds": self.rounds}
 
-    def _end(self, state: State, signal: int, stopped: str) -> Result:
-        if state is not self.ledger.saved:
-            self.ledger.save(state)
-        state = self.ledger.driver.saved(state)
-        for line in uncounted(self.federation, state):
+    def _end(self, signal: int, stopped: str) -> Result:
+        if self.ledger.unsaved:
+            self.ledger.save()
+        state = self.ledger.driver.saved(self.ledger.state)
+        tally = self.ledger.tally
+        history = self.ledger.history
+        for line in uncounted(self.federation, state, tally.forked):
             log.warning(line)
-        left, history = state.round < self.rounds and not self.over, self.ledger.history
-        numbers = summary(self.federation, state, history, self.chronicle, stopped if left else "")
+        left = state.round < self.rounds and not self.over
+        numbers = summary(self.federation, state, tally, history, self.chronicle, stopped if left else "")
         interrupted = left and not stopped
-        self.result = Result(history, numbers, state, self.federation, self.place, interrupted, signal)
+        self.result = Result(history, numbers, state, tally, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
             self.folder.write_end(self.result, self.chronicle)
         return self.result
 
-    def _finish(self, state: State, report: RoundReport, began: float, live: LiveRun) -> State:
+    def _finish(self, state: State, report: RoundReport, began: float, live: LiveRun) -> None:
         """Count, evaluate, record and save a round that `began` at this time and led to this state."""
-        state.samples += report.samples
-        state.training_seconds += time.perf_counter() - began
-        state.evaluation_due = self.federation.evaluation.due(state.round, self.rounds)
+        before = self.ledger.tally
+        tally = replace(
+            before,
+            samples=before.samples + report.samples,
+            training_seconds=before.training_seconds + time.perf_counter() - began,
+            evaluation_due=self.federation.evaluation.due(state.round, self.rounds),
+        )
         self.sums.observe(state, report.moved)
         self._report(report)
-        self._hold(state)
-        values = None
-        if state.evaluation_due:
-            state, values = self._evaluate(state, live)
-        state.seconds += time.perf_counter() - began
+        self._hold(state, tally)
+        values = self._evaluate(live) if tally.evaluation_due else None
+        seconds = before.seconds + time.perf_counter() - began
+        self._hold(self.ledger.state, replace(self.ledger.tally, seconds=seconds))
         if self.checkpoint.due(state.round, self.rounds):
-            self.ledger.save(state)
+            self.ledger.save()
         self.progress.update(state.round, values)
         for callback in self.callbacks:
             callback.round(live, report)
-        return state
 
-    def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
-        """The state after its evaluation, and the value of each model as text."""
+    def _evaluate(self, live: LiveRun) -> dict[str, str]:
+        """Evaluate all models of the last round, and record and learn from it; the value of each model as text."""
+        state = self.ledger.state
         with self.progress.evaluation() as each:
             scores = self.federation.evaluate(state, each)
+            best = best_after(self.ledger.tally.best, self.federation, state, scores)
             state, decisions = self.federation.learn(state, scores)
         data = self.federation.clients.data
         self.ledger.clients = content(scores, () if data is None else data.client_names)
@@ -211,13 +224,12 @@ class Session:
         if self.chronicle is not None:
             records = self.chronicle.records(state.round, state.w, records)
         self.ledger.record(records)
-        state = replace(state, evaluation_due=False)
-        self._hold(state)
+        self._hold(state, replace(self.ledger.tally, best=best, evaluation_due=False))
         for callback in self.callbacks:
             callback.evaluation(live, scores)
         criterion = self.federation.goal.criterion
         curves = History(records).curves(criterion)
-        return state, {model: criterion.text(points[state.round]) for model, points in curves.models.items()}
+        return {model: criterion.text(points[state.round]) for model, points in curves.models.items()}
 
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log.
@@ -236,15 +248,16 @@ class Session:
             self.ledger.record([problems])
         self.last_report = outcome
 
-    def _hold(self, state: State) -> None:
-        """Note that the state is complete, with all rows so far."""
-        self.ledger.hold(state)
+    def _hold(self, state: State, tally: Tally) -> None:
+        """Note that the state and its tally are complete, with all rows so far."""
+        self.ledger.hold(state, tally)
         if self.live is not None:
-            self.live.state = state
+            self.live.state = self.ledger.state
+            self.live.tally = self.ledger.tally
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""
-        if self.folder is not None and self.ledger.state is not None:
+        if self.folder is not None:
             self.ledger.rescue(error)
             error.add_note(f"go on with: {self._command()}")
 

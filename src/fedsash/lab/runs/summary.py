@@ -12,16 +12,22 @@ from ...evaluation import Chronicle, History
 from ...federation import Federation
 from ...state import State
 from ..summaries import summarise
+from ..tally import Tally
 
 
 def summary(
-    federation: Federation, state: State, history: History, chronicle: Chronicle | None, stopped: str
+    federation: Federation,
+    state: State,
+    tally: Tally,
+    history: History,
+    chronicle: Chronicle | None,
+    stopped: str,
 ) -> dict[str, Any]:
     """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
 
     `stopped` says why a callback has stopped the run, or is empty.
     """
-    kept = {name: best.round for name, best in state.best.items()}
+    kept = {name: best.round for name, best in tally.best.items()}
     more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
     return (
         more
@@ -30,8 +36,8 @@ def summary(
             "stuck": history.stuck(state.round),
             "ended_early": stopped or more.get("ended_early", ""),
             "rounds": state.round,
-            "seconds": state.seconds,
-            "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
+            "seconds": tally.seconds,
+            "samples_per_second": tally.samples / tally.training_seconds if tally.training_seconds else None,
             "peak_memory_bytes": _peak_memory(federation),
             "versions": versions() | {"torch": str(torch.__version__)},  # which names its build, too
             "device": str(state.w.device),

@@ -134,9 +134,12 @@ def _rounded(number: Tensor) -> str:
     return f"{float(f'{float(number):.3g}'):,g}"
 
 
-def uncounted(federation: Federation, state: State) -> Iterator[str]:
-    """A line for each average that observes rounds of this run and has no model in it, so that it stays the model."""
-    made = range((state.forked or 0) + 1, state.round + 1)
+def uncounted(federation: Federation, state: State, forked: int | None) -> Iterator[str]:
+    """A line for each average that observes rounds of this run and has no model in it, so that it stays the model.
+
+    The run was `forked` after this round; None: it is no fork.
+    """
+    made = range((forked or 0) + 1, state.round + 1)
     why = "no round gave a finite model, or `take` does not count it in `seen`"
     for name, average in federation.averages.items():
         if any(map(average.observes, made)) and not average.count(state.averages[name]):

@@ -25,8 +25,8 @@ from simpy import Environment
 
 from fedsash import network
 from fedsash.lab.config import NetworkExperiment, parse
-from fedsash.lab.runs import timing
 from fedsash.network.simulated import begin
+from fedsash.runs import timing
 from fedsash.sampling import Uniform
 
 PARTS: dict[str, dict[str, Any]] = {

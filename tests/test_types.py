@@ -16,9 +16,9 @@ import pytest
 
 from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
-from fedsash.lab.callbacks import Track
 from fedsash.lab.config import Experiment
 from fedsash.network import ClientWindow, FedWindow
+from fedsash.runs.callbacks import Track
 from fedsash.sampling import FixedClients
 from fedsash.settings.checks import is_settings, short_form
 from fedsash.settings.setting import Setting, hints_of
@@ -31,8 +31,8 @@ from torch import nn
 
 import fedsash as fs
 from fedsash import data, network, tasks
-from fedsash.lab.callbacks import ExportBest, Track
-from fedsash.lab.runs import Checkpoint
+from fedsash.runs.callbacks import ExportBest, Track
+from fedsash.runs import Checkpoint
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ class Federation(Setting, Reached, Shown):
 
     @property
     def federation(self) -> Federation:
-        """The federation itself, which makes the rounds of its runs (see `fedsash.lab.runs.Driver`)."""
+        """The federation itself, which makes the rounds of its runs (see `fedsash.runs.Driver`)."""
         return self
 
     @property

@@ -12,8 +12,8 @@ from torch import nn
 
 from fedsash import Evaluation, FederatedData, Tracker, Window
 from fedsash.basics.shown import LONGEST, Shown, fact, html_table, text_table
-from fedsash.lab.tally import Tally
 from fedsash.methods import Scaffold
+from fedsash.runs.tally import Tally
 from support.worlds import after, best, federation
 
 

@@ -13,9 +13,9 @@ from fedsash.basics.arrays import Floats
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, Score
 from fedsash.federation import Federation
-from fedsash.lab.runs import Fork
-from fedsash.lab.tally import Best, best_after
 from fedsash.local import LocalTraining
+from fedsash.runs import Fork
+from fedsash.runs.tally import Best, best_after
 from fedsash.settings.fingerprint import differences
 from fedsash.tasks import Better, MeanAbsoluteError, Regression
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, best_models, walk

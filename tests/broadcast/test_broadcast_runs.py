@@ -14,8 +14,8 @@ from fedsash.averages import Window
 from fedsash.basics.saved import saved_rounds
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
-from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
+from fedsash.runs import Fork
 from fedsash.servers import FedAdam
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, EVERY, noisy, walk
 from support.by_default import rotated

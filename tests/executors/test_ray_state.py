@@ -20,9 +20,9 @@ from fedsash.basics.arrays import Vectors
 from fedsash.evaluation import FineTuning
 from fedsash.exchange import PartialSum
 from fedsash.executors.cluster import engine
-from fedsash.lab.runs import Fork
 from fedsash.lab.studies.client_models import client_models
 from fedsash.methods import LocalRun, Mime, Scaffold, Upload
+from fedsash.runs import Fork
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from support.choices import METHODS

@@ -13,9 +13,9 @@ from fedsash.evaluation import Evaluation
 from fedsash.exchange import Reply
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab.tally import best_after
 from fedsash.local import LocalTraining
 from fedsash.methods import Scaffold
+from fedsash.runs.tally import best_after
 from fedsash.schedules import Exponential, Mild
 from support.broadcasting import ALONE, noisy
 from support.worlds import after, best, federation, identical, learned, mlp, record

@@ -14,9 +14,9 @@ from fedsash.averages import EMA, SWA, Window
 from fedsash.basics.saved import StateError, cut, saved_rounds
 from fedsash.client_store import ClientStore
 from fedsash.evaluation import Evaluation
-from fedsash.lab.checkpoints import load, load_newest, load_run, save
-from fedsash.lab.tally import Best, Tally
 from fedsash.methods import FedAvg, Scaffold
+from fedsash.runs.checkpoints import load, load_newest, load_run, save
+from fedsash.runs.tally import Best, Tally
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import State
 from support.by_default import some

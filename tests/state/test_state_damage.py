@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from fedsash.averages import Window
 from fedsash.basics.saved import StateError, UnreadableError, saved_rounds
 from fedsash.federation import Federation
-from fedsash.lab.checkpoints import FORMAT, NO_RUN, load, load_newest, save
 from fedsash.methods import Scaffold
+from fedsash.runs.checkpoints import FORMAT, NO_RUN, load, load_newest, save
 from fedsash.servers import FedAdam
 from fedsash.settings.errors import RunError
 from support.worlds import after, federation, identical, listing, record, trained

@@ -19,11 +19,11 @@ from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Answers, Executor, Request
 from fedsash.executors import ClientWork, Engine, LocalEngine
-from fedsash.lab.checkpoints import fingerprint, load, load_run, save, sizes
-from fedsash.lab.runs import Fork
-from fedsash.lab.tally import Tally
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload
+from fedsash.runs import Fork
+from fedsash.runs.checkpoints import fingerprint, load, load_run, save, sizes
+from fedsash.runs.tally import Tally
 from fedsash.sampling import Function, Uniform
 from fedsash.settings.errors import RunError
 from fedsash.settings.fingerprint import differences

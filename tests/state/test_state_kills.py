@@ -20,7 +20,7 @@ from fedsash.averages.places import place_for
 from fedsash.averages.trajectory import Trajectory
 from fedsash.basics.saved import cut, place, saved_rounds
 from fedsash.client_store import ClientStore
-from fedsash.lab.checkpoints import load, load_newest, save
+from fedsash.runs.checkpoints import load, load_newest, save
 from fedsash.state import State
 from support.by_default import full
 from support.script import Script, tell

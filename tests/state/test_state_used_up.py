@@ -18,10 +18,10 @@ from fedsash.broadcast import Broadcast
 from fedsash.client_store import Copy
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
-from fedsash.lab import checkpoints
 from fedsash.lab.studies.client_models import client_models
 from fedsash.methods import Scaffold
 from fedsash.network import Asynchronous, FedBuff, Network
+from fedsash.runs import checkpoints
 from fedsash.sampling import Uniform
 from fedsash.settings.errors import RunError
 from fedsash.state import State

@@ -10,8 +10,8 @@ from fedsash.averages import EMA, Window
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
-from fedsash.lab.tally import Best, best_after
 from fedsash.local import LocalTraining
+from fedsash.runs.tally import Best, best_after
 from fedsash.state import State
 from support.worlds import federation
 

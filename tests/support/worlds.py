@@ -11,8 +11,8 @@ from torch import Tensor
 from fedsash.basics.arrays import Ints
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab.checkpoints import save
-from fedsash.lab.tally import Best, Tally, best_after
+from fedsash.runs.checkpoints import save
+from fedsash.runs.tally import Best, Tally, best_after
 from fedsash.state import State
 from fedsash.testing import after, identical, quadratic_federation, record
 from fedsash.testing import small_data as data

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..averages import Window
 from ..evaluation import Evaluation
-from ..lab.runs import Callback, Result, resume, run
 from ..methods import Scaffold
+from ..runs import Callback, Result, resume, run
 from ..servers import ServerSGD
 from .equality import identical
 from .expect import expect, in_one_sentence

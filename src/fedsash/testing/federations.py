@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..executors import Engine
-from ..lab import checkpoints
+from ..runs import checkpoints
 from ..state import State
 from .equality import close, identical
 from .expect import expect, in_one_sentence

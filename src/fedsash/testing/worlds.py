@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..data.federated import FederatedData
 from ..executors import LocalEngine
 from ..federation import Federation
-from ..lab.runs import Driver
 from ..local import LocalTraining
+from ..runs import Driver
 from ..sampling import Uniform
 from ..state import State
 

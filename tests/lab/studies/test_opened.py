@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedsash.basics.saved import place
-from fedsash.lab.checkpoints import load_run
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
+from fedsash.runs.checkpoints import load_run
 from fedsash.settings.errors import RunError
 from support.studies import SAVED, fedsash, refused
 

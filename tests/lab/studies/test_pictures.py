@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from fedsash.lab.pictures import Bars, Field, Line, Panel, Picture, Points, Rule
-from fedsash.lab.pictures.page import plotly
-from fedsash.lab.pictures.paper import draw
 from fedsash.lab.studies import kinds, pictures
+from fedsash.runs.pictures import Bars, Field, Line, Panel, Picture, Points, Rule
+from fedsash.runs.pictures.page import plotly
+from fedsash.runs.pictures.paper import draw
 from support.histories import ACCURACY
 
 pytestmark = pytest.mark.pictures

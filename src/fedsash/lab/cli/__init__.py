@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from ...basics.machine import own_version
+from ...runs import terminal
 from ...settings.errors import FedsashError, one_line, shortened
-from .. import terminal
 from . import (
     compare,
     completion,
@@ -78,7 +78,7 @@ def _carried_out(given: argparse.Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
     if not getattr(given, "json", False):
         return _in_time(given)
-    from ..files import json_of
+    from ...basics.files import json_of
 
     with redirect_stdout(sys.stderr):
         code = _in_time(given)
@@ -92,7 +92,7 @@ def _in_time(given: argparse.Namespace) -> int:
     if seconds is None:
         code: int = given.command(given)
         return code
-    from ..runs.time_limit import limited
+    from ...runs.time_limit import limited
 
     with limited(seconds):
         code = given.command(given)

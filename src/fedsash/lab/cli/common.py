@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import shortened
-from .. import terminal
 
 if TYPE_CHECKING:
     from ..config import Experiment
@@ -66,7 +66,7 @@ def check_out(out: Path, new: bool) -> None:
     A command asks before it loads data.
     """
     from ...basics.lock import check_free
-    from ..runs.folder import RunFolder
+    from ...runs.folder import RunFolder
 
     check_folder(out)
     check_free(out)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ...runs import terminal
 from ...settings.errors import some
-from .. import terminal
 from .common import OK, WRONG, Commands, add_json
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import terminal
+from ...runs import terminal
 from .common import OK, Commands
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import SettingError, check, check_count, check_positive
-from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given, place
 
 LOOK = 15.0
@@ -91,8 +91,8 @@ def _served(given: argparse.Namespace) -> int:
 
 def _told(given: argparse.Namespace, ended: dict[str, Any]) -> int:
     """Print how a run ended; returns the exit code."""
-    from .. import files
-    from ..table import tables
+    from ...basics import files
+    from ...runs.table import tables
 
     if ended["code"] != OK:
         for line in f"fedsash: {ended['line']}".splitlines():  # a traceback has many
@@ -111,8 +111,8 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
 
     A signal that asks to stop stops the run of Flower, and then raises `StoppedError`.
     """
-    from ..progress import Progress
-    from ..runs.interrupts import StoppedError, stop_flag
+    from ...runs.interrupts import StoppedError, stop_flag
+    from ...runs.progress import Progress
     from ..served.news import Listener
     from ..served.superlink import SuperLink
 

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import RunError, printable
-from .. import terminal
 from .common import OK, Commands
 
 
@@ -27,8 +27,8 @@ def add(commands: Commands) -> None:
 
 
 def _init(given: argparse.Namespace) -> int:
+    from ...basics.files import replace_file
     from ..config.template import SAID, template
-    from ..files import replace_file
 
     if given.file.exists() or given.file.is_symlink():
         raise RunError(f"{given.file} is there already: name another file, such as fedsash init mine.toml")

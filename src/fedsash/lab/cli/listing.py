@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from .. import terminal
+from ...runs import terminal
 from .common import OK, Commands, add_json
 
 REPRODUCTIONS = ("reproductions", "reproduction")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import terminal
+from ...runs import terminal
 from .common import (
     Commands,
     add_json,
@@ -23,9 +23,9 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from ...runs import Result
     from ..config import NetworkExperiment
-    from ..runs import Result
-    from ..runs.timing import TimeStudy
+    from ..timing import TimeStudy
 
 
 def add(commands: Commands) -> None:
@@ -61,8 +61,8 @@ def simulate(
     given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | TimeStudy]
 ) -> int:
     """Run or resume an experiment on a network, and print its results."""
+    from ...runs.table import tables
     from ..config.errors import prefixed
-    from ..table import tables
 
     with prefixed(file):
         result = go(given.out, progress=given.progress)
@@ -78,7 +78,7 @@ def simulate(
 
 def _lines(result: Result | TimeStudy) -> list[str]:
     """The network's results, one per line."""
-    from ..summaries import metric_of
+    from ...runs.summaries import metric_of
 
     summary, network = result.summary, result.summary["network"]
     lines = [

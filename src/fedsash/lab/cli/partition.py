@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import terminal
+from ...runs import terminal
 from .common import OK, Commands, add_federation, add_json, add_set, check_picture, load_given, place
 
 
@@ -23,9 +23,9 @@ def add(commands: Commands) -> None:
 
 
 def _partition(given: argparse.Namespace) -> int:
+    from ...runs import plot_clients
+    from ...runs.partition import record, table
     from ..config.errors import prefixed
-    from ..partition import record, table
-    from ..runs import plot_clients
 
     if given.picture is not None:
         check_picture(given.picture)

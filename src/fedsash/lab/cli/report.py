@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from ...basics.paths import check_file
-from .. import terminal
+from ...runs import terminal
 from .common import OK, WRONG, Commands, place
 
 PAGE = "report.html"
@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    from ..files import replace_file
+    from ...basics.files import replace_file
     from ..report.collect import collect
     from ..report.page import document
     from ..report.page.papers import draw

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import terminal
+from ...runs import terminal
 from .common import OK, RUNS, WRONG, Commands, add_json, add_set, add_sweep_options, ended, place
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _command(given: argparse.Namespace) -> str:
 
 def _table(filled: dict[str, Any]) -> Table:
     """A filled table for the terminal. A row of the paper takes up to three lines."""
-    from ..table import empty_table
+    from ...runs.table import empty_table
 
     table = empty_table()
     table.title, table.title_justify, table.title_style = filled["title"], "left", "bold"

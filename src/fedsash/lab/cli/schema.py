@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ...basics.paths import check_folder
-from .. import terminal
+from ...runs import terminal
 from .common import OK, Commands, place
 
 
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _schema(given: argparse.Namespace) -> int:
-    from ..files import replace_file
+    from ...basics.files import replace_file
     from ..sweeps.schema import text
 
     if given.file is None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import terminal
+from ...runs import terminal
 from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended, place
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runs import terminal
 from ...settings.errors import shortened
-from .. import terminal
 from .common import (
     Commands,
     add_federation,
@@ -28,8 +28,8 @@ from .common import (
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
+    from ...runs import Result
     from ..config import Experiment
-    from ..runs import Result
 
 
 def add(commands: Commands) -> None:
@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from .. import runs
+    from ... import runs
     from ..config import ConfigError, NetworkExperiment
 
     numbers = {"seed": given.seed, "rounds": given.rounds}
@@ -75,9 +75,9 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _resume(given: argparse.Namespace) -> int:
-    from .. import runs
+    from ... import runs
+    from ...runs.folder import RunFolder
     from ..config import NetworkExperiment, OwnExperiment, load_run
-    from ..runs.folder import RunFolder
 
     check_out(given.out, new=False)
     overrides = [] if given.rounds is None else [f"rounds={given.rounds}"]
@@ -93,8 +93,8 @@ def _resume(given: argparse.Namespace) -> int:
 
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
+    from ...runs.table import tables
     from ..config.errors import prefixed
-    from ..table import tables
 
     with prefixed(file):
         driver = experiment.driver()

@@ -9,12 +9,12 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from ...basics import files
 from ...basics.paths import plain_file
 from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
 from ...settings.errors import RunError, one_line, shortened
 from ...settings.options import options
-from .. import files
 from .errors import ConfigError, join
 
 TomlTable = Mapping[str, Any]

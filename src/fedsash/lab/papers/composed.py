@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...runs.pictures import Axis, Bars, Line, Panel, Picture, Points, look
+from ...runs.pictures.picture import Layer
 from ...settings.errors import RunError
-from ..pictures import Axis, Bars, Line, Panel, Picture, Points, look
-from ..pictures.picture import Layer
 from ..studies import pictures
 
 COLUMN, ROW = 4.6, 4.0

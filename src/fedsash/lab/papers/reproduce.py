@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import flat, replace_file, write_table
 from ...basics.lock import held
 from ...basics.paths import check_folder
-from .. import terminal
+from ...runs import terminal
 from ..config import ConfigError
 from ..config.experiment import changes_numbers
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..files import flat, replace_file, write_table
 from ..sweeps import Sweep, all_or, check_same, execute
 from . import claims, reproductions
 from .claims import NO_NUMBERS

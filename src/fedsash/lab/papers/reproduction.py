@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ...basics.files import flat
 from ...settings.errors import SettingError, check
 from ..config import ConfigError, NetworkExperiment
 from ..config.files import TomlTable, merged
-from ..files import flat
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import label_of, named_axis

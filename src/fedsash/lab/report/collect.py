@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import read, table, there
 from ...basics.paths import inside
 from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
+from ...runs.client_results import CLIENTS
+from ...runs.records import Records
+from ...runs.summaries import goal_of, over, stuck_text, summarise
 from ...settings.errors import RunError, one_line
-from ..client_results import CLIENTS
-from ..files import read, table, there
-from ..records import Records
-from ..summaries import goal_of, over, stuck_text, summarise
 from ..sweeps import index
 
 

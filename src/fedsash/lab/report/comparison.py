@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from ...basics.files import flat
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
+from ...runs.client_results import WORDS
+from ...runs.table import empty_table
 from ...settings.errors import RunError, shortened
 from ...tasks.criterion import UNKNOWN
-from ..client_results import WORDS
 from ..config.experiment import CARRIED_OUT, changes_numbers
-from ..files import flat
 from ..sweeps.axes import named_axis
-from ..table import empty_table
 from .collect import CollectedRun
 
 if TYPE_CHECKING:

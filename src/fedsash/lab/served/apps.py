@@ -19,15 +19,15 @@ from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
 from ...network import Asynchronous, Scheduler, Synchronous
+from ...runs import Callback, Driver, Result, resume, run
+from ...runs.folder import RunFolder
+from ...runs.interrupts import StoppedError
 from ...sampling import Uniform
 from ...settings.errors import FedsashError, check, one_line
 from ...settings.resolve import Allowed
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
-from ..runs import Callback, Driver, Result, resume, run
-from ..runs.folder import RunFolder
-from ..runs.interrupts import StoppedError
 from .news import Teller
 
 PYPROJECT: Mapping[str, Any] = {

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...evaluation import Score
 from ...exchange import RoundReport
-from ..runs import Callback
-from ..runs.callback import LiveRun
+from ...runs import Callback
+from ...runs.callback import LiveRun
 
 FILE = "news.jsonl"
 """The name of the file, in the folder of the app that the command has written."""

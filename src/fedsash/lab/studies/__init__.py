@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...settings.errors import check_choice
 
 if TYPE_CHECKING:
-    from ..pictures import Picture
+    from ...runs.pictures import Picture
     from .study import Study
 
 
@@ -97,7 +97,7 @@ def study_of(found: Mapping[str, Any]) -> type[Study]:
 
 def pictures(findings: Sequence[Mapping[str, Any]]) -> list[Picture]:
     """The pictures of findings that are shown together. Pictures of one kind have the same colour scales."""
-    from ..pictures.scales import common
+    from ...runs.pictures.scales import common
 
     drawn = [study_of(found).picture(found) for found in findings]
     for kind in {found["kind"] for found in findings}:

@@ -15,10 +15,10 @@ from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined, window_starts
 from ...evaluation import Score
 from ...evaluation.history import COMPARED
+from ...runs import running_sums
 from ...settings.errors import RunError, check
 from ...state import State
 from ...tasks import Criterion
-from ..runs import running_sums
 from .opened import OpenRun
 
 TOGETHER = 8

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
+from ...basics.files import replace_file
 from ...basics.paths import check_file
 from ...evaluation import Goal, Score
+from ...runs.pictures import Axis, Line, Panel, Picture, Rule, look
+from ...runs.pictures.styles import QUIET
+from ...runs.records import Records
 from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
-from ..files import replace_file
-from ..pictures import Axis, Line, Panel, Picture, Rule, look
-from ..pictures.styles import QUIET
-from ..records import Records
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
 from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, times, unseen

@@ -18,10 +18,10 @@ from ...federation import Federation
 from ...local import LocalTraining, RoundPlan
 from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.records import Records
 from ...settings.errors import RunError, check, check_count
 from ..config import NetworkExperiment
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..records import Records
 from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun, spaced
 from .several_runs import check_settings

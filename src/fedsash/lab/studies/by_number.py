@@ -8,8 +8,8 @@ import numpy as np
 
 from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
-from ..pictures import Line, look
-from ..pictures.styles import Style
+from ...runs.pictures import Line, look
+from ...runs.pictures.styles import Style
 from .study import Found, option, times
 
 ORDERS = option("random orders of the clients")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
 from ...federation import Federation
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.pictures.styles import QUIET
 from ...sampling import Poisson, Uniform
 from ...settings.errors import check, check_count
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.styles import QUIET
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
 from .window import participation

@@ -17,9 +17,9 @@ from ...basics.layout import Layout
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...federation import Federation
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.pictures.styles import INK, Style
 from ...settings.errors import check
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced
 from .outputs import outputs
 from .several_runs import by_round, check_alike, shared_rounds, trained_alike

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check_count
-from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels
 from .decomposition import likeness, probabilities

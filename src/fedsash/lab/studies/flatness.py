@@ -17,9 +17,9 @@ from ...basics.randomness import Purpose, generator
 from ...data.samples import Samples
 from ...evaluation import Curvature
 from ...federation import Federation
+from ...runs.pictures import Axis, Bars, Panel, Picture
+from ...runs.pictures.styles import of_bars
 from ...settings.errors import check
-from ..pictures import Axis, Bars, Panel, Picture
-from ..pictures.styles import of_bars
 from .opened import MODELS, OpenRun
 from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...basics import files
 from ...basics.arrays import Ints
 from ...basics.layout import Layout
 from ...basics.saved import place, saved_rounds
@@ -21,13 +22,13 @@ from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
+from ...runs import checkpoints
+from ...runs.records import Records
 from ...settings.errors import RunError, check, check_choice, check_count, one_line, some
 from ...settings.fingerprint import differences
 from ...state import State
-from .. import checkpoints, files
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
 from ..config.errors import prefixed
-from ..records import Records
 from .client_models import ClientModels, client_models
 
 log = logging.getLogger("fedsash")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...basics.files import flat
 from ...settings.errors import RunError, check, some
 from ...tasks import Classification
 from ..config.experiment import changes_numbers
-from ..files import flat
 from .client_models import ClientModels
 from .opened import OpenRun
 from .study import OnProgress

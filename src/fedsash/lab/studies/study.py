@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ...basics.files import table, write_table
+from ...runs.pictures import Picture
 from ...settings.errors import check
 from ...tasks.criterion import UNKNOWN
-from ..files import table, write_table
-from ..pictures import Picture
 from .opened import OpenRun
 
 Found = Mapping[str, Any]

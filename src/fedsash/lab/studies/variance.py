@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
+from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check, check_count
-from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun

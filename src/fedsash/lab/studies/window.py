@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ...federation import Federation
+from ...runs.pictures import Axis, Bars, Line, Panel, Picture, look
+from ...runs.pictures.styles import RED
 from ...settings.errors import RunError, check
-from ..pictures import Axis, Bars, Line, Panel, Picture, look
-from ..pictures.styles import RED
 from .client_models import weights
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, unseen

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ...runs.pictures.picture import Layer
+from ...runs.pictures.scales import INNER, LEVELS
+from ...runs.pictures.styles import QUIET
+from ...runs.records import Records
 from ...settings.errors import check, check_count
 from ...tasks import Criterion
-from ..pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
-from ..pictures.picture import Layer
-from ..pictures.scales import INNER, LEVELS
-from ..pictures.styles import QUIET
-from ..records import Records
 from .afterwards import Afterwards
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, option, unseen

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import flat
 from ...settings.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
@@ -18,7 +19,6 @@ from ..config.errors import check_known, prefixed
 from ..config.files import KEY, TomlTable, merged, named, put, read, without_others
 from ..config.network import NetworkExperiment
 from ..config.words import show, shown
-from ..files import flat
 
 KEYS = {
     "title": "what tables and pages call the sweep",

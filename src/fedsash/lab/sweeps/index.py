@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...basics import files
 from ...basics.lock import held
 from ...settings.errors import RunError
-from .. import files
 from ..config import ConfigError
 from .axes import Sweep
 

@@ -21,14 +21,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from ... import runs
 from ...basics.lock import when_free
 from ...basics.signals import STOPS
+from ...runs import Result
+from ...runs.interrupts import ECHO
 from ...settings.errors import FedsashError, one_line
-from .. import runs
 from ..config import NetworkExperiment
-from ..runs import Result
-from ..runs.interrupts import ECHO
-from ..runs.timing import TimeStudy
+from ..timing import TimeStudy
 from .assigned import Assigned, Messages, Tell, tell
 
 T = TypeVar("T")

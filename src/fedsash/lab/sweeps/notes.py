@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...runs.warned import beyond, rate_notes
 from ...settings.errors import some
-from ..runs.warned import beyond, rate_notes
 from . import index
 from .axes import PlannedRun, Sweep, short
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ...local.settings import Amount
-from ..callbacks import Track
+from ...runs import Checkpoint
+from ...runs.callbacks import Track
 from ..config import Experiment
-from ..runs import Checkpoint
 from .axes import PlannedRun
 
 OBSERVERS = ("averages", "checkpoint", "track")

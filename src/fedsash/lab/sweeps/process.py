@@ -13,8 +13,8 @@ from threading import Thread
 from typing import Any, Protocol
 
 from ...basics.signals import ending
+from ...runs.summaries import metric_of, stuck_text
 from ...settings.errors import WorkerError, one_line
-from ..summaries import metric_of, stuck_text
 from .plan import Leg
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ...pictures import Picture
+from ....runs.pictures import Picture
 from ...studies import kinds, pictures, study_of
 from ..collect import Analysis
 from .noted import drawn_or_noted

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ....evaluation import mean_or_none
-from ...pictures import Line, Panel, Picture, look
-from ...pictures.curves import capital, lines, panel
-from ...pictures.smoothing import ORDER, WINDOW
+from ....runs.pictures import Line, Panel, Picture, look
+from ....runs.pictures.curves import capital, lines, panel
+from ....runs.pictures.smoothing import ORDER, WINDOW
 from ..collect import CollectedRun
 
 MOST = 120_000

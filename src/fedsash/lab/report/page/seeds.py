@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ....evaluation import mean_or_none
+from ....runs.pictures import Picture
 from ....settings.errors import RunError
-from ...pictures import Picture
 from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of
 from .curves import curves

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....evaluation import SPLITS
+from ....runs.client_results import HEADS, client_rows, counted
+from ....runs.pictures.curves import capital
+from ....runs.table import leader
 from ....settings.errors import RunError, some
 from ....tasks.criterion import UNKNOWN
-from ...client_results import HEADS, client_rows, counted
-from ...pictures.curves import capital
-from ...table import leader
 from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
 from .markup import MISSING, Html, join, table, tag

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ....runs import running_sums
+from ....runs.pictures import Picture
 from ....settings.errors import some
 from ....tasks import Criterion
-from ...pictures import Picture
-from ...runs import running_sums
 from ..collect import Analysis, CollectedRun
 from .markup import Html, code, join, tag
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ....runs.pictures.scales import INNER
 from ....tasks import Criterion
-from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
-from ...pictures.scales import INNER
 from ..study import Found, number, split_in_words, times
 
 STRIP = 0.4

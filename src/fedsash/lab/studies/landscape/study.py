@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....basics.layout import Layout
+from ....runs.pictures import Picture
 from ....settings.errors import check, check_count
 from ....tasks import Criterion
 from ....tasks.criterion import UNKNOWN
-from ...pictures import Picture
 from ..opened import MODELS, OpenRun
 from ..study import Found, OnProgress, Rows, Study, names_of, number, option, unseen
 from . import sections

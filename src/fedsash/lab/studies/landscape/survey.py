@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ....basics.arrays import Floats
+from ....basics.files import replace_file
 from ....basics.layout import Layout
 from ....data.federated import FederatedData
 from ....data.samples import Samples
 from ....evaluation import Goal, Scorer
 from ....settings.errors import RunError, check
-from ...files import replace_file
 from ..study import OnProgress, unseen
 from .sections import Section
 

@@ -24,9 +24,9 @@ from typing import Any
 from simpy import Environment
 
 from fedsash import network
+from fedsash.lab import timing
 from fedsash.lab.config import NetworkExperiment, parse
 from fedsash.network.simulated import begin
-from fedsash.runs import timing
 from fedsash.sampling import Uniform
 
 PARTS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import fedsash.lab
+import fedsash.runs
 from fedsash.evaluation import Evaluation, History
 from fedsash.runs import terminal
 from fedsash.runs.summaries import summarise
@@ -129,14 +129,14 @@ def test_without_a_test_set_the_table_is_that_of_held_out_data() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They can't be imported while all of the laboratory is imported anew."""
-    monkeypatch.setattr(fedsash, "lab", fedsash.lab)
-    for name in [name for name in sys.modules if name.startswith("fedsash.lab")]:
+    """They can't be imported while the room of runs is imported anew."""
+    monkeypatch.setattr(fedsash, "runs", fedsash.runs)
+    for name in [name for name in sys.modules if name.startswith("fedsash.runs")]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("matplotlib", "plotly", "rich.live", "rich.table"):
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("table", "progress", "pictures.paper", "pictures.page"):
-        import_module(f"fedsash.lab.{name}")
+        import_module(f"fedsash.runs.{name}")
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])

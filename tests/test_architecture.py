@@ -36,7 +36,7 @@ SEVENTEEN = {
     "vector": [
         *("averages/exact_sums.py", "averages/pieces.py", "basics/arrays.py", "basics/layout.py", "basics/norms.py"),
         *("basics/private_torch.py", "basics/randomness.py", "basics/saved.py", "basics/sharing.py"),
-        *("basics/shown.py", "basics/storage.py", "basics/vector_files.py", "basics/wrapped.py"),
+        *("basics/shown.py", "basics/spaces.py", "basics/storage.py", "basics/vector_files.py", "basics/wrapped.py"),
     ],
     "tasks": ["tasks/"],
     "data": ["data/"],

@@ -21,6 +21,7 @@ from .basics.layout import Layout, ModelSlice, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
+from .basics.spaces import AggregationMemory, ClientState, ExecutorMemory, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcast, Broadcaster, settings_with
 from .client_store import ClientStore, StateRows
 from .data.federated import FederatedData
@@ -134,8 +135,8 @@ class Federation(Setting, Reached, Shown):
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
-            self.method.server_state(self.sharing.common_of(self.layout.flatten(self.module)), self.sharing.common)
-        derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
+            self.method.server_state(self.sharing.common_of(self._initial), self.sharing.common)
+        derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self._initial)))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.layout, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
@@ -189,20 +190,21 @@ class Federation(Setting, Reached, Shown):
 
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
-        w, clients = self.layout.flatten(self.module), len(self.sizes)
+        w = self._initial
+        clients = len(self.sizes)
         common = self.sharing.common_of(w)
-        own = {} if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
+        own = ClientState({}) if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
         last = torch.zeros(clients if self.remembers else 0, dtype=torch.int64)
         held = bool(own) and self.engine.holds(sum(value.nbytes for value in own.values()))
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
-            optimiser=self.server.init(common),
-            server_state=self.method.server_state(common, self.sharing.common),
+            optimiser=OptimiserState(self.server.init(common)),
+            server_state=ServerState(self.method.server_state(common, self.sharing.common)),
             clients=ClientStore.start(own, last, clients, folder, held),
             averages=averages,
-            aggregation=self.aggregation.init(self.sampling, clients),
+            aggregation=AggregationMemory(self.aggregation.init(self.sampling, clients)),
             past=past,
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
@@ -252,7 +254,8 @@ class Federation(Setting, Reached, Shown):
             if state is not None and self.sharing.own_size:
                 request = replace(request, clients=state.everybody(OWN))
             elif self.sharing.own_size:
-                request = replace(request, clients=StateRows({OWN: self.sharing.own_of_all(len(request.ids), w)}))
+                own = self.sharing.own_of_all(len(request.ids), request.sent)
+                request = replace(request, clients=StateRows(ClientState({OWN: own})))
             return self.executor.work(request)
 
         with threads(self._lazy.current.threads):
@@ -282,6 +285,11 @@ class Federation(Setting, Reached, Shown):
         return self.layout.copied(self.module, w)
 
     @property
+    def _initial(self) -> WholeModel:
+        """The model before the first round."""
+        return WholeModel(self.layout.flatten(self.module))
+
+    @property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name, and those of each average; without the run's length."""
         return self._fingerprint
@@ -298,7 +306,7 @@ class Federation(Setting, Reached, Shown):
         """The state to save: with the executor's vectors. Raises `RunError` if a later round has used it up."""
         state.check_usable()
         executor = self._lazy.current.saved() if self._lazy.started else state.executor
-        return replace(state, executor=executor)
+        return replace(state, executor=ExecutorMemory(executor))
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from .averages.trajectory import Past
 from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
+from .basics.spaces import AggregationMemory, ClientRows, ExecutorMemory, OptimiserState, ServerState, WholeModel
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .client_store import ClientStore, ClientTicket
@@ -33,19 +34,19 @@ class State(Shown):
     """
 
     round: int
-    w: Tensor
-    optimiser: Vectors
-    server_state: Vectors
+    w: WholeModel
+    optimiser: OptimiserState
+    server_state: ServerState
     clients: ClientStore
     averages: dict[str, Vectors]
     past: dict[str, Past] = field(default_factory=dict)
     choice: Choice | None = None
-    aggregation: Vectors = field(default_factory=dict)
-    executor: Vectors = field(default_factory=dict, repr=False)
+    aggregation: AggregationMemory = field(default_factory=lambda: AggregationMemory({}))
+    executor: ExecutorMemory = field(default_factory=lambda: ExecutorMemory({}), repr=False)
     spent: bool = field(default=False, init=False, repr=False)
 
     @property
-    def client_state(self) -> Vectors:
+    def client_state(self) -> ClientRows:
         """The client state `[N, ...]` of all N clients, empty if they keep it themselves."""
         return self.clients.rows
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import Sharing
+from ..basics.spaces import AggregationMemory, CommonPart
 from ..exchange import Effort
 from ..methods import Method, Upload
 from ..methods.base import divided
@@ -91,7 +92,7 @@ class Aggregation(Setting):
         return upload
 
     def release(
-        self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int
+        self, mean: Vectors, *, clients: int, memory: AggregationMemory, like: CommonPart, round: int, seed: int
     ) -> tuple[Vectors, Vectors]:
         """What the server may know of a round's means over `clients` clients, and what the rule remembers after it.
 

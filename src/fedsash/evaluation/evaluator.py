@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
+from ..basics.spaces import Download, WholeModel
 from ..data.samples import Samples
 from ..exchange import Answers, Collector, Job, Request, no_answer
 from .over_clients import over_clients
@@ -86,8 +87,8 @@ class Evaluator:
             job=job,
             round=round,
             ids=collector.ids,
-            sent=w,
-            server_state={},
+            sent=WholeModel(w),
+            server_state=Download({}),
         )
         replies = collector.replies(ask(request))
         missing = collector.missing  # places and numbers are the same, since all clients are asked

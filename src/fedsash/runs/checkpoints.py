@@ -14,6 +14,7 @@ from ..basics import saved
 from ..basics.arrays import Ints
 from ..basics.paths import inside
 from ..basics.saved import StateError
+from ..basics.spaces import ClientState, ExecutorMemory
 from ..state import State, files_of
 from .tally import Best, Tally
 
@@ -62,7 +63,7 @@ def save(
     }
     apart = {**dict(state.models()), **state.clients.saved()}
     path = saved.save(folder, state.round, whole | best, apart, facts, keep)
-    state.clients.note_saved(lambda file: saved.tensors(path / file))
+    state.clients.note_saved(lambda file: ClientState(saved.tensors(path / file)))
     return path
 
 
@@ -98,10 +99,11 @@ def load_run(path: Path, state: State, begin: Begin = lambda state, names: None)
             tensor.copy_(found[name])
     begin(state, state.averages.keys() - common)
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
-    state.clients.load(lambda file: saved.tensors(path / file))
+    state.clients.load(lambda file: ClientState(saved.tensors(path / file)))
     state.round = manifest["round"]
     state.clients.lineage = tuple(map(tuple, manifest["lineage"]))
-    state.executor = {name.removeprefix("executor/"): found[name] for name in found if name.startswith("executor/")}
+    executor = {name.removeprefix("executor/"): found[name] for name in found if name.startswith("executor/")}
+    state.executor = ExecutorMemory(executor)
     state.choice = state.choice and state.choice.loaded(manifest["choice"])
     best = {
         name: Best(best["value"], best["by"], best["round"], found[f"best/{name}"].to(state.w.device, copy=True))

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..basics.arrays import Ints
+from ..basics.spaces import Uploaded
 from ..data.federated import Problem
 from ..data.transform import PLAIN
 from ..evaluation import Evaluation
@@ -68,7 +69,7 @@ class Handled(Executor):
             if isinstance(answer, str):
                 yield Missing(where, answer)
                 continue
-            upload = {name: vector[None] for name, vector in answer.items()}
+            upload = Uploaded({name: vector[None] for name, vector in answer.items()})
             effort = Effort(self._clients.sizes[[client]], np.ones(1, dtype=np.int64), np.ones(1))
             yield Reply(
                 places=where,

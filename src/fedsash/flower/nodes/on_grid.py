@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
+from ...basics.spaces import ClientState, Uploaded
 from ...client_store import StateVersions
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
@@ -178,7 +179,8 @@ class OnGrid(Executor):
             uploads = wire.unpacked(content[wire.UPLOAD], right, device)
         own = wire.unpacked(content[wire.CLIENTS], _forms_of_states(training, asked, len(places)), device)
         for row, place in enumerate(places.tolist()):
-            upload, kept = ({name: value[row : row + 1] for name, value in rows.items()} for rows in (uploads, own))
+            upload = Uploaded({name: value[row : row + 1] for name, value in uploads.items()})
+            kept = ClientState({name: value[row : row + 1] for name, value in own.items()})
             one = request.only(np.array([place]))
             effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
             yield Reply(

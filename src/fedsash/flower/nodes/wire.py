@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Vectors, joined
+from ...basics.spaces import ClientState, Download, WholeModel
 from ...client_store import ClientTicket, StateRows, StateVersions
 from ...exchange import Reply, Request
 
@@ -114,8 +115,8 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
         job=numbers["job"],
         round=int(numbers["round"]),
         ids=np.array(numbers["ids"], dtype=np.int64),
-        sent=unpacked(content[MODEL], device=device)["w"],
-        server_state=unpacked(content[SERVER], device=device),
+        sent=WholeModel(unpacked(content[MODEL], device=device)["w"]),
+        server_state=Download(unpacked(content[SERVER], device=device)),
         clients=_ticket_of(numbers["versions"], content[CLIENTS], device),
         server_steps=None if numbers["server_steps"] is None else int(numbers["server_steps"]),
     )
@@ -132,7 +133,7 @@ def _versions(ticket: ClientTicket) -> dict[str, Any] | None:
 def _ticket_of(versions: Mapping[str, Any] | None, rows: Any, device: torch.device) -> ClientTicket:
     """The ticket of a request: its versions, or else the rows that came with it."""
     if versions is None:
-        return StateRows(unpacked(rows, device=device))
+        return StateRows(ClientState(unpacked(rows, device=device)))
     return StateVersions(
         last=np.array(versions["last"], dtype=np.int64),
         oldest=int(versions["oldest"]),

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...averages import Tracker, Window
+from ...basics.spaces import CommonPart, OptimiserState
 from ...data import FederatedData
 from ...executors import LocalEngine
 from ...federation import Federation
@@ -325,8 +326,10 @@ def _walk(server: Server, size: int, rounds: int) -> _Walk:
         for _ in range(rounds):
             models = client_models(federation, state)
             pseudo_gradients.append((models.p[:, None] * (state.w - models.w)).sum(0))
-            memory = {name: value.clone() for name, value in state.optimiser.items()}
-            steps.append(state.w - server.step(state.w.clone(), -pseudo_gradients[-1], memory)[0])
+            sent = federation.sharing.common_of(state.w)
+            update = CommonPart(-pseudo_gradients[-1])
+            memory = OptimiserState({name: value.clone() for name, value in state.optimiser.items()})
+            steps.append(state.w - server.step(sent, update, memory)[0])
             state, _ = federation.round(state)
             w.append(state.w.clone())
         window = federation.models(state)["wima"].clone()

@@ -53,9 +53,9 @@ class ServerRound:
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
 
-        # 3. They train. `Collector.hear` records a lost answer. `Uploads.take` refuses an update that is not finite or
-        #    too long. It adds up the others in the order of the request, whoever comes first, as the rule's `derive`
-        #    gives them: `Private.derive` clips them.
+        # 3. They train. `Collector.hear` records a lost answer as `missing`. `Uploads.take` refuses an update that is
+        #    not finite or too long. Each of the others goes through the rule's `derive`, where a private rule clips it,
+        #    and is then added, always in the order of the request.
         with threads(self.executor.current.server_threads):
             uploads = self.collect(request)
             return self.step(state, request, uploads, probed)
@@ -98,14 +98,16 @@ class ServerRound:
             total=len(self.clients.sizes),
         )
         update, returned = self.method.server_update(received)
-        kept = {name: vector for name, vector in returned.items() if name in memory_of_method or name not in probes}
+        passed_through = probes.keys() - memory_of_method.keys()
+        remembered = {name: vector for name, vector in returned.items() if name not in passed_through}
         vectors = {"the update": update}
-        check_returned(self.method, "server_update", vectors, "the update", common, kept, memory_of_method)
-        server_state = ServerState({name: kept[name] for name in memory_of_method})
+        check_returned(self.method, "server_update", vectors, "the update", common, remembered, memory_of_method)
+        server_state = ServerState({name: remembered[name] for name in memory_of_method})
 
-        # 7. The server optimiser moves the model from what was sent. A broadcast that acts before it puts an average of
-        #    the clients' means into the update's place; in FedIMA's code it then once steps apart, from a new memory
-        #    that is forgotten. What is not common moves by the change itself.
+        # 7. The server optimiser moves the model from what was sent. A broadcast of an order other than "after" first
+        #    shows the clients' mean to its average, and once it sends this average, the change leads to it. In FedIMA's
+        #    code the optimiser makes the first of these steps from a new memory, and keeps its own. What is not common
+        #    moves by the change itself. From here on averages and client state change in place: the state is spent.
         state.spent = True
         change = self.sharing.model_change(CommonPart(update), mean)
         steps_apart = False
@@ -126,10 +128,11 @@ class ServerRound:
             return replace(state, round=state.round + 1), skipped
 
         # 8. Clients whose updates count have a new state.
-        answers = [(request.ids[places], answer) for places, answer in uploads.collector.client_state]
-        state.clients.accept(request.ids[accepted], answers, request.round + 1)
+        new_states = [(request.ids[places], rows) for places, rows in uploads.collector.client_state]
+        state.clients.accept(request.ids[accepted], new_states, request.round + 1)
 
-        # 9. `Observers.observe` shows the new model to every average, such as a window.
+        # 9. `Observers.observe` shows the new model to the averages, such as a window, but for one that has already
+        #    seen the clients' mean in 7.
         after = self.observe(state, w)
         after.optimiser = OptimiserState(optimiser)
         after.server_state = server_state

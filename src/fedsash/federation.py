@@ -119,7 +119,8 @@ class Federation(Setting, Reached, Shown):
         derive("sharing", Sharing.of(self.module, self.buffers, self.personal))
         derive("layout", self.sharing.layout)
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
-        problem, data = self.clients.problem, self.clients.data
+        problem = self.clients.problem
+        data = self.clients.data
         problem = suited_problem(self.module, problem) if data is None else problem
         if data is not None and self.loss is None:
             check_task(problem.task, data.train.y)
@@ -328,6 +329,7 @@ class Federation(Setting, Reached, Shown):
     def training(self) -> Training:
         """All that an executor must know of this federation, except the samples."""
         own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
-        problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
+        problem = replace(self.clients.problem, test=None)
+        asked = self.evaluation.asked(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
         return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

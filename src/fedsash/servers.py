@@ -147,7 +147,8 @@ class FedAdam(Server, name="adam"):
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta.square()
         new = {"m": m, "v": v}
-        lr, tau = self.lr, self.tau
+        lr = self.lr
+        tau = self.tau
         if self.bias_correction != "none":
             new["steps"] = state["steps"] + 1
             n = int(new["steps"]) + (self.bias_correction == "flower")

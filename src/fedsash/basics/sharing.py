@@ -21,7 +21,8 @@ from .spaces import CommonPart, MeanUpload, Uploaded, WholeModel
 Buffers = Literal["refuse", "average", "local", "local_norm"]
 """What becomes of the running statistics of BatchNorm layers (see `Federation`)."""
 
-OWN, STATISTICS = "own", "statistics"
+OWN = "own"
+STATISTICS = "statistics"
 """The names of the entries that stay with a client in its client state, and of the statistics in its upload."""
 
 COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)

@@ -28,7 +28,10 @@ class Evaluator:
     """Evaluates models on the central test set, and on what the `clients` clients are `asked` to score."""
 
     def __init__(self, scorer: Scorer, clients: int, asked: SplitsOf) -> None:
-        self._scorer, self._problem, self._clients, self._asked = scorer, scorer.problem, clients, asked
+        self._scorer = scorer
+        self._problem = scorer.problem
+        self._clients = clients
+        self._asked = asked
         self._told: set[int] = set()
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Score]:

@@ -14,7 +14,9 @@ from .training import Training
 
 def upload_like(training: Training, request: Request) -> Uploaded:
     """The upload `[1, ...]` of a client that has not moved, to a request to train or to a probe."""
-    sharing, method, sent = training.sharing, training.method, request.sent
+    sharing = training.sharing
+    method = training.method
+    sent = request.sent
     head = sharing.common_of(sent)
     one = head.new_ones(1, 1)
     run = LocalRun(

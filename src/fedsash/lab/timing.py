@@ -67,14 +67,16 @@ def simulate(
     Raises `ValueError` if `out` holds a run already, or if another process works in it.
     """
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
-    evaluation, folder = evaluation or Evaluation(), None if out is None else RunFolder(out)
+    evaluation = evaluation or Evaluation()
+    folder = None if out is None else RunFolder(out)
     with nullcontext() if folder is None else folder.held():
         if folder is not None:
             if not again:
                 folder.check_new()
             folder.clear()
         site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
-        process, chronicle = scheduler.run(site), NetworkChronicle(site)
+        process = scheduler.run(site)
+        chronicle = NetworkChronicle(site)
         if folder is not None:
             _begin(folder.path, config)
         began = time.perf_counter()

@@ -42,7 +42,8 @@ def lengths(training: Training, bytes: int | None) -> Lengths:
 
     If a model is said to be `bytes` long, all messages grow or shrink with it.
     """
-    model, train = model_bytes(training.sharing), training.first(np.zeros(1, dtype=np.int64))
+    model = model_bytes(training.sharing)
+    train = training.first(np.zeros(1, dtype=np.int64))
 
     def scaled(size: int) -> int:
         return size if bytes is None else round(bytes * size / max(model, 1))

@@ -88,7 +88,8 @@ def load_run(path: Path, state: State, begin: Begin = lambda state, names: None)
     """
     state.check_usable()
     manifest, found = saved.read(path, FORMAT)
-    here, there = _kinds(state), manifest["tensors"]
+    here = _kinds(state)
+    there = manifest["tensors"]
     common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
     for name in here | there:
         kinds = there.get(name, "missing"), here.get(name, "missing")
@@ -161,7 +162,8 @@ def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:
     for name, models in kept.items():
         past = state.past[name]
         if models["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
-            owner, taken = models["owner"], {each.trajectory.owner for each in state.past.values()}
+            owner = models["owner"]
+            taken = {each.trajectory.owner for each in state.past.values()}
             while owner in taken:  # by another average, whose files have this name
                 owner += "+"
             past = state.past[name] = past.trajectory.apart(owner).share()

@@ -114,7 +114,8 @@ class RunFolder:
 
     def settings(self) -> tuple[Checkpoint, RunningSums]:
         """The checkpoint and the running sums of the last session; the usual ones if there was none."""
-        file, table = self.path / "config.toml", self.config()
+        file = self.path / "config.toml"
+        table = self.config()
         try:
             given = table.get("checkpoint", {})
             checkpoint = Checkpoint(**given | {"keep": tuple(given.get("keep", ()))})
@@ -147,7 +148,8 @@ class RunFolder:
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        engine, contents = federation.described(), dict[str, bytes]()
+        engine = federation.described()
+        contents = dict[str, bytes]()
         if started or not (self.path / "engine.json").exists():
             contents["engine.json"] = files.json_of(engine)
         contents[GOAL] = files.json_of(goal_content(federation.goal.criterion, federation.evaluation))

@@ -167,17 +167,20 @@ class Ledger:
 
     def _check_same(self, path: Path) -> None:
         """Raise `RunError` if the state at `path` is of another experiment."""
-        here, there = self.driver.fingerprint, checkpoints.fingerprint(path)
+        here = self.driver.fingerprint
+        there = checkpoints.fingerprint(path)
         if other := self._differences(here, there, path):
             run = f"{path.parent.parent} holds a run of another experiment"
             raise RunError(f"{run}: {'; '.join(other)}. To change it on purpose, fork{_seed_hint(here, there)}")
 
     def _differences(self, here: Mapping[str, str], there: Mapping[str, str], path: Path) -> list[str]:
         """In what the run of a saved state is another one. Of clients on nodes it has those with other samples."""
-        ours, theirs = here.get("clients"), there.get("clients")
+        ours = here.get("clients")
+        theirs = there.get("clients")
         if None in (ours, theirs) or ours == theirs:
             return differences(here, there)
-        old, new = checkpoints.sizes(path).tolist(), self.federation.clients.sizes
+        old = checkpoints.sizes(path).tolist()
+        new = self.federation.clients.sizes
         if len(old) != len(new):
             return differences(here, there)
         pairs = enumerate(zip(old, new.tolist(), strict=True))
@@ -241,7 +244,8 @@ class Ledger:
     def _choice(self, state: State, names: Mapping[str, str], its: Mapping[str, str]) -> Choice | None:
         """What an adaptive broadcast has decided in a fork: nothing yet if it compares other averages, or by another
         metric, than the source did, whose fingerprint is `its`."""
-        broadcast, metric = self.federation.broadcast, "evaluation.metric"
+        broadcast = self.federation.broadcast
+        metric = "evaluation.metric"
         if state.choice is None or broadcast is None:
             return None
         anew = any(names[name].endswith(ANEW) for name in broadcast.averages)
@@ -292,6 +296,7 @@ def _taken_over(history: History, ours: Mapping[str, str], scores: bool) -> Iter
 
 def _seed_hint(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """What to do about a model that differs in nothing but its numbers; empty if that is not so."""
-    ours, theirs = here.get("model", ""), there.get("model", "")
+    ours = here.get("model", "")
+    theirs = there.get("model", "")
     alike = ours != theirs and ours.rpartition(", ")[0] == theirs.rpartition(", ")[0]
     return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed" if alike else ""

@@ -62,8 +62,10 @@ def _named(config: Mapping[str, Any], table: str) -> str:
 
 def _data(federation: Federation) -> str:
     """The samples, what is learned of them, the clients, and the samples on which models are tested."""
-    data, problem = federation.clients.data, federation.clients.problem
-    sizes, shape = federation.clients.sizes, () if data is None else data.train.x.shape
+    data = federation.clients.data
+    problem = federation.clients.problem
+    sizes = federation.clients.sizes
+    shape = () if data is None else data.train.x.shape
     clients = f"{len(sizes):,}" if data is None else FederatedData.facts(data)["clients"]
     features = f" of {_number(shape[1], 'feature', 'features')}" if isinstance(shape, tuple) and len(shape) == 2 else ""
     if data is not None and not data.feature_names and getattr(data.train.x, "dtype", None) == torch.int64:

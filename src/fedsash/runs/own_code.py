@@ -42,7 +42,8 @@ def permit(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
     key = _key(make=True) if places else None
     if key is None:
         return {}
-    code, before = _checksums(places), _found(folder).get("code")
+    code = _checksums(places)
+    before = _found(folder).get("code")
     for file, checksum in before.items() if isinstance(before, dict) else ():
         if code.get(file, checksum) != checksum:
             log.warning("%s has changed since rounds of this run were trained with it", file)
@@ -53,7 +54,8 @@ def of(folder: Path) -> list[str]:
     """The places that the run in `folder` may name. None of them without a permit that holds here."""
     try:
         found = _found(folder)
-        places, signature = [str(place) for place in found["places"]], str(found["signature"])
+        places = [str(place) for place in found["places"]]
+        signature = str(found["signature"])
     except (KeyError, TypeError):
         return []
     key = _key(make=False)

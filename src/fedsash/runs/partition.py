@@ -27,7 +27,9 @@ def table(data: FederatedData) -> str:
     If labels are no classes, a row only has the number of all samples.
     If samples have domains, a row also names the client's largest domain and the number of its other domains.
     """
-    counts, names, columns = data.counts(), _names(data), _clients(data)
+    counts = data.counts()
+    names = _names(data)
+    columns = _clients(data)
     if data.classes:
         columns.append(_columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names))
     rows = ["  ".join(row) for row in zip(*columns, strict=True)]

@@ -119,7 +119,8 @@ class Result(RunModels):
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The heads, and a row for each model. If there are many models, only the first ones."""
-        criterion, head = metric_of(self.summary), [text.replace("\n", " ") for text in heads(self.summary)]
+        criterion = metric_of(self.summary)
+        head = [text.replace("\n", " ") for text in heads(self.summary)]
         rows = [[name, *cells(name, found, criterion)] for name, found in self.summary["models"].items()]
         left = len(rows) - MOST_ROWS
         more = [[f"and {left} more", *[""] * len(head)]] if left > 0 else []

@@ -237,7 +237,8 @@ class Session:
         The log leaves out problems of the round before. Clients are told again when others have joined them, and not
         when each round has others: then they are missing by chance.
         """
-        round, last = outcome.round, self.last_report
+        round = outcome.round
+        last = self.last_report
         joined = {*outcome.refused} > {*(last.refused if last else ())}
         joined |= {*outcome.missing} > {*(last.missing if last else ())}
         if joined or (outcome.skipped and outcome.skipped != (last.skipped if last else "")):

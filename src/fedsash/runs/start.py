@@ -78,7 +78,8 @@ def resume(
     are of another experiment.
     """
     before = RunFolder(out).settings() if checkpoint is None or trajectory is None else (checkpoint, trajectory)
-    checkpoint, trajectory = checkpoint or before[0], trajectory or before[1]
+    checkpoint = checkpoint or before[0]
+    trajectory = trajectory or before[1]
     if config is None and (known := RunFolder(out).config()):
         config = known | {"checkpoint": asdict(checkpoint), "trajectory": asdict(trajectory)}
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)

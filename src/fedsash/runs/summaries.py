@@ -33,7 +33,8 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
     file = folder / GOAL
     if not files.there(file):
         return Criterion(), Evaluation()
-    found, names = files.table(file), [field.name for field in fields(Criterion)]
+    found = files.table(file)
+    names = [field.name for field in fields(Criterion)]
     try:
         evaluation = Evaluation(last=found.pop("last"), best_on=found.pop("best_on"))
         return Criterion(**{name: found.pop(name) for name in names}, **found), evaluation
@@ -73,7 +74,8 @@ def summarise(
     curves = history.curves(criterion)
     held_out = history.curves(criterion, "held_out")
     deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
-    models, last = {}, last_rounds(curves.models, evaluation.last)
+    models = {}
+    last = last_rounds(curves.models, evaluation.last)
     for model, points in curves.models.items():
         if last[-1] not in points:
             continue
@@ -116,7 +118,8 @@ def stuck_text(since: Mapping[str, Any]) -> str:
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:
     """What a run has spent of its clients' privacy, as a sentence. `privacy` is as in `summarise`."""
-    epsilon, delta = privacy["epsilon"], privacy["delta"]
+    epsilon = privacy["epsilon"]
+    delta = privacy["delta"]
     if epsilon is None or math.isinf(epsilon):
         return "no client is protected: the noise is 0"
     found = f"epsilon = {epsilon:.3g} at delta = {delta:.2g}"

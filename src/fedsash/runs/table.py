@@ -109,7 +109,9 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def cells(name: str, of_model: Mapping[str, Any], criterion: Criterion) -> list[str]:
     """The numbers of a model as text, in the order of `heads`."""
-    best, rounds, gain = of_model["best"], of_model["rounds_to_target"], of_model["gain"]
+    best = of_model["best"]
+    rounds = of_model["rounds_to_target"]
+    gain = of_model["gain"]
     mean = criterion.spread(of_model["last_mean"], of_model["last_std"])
     unit, points = (" %", " points") if criterion.share else ("", "")
     return [

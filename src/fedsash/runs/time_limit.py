@@ -11,7 +11,8 @@ TIME_UP = 14
 """What stands for the time's end where the number of a signal does: that of SIGALRM, which Windows has not."""
 CAREFUL = 1.5
 """A next round may take so many times as long as the longest so far; what is left of it saves the state."""
-RESERVE, MOST_RESERVED = 0.2, 10.0
+RESERVE = 0.2
+MOST_RESERVED = 10.0
 """This share of the time, and at most so many seconds, are kept for the end: saving, pictures, the end of processes."""
 
 

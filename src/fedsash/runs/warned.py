@@ -18,7 +18,8 @@ from ..tasks import Binary, Classification, Regression
 from .running_sums import RunningSums
 from .settings import Checkpoint
 
-FEW, STEEP = 4, 2.0
+FEW = 4
+STEEP = 2.0
 """The fewest samples that a class has on average, and the largest product of the labels' size and the learning rate:
 beyond it networks may diverge."""
 KNOWN = Classification, Binary, Regression
@@ -45,7 +46,8 @@ def beyond(
     """
     first = 1 if state is None else state.round + 1
     for name, average in settings.averages.items():
-        start, here = getattr(average, "start", 0), range(first, rounds + 1)
+        start = getattr(average, "start", 0)
+        here = range(first, rounds + 1)
         if isinstance(start, int) and start > rounds:
             yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
         elif here and not (_models(average, name, state) or any(map(average.observes, here))):
@@ -103,7 +105,8 @@ def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) 
 def doubtful(federation: Federation) -> Iterator[str]:
     """A line if all training labels are the same, if there are hardly more samples than classes, or if numbers are so
     large that the squared error sends a network astray."""
-    data, task = federation.clients.data, federation.goal.task
+    data = federation.clients.data
+    task = federation.goal.task
     if data is None or type(task) not in KNOWN or federation.goal.loss != task.loss_of:
         return
     y = data.train.y

@@ -16,7 +16,8 @@ from .equality import identical
 from .expect import expect, in_one_sentence
 from .worlds import small_federation
 
-ROUNDS, HALF = 6, 3
+ROUNDS = 6
+HALF = 3
 
 
 def check_callback(callback: Callback, **settings: Any) -> None:

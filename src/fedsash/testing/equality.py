@@ -96,7 +96,8 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
     from ..basics.saved import place, saved_rounds
 
-    models, states = folder / "models", folder / "state"
+    models = folder / "models"
+    states = folder / "state"
     files = [folder / "metrics.jsonl", *(sorted(models.iterdir()) if models.is_dir() else ())]
     if states.is_dir() and (rounds := saved_rounds(states)):
         files += sorted(place(states, rounds[-1]).glob("*.safetensors"))
@@ -143,7 +144,8 @@ def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
         return f"of types {a.dtype} and {b.dtype}"
     if tolerance is None and torch.equal(_bytes(a), _bytes(b)):
         return ""
-    x, y = a.double(), b.double()
+    x = a.double()
+    y = b.double()
     if tolerance is not None and torch.isclose(x, y, rtol=0, atol=tolerance, equal_nan=True).all():
         return ""
     return f"up to {float((x - y).abs().max()):.3g} apart"

@@ -64,7 +64,8 @@ class Handled(Executor):
 
     def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids):
-            one, where = request.only(slice(place, place + 1)), np.array([place])
+            one = request.only(slice(place, place + 1))
+            where = np.array([place])
             answer = self._clients.handler(one)
             if isinstance(answer, str):
                 yield Missing(where, answer)

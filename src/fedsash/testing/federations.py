@@ -16,7 +16,8 @@ from .equality import close, identical
 from .expect import expect, in_one_sentence
 from .worlds import VECTORISED, WORKERS, after, small_federation
 
-ROUNDS, HALF = 4, 2
+ROUNDS = 4
+HALF = 2
 
 
 def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:

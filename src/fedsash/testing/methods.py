@@ -56,7 +56,8 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
         with in_one_sentence(method, "it must be picklable"):
             copied = pickle.loads(pickle.dumps(method))
         expect(copied == method, method, "it must be equal to its pickled copy")
-        before, names = record(method), set(vars(method))
+        before = record(method)
+        names = set(vars(method))
         _check_arguments(method, settings)
         _check_type({"method": method} | settings)
         kept = identical(method, before) if names == set(vars(method)) else False

@@ -35,7 +35,10 @@ class Actor:
     """
 
     def __init__(self, training: Packed, data: Packed, engine: LocalEngine, pieces: int, paths: Sequence[str]) -> None:
-        self._parts, self._engine, self._pieces, self._paths = (training, data), engine, pieces, paths
+        self._parts = (training, data)
+        self._engine = engine
+        self._pieces = pieces
+        self._paths = paths
 
     def ready(self) -> Packed:
         """Get ready to train; None, or the exception that prevents it."""

@@ -123,7 +123,8 @@ class Share:
 
     def __post_init__(self) -> None:
         if self.data.numbers is None:
-            given, clients = self.partition, len(self.data.clients)
+            given = self.partition
+            clients = len(self.data.clients)
             right = (
                 "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
             )

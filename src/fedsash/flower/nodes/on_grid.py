@@ -101,8 +101,11 @@ class OnGrid(Executor):
     """
 
     def __init__(self, clients: FlowerClients, training: Training) -> None:
-        self.grid, self.roll_call, self._training = clients.grid, clients.roll_call, training
-        self.waiting, self.minimum = clients.waiting, clients.waiting.minimum
+        self.grid = clients.grid
+        self.roll_call = clients.roll_call
+        self._training = training
+        self.waiting = clients.waiting
+        self.minimum = clients.waiting.minimum
         self._settings = encoded(training, clients.model, clients.evaluation)
         self._fingerprint = checksum(training)
 
@@ -118,7 +121,8 @@ class OnGrid(Executor):
                 yield message
             else:
                 pending[message] = places
-        until, over = time.monotonic() + self.waiting.deadline, False
+        until = time.monotonic() + self.waiting.deadline
+        over = False
         while pending and not over:
             over = time.monotonic() >= until  # what lies there at the deadline is in time
             for answer, places in pulled(self.grid, pending):
@@ -132,18 +136,22 @@ class OnGrid(Executor):
         """Send one message to each node of a request; gives its id, or why it was not sent, and its places."""
         from flwr.app import Message
 
-        live, owners, messages = self.roll_call.look(), self.roll_call.roster.nodes, []
+        live = self.roll_call.look()
+        owners = self.roll_call.roster.nodes
+        messages = []
         of_node: dict[int, list[int]] = {}
         for place, client in enumerate(request.ids.tolist()):
             of_node.setdefault(owners[client], []).append(place)
         there: list[Ints] = []
-        model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
+        model = wire.packed({"w": request.sent})
+        server = wire.packed(request.server_state)
         for node, places in ((node, np.array(own)) for node, own in of_node.items()):
             if node not in live:
                 yield Missing(places, "away: its node has left"), places
                 continue
             content = wire.asked(request.only(places), model, server, self._settings)
-            kind, group = wire.ACTIONS[request.job], str(request.round + 1)
+            kind = wire.ACTIONS[request.job]
+            group = str(request.round + 1)
             messages.append(Message(content, node, kind, ttl=self.waiting.lifetime, group_id=group))
             there.append(places)
         for message, places in zip(pushed(self.grid, messages), there, strict=True):
@@ -170,7 +178,8 @@ class OnGrid(Executor):
             yield Missing(places, _of_a_node(why))
 
     def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
-        asked, training = request.only(places), self._training
+        asked = request.only(places)
+        training = self._training
         device = request.sent.device
         if request.job in SCORES:
             uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)

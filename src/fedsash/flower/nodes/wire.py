@@ -20,10 +20,14 @@ from ...basics.spaces import ClientState, Download, WholeModel
 from ...client_store import ClientTicket, StateRows, StateVersions
 from ...exchange import Reply, Request
 
-ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
+ASKED = "request"
+MODEL = "model"
+SERVER = "server_state"
+CLIENTS = "client_state"
 """The records of a request: its numbers, the model, the method's vectors, and the clients' state if it travels."""
 
-SAID, UPLOAD = "reply", "upload"
+SAID = "reply"
+UPLOAD = "upload"
 """The records of a reply: what it says, and the uploads; the clients' state as in a request."""
 
 ACTIONS = {"train": "train", "probe": "train.probe", "evaluate": "evaluate", "tune": "evaluate.tune"}

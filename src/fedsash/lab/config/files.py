@@ -119,7 +119,8 @@ def without_others(table: TomlTable, wanted: TomlTable, usual: TomlTable) -> dic
     """
     result = dict(table)
     for key, value in table.items():
-        other, common = wanted.get(key), _as_table(usual.get(key))
+        other = wanted.get(key)
+        common = _as_table(usual.get(key))
         if not isinstance(value, Mapping) or not isinstance(other, Mapping):
             continue
         if _names_another({"name": common.get("name")} | dict(value), other):

@@ -384,7 +384,8 @@ def _client(model: str, run: OpenRun) -> str:
     if place is None:
         return model
     experiment: Experiment = run.experiment
-    number, round = int(place[1]), int(place[2])
+    number = int(place[1])
+    round = int(place[2])
     ids = experiment.sampling.clients(round, run.federation.sizes, experiment.seed)
     if not 1 <= number <= len(ids):
         raise RunError(f"{model}: {len(ids)} clients take part in the round after {round}")

@@ -113,7 +113,8 @@ def _taken_claim(
     table: Mapping[str, Any], ledger: Ledger, reproductions: Iterable[Reproduction], claims: Claims
 ) -> Iterator[str]:
     """Take the evidence for a claim."""
-    paper, name = str(table.get("paper")), str(table.get("claim"))
+    paper = str(table.get("paper"))
+    name = str(table.get("claim"))
     if name not in claims.get(paper, {}):
         raise RunError(f"no paper has the claim {paper} {name}")
     claim = claims[paper][name]

@@ -202,7 +202,8 @@ class Reproduction:
         such as `"rounds=50"` override everything else. With `own_code` they may name code outside fedsash. Raises
         `ConfigError` for unknown scales, labels and settings.
         """
-        chosen, only = self.at(scale), list(only)
+        chosen = self.at(scale)
+        only = list(only)
         given = {axis: chosen.values.get(axis, values) for axis, values in self.axes.items()}
         axes = {axis: values if isinstance(values, Mapping) else list(values) for axis, values in given.items()}
         named = {named_axis(choice.partition("=")[0], axes) for choice in only}

@@ -48,7 +48,8 @@ class Afterwards:
     """
 
     def __init__(self, run: OpenRun, at: int | None = None) -> None:
-        self.run, self.folder = run, run.folder / running_sums.FOLDER
+        self.run = run
+        self.folder = run.folder / running_sums.FOLDER
         rounds = running_sums.kept(self.folder)
         if not rounds:
             raise RunError(f"{run.folder} {MISSING}")

@@ -103,7 +103,8 @@ class Study(ABC):
         An interrupted study may leave `NAME.npz`, from which it continues.
         """
         folder = runs[0].folder
-        draft, file = place(folder, name, "npz"), place(folder, name, "json")
+        draft = place(folder, name, "npz")
+        file = place(folder, name, "json")
         made = self.go_on(runs, draft, progress)
         write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)

@@ -242,7 +242,8 @@ def is_done(leg: Leg, out: Path) -> bool:
     """
     file = out / leg.folder / "summary.json"
     try:
-        summary, lost = files.table(file), files.lost(file.parent)
+        summary = files.table(file)
+        lost = files.lost(file.parent)
     except (FileNotFoundError, RunError):
         return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last

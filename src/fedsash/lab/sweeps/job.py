@@ -86,7 +86,8 @@ def trained(leg: Assigned, engines: Engines) -> Result:
 
     def go() -> Result:
         driver = leg.experiment.driver()
-        rounds, settings = leg.experiment.rounds, leg.settings(driver)
+        rounds = leg.experiment.rounds
+        settings = leg.settings(driver)
         if leg.begun:
             return runs.resume(driver, rounds, leg.folder, **settings)
         alike = driver.settled(engines.get(place, {}))

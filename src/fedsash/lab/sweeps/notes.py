@@ -16,7 +16,8 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
     """The lines of `beyond` and `rate_notes` about the sweep's runs, after the labels of those that a line concerns."""
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
-        experiment, rounds = run.experiment, run.experiment.rounds
+        experiment = run.experiment
+        rounds = run.experiment.rounds
         unreached = beyond(experiment, experiment.checkpoint, experiment.trajectory, rounds)
         for line in (*unreached, *rate_notes(experiment.local, getattr(experiment, "scheduler", None), rounds)):
             found.setdefault(line, []).append(run)

@@ -101,7 +101,8 @@ class _Planned:
     """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
     def __init__(self, run: PlannedRun) -> None:
-        self.name, self.experiment = run.name, run.experiment
+        self.name = run.name
+        self.experiment = run.experiment
         self.table = run.experiment.table()
         self.family = self.name if self.experiment.alone else self._settings()
         waits, acts, begins = self._broadcast()

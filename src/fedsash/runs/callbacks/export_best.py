@@ -28,7 +28,8 @@ class ExportBest(Callback, name="export_best"):
         known = ["model", *federation.averages]
         for name in self.models:
             check(name in known, "ExportBest.models", name, f"must be one of {', '.join(known)}")
-        best_on, held = federation.evaluation.best_on, federation.clients.held
+        best_on = federation.evaluation.best_on
+        held = federation.clients.held
         right = 'on held-out samples needs evaluation.held_out, for example 0.1; or set evaluation.best_on = "test"'
         check(best_on == "test" or held, "evaluation.best_on", best_on, right)
 

@@ -11,7 +11,8 @@ HEADER = 7
 """The bytes at the beginning of a file, and before each piece of a record: checksum, length and kind."""
 BLOCK = 32768
 """A file is blocks of this length, as LevelDB's log: no header of a piece goes across the end of a block."""
-WHOLE, LAST = 1, 4
+WHOLE = 1
+LAST = 4
 """The kinds of pieces with which a record ends."""
 
 

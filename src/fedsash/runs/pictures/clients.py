@@ -16,7 +16,8 @@ from .styles import GREY, QUIET, look, of_bars
 
 Results = Mapping[str, Sequence[float | None]]
 """The result of each client, by model."""
-FEW, NAME = 15, 14
+FEW = 15
+NAME = 14
 """At most so many clients have bars of their own, below names of so many letters."""
 MOST = 200
 """At most so many points in a line; of more clients, some that are evenly spaced among the sorted ones are drawn."""
@@ -48,7 +49,8 @@ def clients(content: Mapping[str, Any], criterion: Criterion) -> Picture:
 def _bars(
     split: str, models: Mapping[str, Sequence[float | None]], names: Sequence[Any], criterion: Criterion
 ) -> Panel:
-    first, columns = next(iter(models.values())), list(zip(*models.values(), strict=True))
+    first = next(iter(models.values()))
+    columns = list(zip(*models.values(), strict=True))
     known = [i for i, column in enumerate(columns) if any(map(_known, column))]
     order = sorted(known, key=lambda i: _goodness(first[i], criterion))
     heights = [criterion.drawn(values[i] for i in order) for values in models.values()]

@@ -37,7 +37,8 @@ def lines(
     An average's style depends on its place among `averages` (by default those of these models). `at` has the x of each
     round, if x is not the round itself; rounds that it does not have are left out. `smoothed` lines can be smoothed.
     """
-    models, scale = found.models, found.criterion.scale
+    models = found.models
+    scale = found.criterion.scale
     averages = averages or [model for model in models if model != "model"]
     made = []
     for model in sorted(models, key=lambda model: model != "model"):
@@ -75,7 +76,8 @@ def panel(
     points = [(x, y) for line in lines for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None]
     if not points:
         return Panel(name, Axis(along), Axis(label), [], 9, 5)
-    first, end = min(x for x, _ in points), max(x for x, _ in points)
+    first = min(x for x, _ in points)
+    end = max(x for x, _ in points)
     rules = []
     if target is not None:
         rules.append(Rule(criterion.scale * target, "y", f"target {criterion.plain(target)}", "dot"))
@@ -107,7 +109,8 @@ def _reach(
     cut = len(seen) // 50
     rises = criterion.better == "higher"
     low, high = (seen[cut], max(every)) if rises else (min(every), seen[-1 - cut])
-    low, high = min([low, *goal]), max([high, *goal])
+    low = min([low, *goal])
+    high = max([high, *goal])
     high = max(high, low + (1 if criterion.share else 0.01 * abs(low) or 1))
     margin = 0.05 * (high - low)
     return max(low - margin, 0) if low >= 0 else low - margin, high + margin

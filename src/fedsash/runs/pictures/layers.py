@@ -50,7 +50,8 @@ def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
             _bars(axes, layer)
         case Spans():
             rows = np.array(layer.rows, float)
-            low, high = rows - layer.height / 2, rows + layer.height / 2
+            low = rows - layer.height / 2
+            high = rows + layer.height / 2
             _boxes(axes, (layer.begins, layer.ends), (low, high), layer.name, layer.colour)
         case Dots():
             _dots(axes, layer, (panel.width, panel.height))
@@ -66,7 +67,9 @@ def numbers(values: Numbers | Grid) -> NDArray[np.float64]:
 
 
 def _line(axes: Axes, line: Line) -> None:
-    style, x, y = line.style, numbers(line.x), numbers(line.y)
+    style = line.style
+    x = numbers(line.x)
+    y = numbers(line.y)
     look = {"color": style.colour, "linewidth": 0.8 if style.quiet else 1.8, "linestyle": DASHES[style.dash]}
     marker = MARKS[style.symbol] if np.isfinite(y).sum() <= FEW and not line.steps else None
     errors = None if line.errors is None else numbers(line.errors)
@@ -103,14 +106,16 @@ def _rule(axes: Axes, rule: Rule) -> None:
 
 def _bars(axes: Axes, bars: Bars) -> None:
     """Boxes from 0, or stacked from the top of the name before."""
-    x, base = np.array(bars.x, float), np.zeros(len(bars.x))
+    x = np.array(bars.x, float)
+    base = np.zeros(len(bars.x))
     share = bars.width / (1 if bars.stacked else len(bars.names))
     for i, (name, colour) in enumerate(zip(bars.names, bars.colours, strict=True)):
         heights = numbers(bars.heights[i])
         there = np.isfinite(heights) & (heights != 0)
         left = x - share / 2 if bars.stacked else x - bars.width / 2 + i * share
         inner = 1 if bars.stacked or len(bars.names) == 1 else 0.92
-        sides, ends = (left[there], (left + inner * share)[there]), (base[there], (base + heights)[there])
+        sides = (left[there], (left + inner * share)[there])
+        ends = (base[there], (base + heights)[there])
         _boxes(axes, sides, ends, name, colour)
         base = base + np.where(there, heights, 0) if bars.stacked else base
     if min(axes.get_ylim()) < 0:
@@ -134,7 +139,8 @@ def _dots(axes: Axes, dots: Dots, size: tuple[float, float]) -> None:
     if not (places := dots.places()):
         return
     x, y, _, share = map(np.array, zip(*places, strict=True))
-    across, down = 0.85 * 72 * size[0] / len(dots.counts[0]), 0.85 * 72 * size[1] / len(dots.counts)
+    across = 0.85 * 72 * size[0] / len(dots.counts[0])
+    down = 0.85 * 72 * size[1] / len(dots.counts)
     area = 0.8 * max(across, 6) * max(down, 6) * share / share.max()
     axes.scatter(x, y, s=np.maximum(area, 2), color=[dots.colours[row] for row in y], linewidths=0)
 
@@ -142,7 +148,8 @@ def _dots(axes: Axes, dots: Dots, size: tuple[float, float]) -> None:
 def _contours(axes: Axes, field: Field) -> None:
     from matplotlib.colors import BoundaryNorm
 
-    levels, values = list(field.levels), numbers(field.values)
+    levels = list(field.levels)
+    values = numbers(field.values)
     beyond: Any = "both" if np.nanmin(values, initial=levels[0]) < levels[0] else "max"
     norm = BoundaryNorm(levels, 256, extend=beyond)
     filled = axes.contourf(field.x, field.y, values, levels, cmap=_ramp(), norm=norm, extend=beyond)

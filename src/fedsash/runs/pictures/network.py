@@ -19,7 +19,9 @@ ACTIVITIES = {
     "wait": ("#DDDDDD", 0.15),
 }
 """The colour and the height of each activity of a client. The height distinguishes activities without colour."""
-CLIENTS, SHOWN, BINS = 30, 1000, 200
+CLIENTS = 30
+SHOWN = 1000
+BINS = 200
 """The most clients and intervals in a time line, and the number of bins for the link's use."""
 AGAINST = {"time": "seconds", "trips": "client trips"}
 

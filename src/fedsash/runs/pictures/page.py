@@ -20,7 +20,9 @@ from .styles import GREY, RAMP
 Trace = dict[str, Any]
 Json = dict[str, Any]
 
-INCH, LOWEST, HIGHEST = 100, 300, 680
+INCH = 100
+LOWEST = 300
+HIGHEST = 680
 """Pixels per inch of a panel's height on paper, and the smallest and largest height of a picture in pixels."""
 MAP = 3000
 """More dots than this are drawn as a heat map."""
@@ -84,11 +86,13 @@ def _axes(panel: Panel) -> Json:
     if deep is not None:
         z = Axis("", deep.levels[0], deep.levels[-1])
         return {"scene": {f"{name}axis": _axis(axis) for name, axis in (("x", panel.x), ("y", panel.y), ("z", z))}}
-    x, y = _axis(_marked(panel, "x")), _axis(_marked(panel, "y"))
+    x = _axis(_marked(panel, "x"))
+    y = _axis(_marked(panel, "y"))
     x["unifiedhovertitle"] = {"text": f"{_plain(panel.x.label)} %{{x}}"}
     y["hoverformat"] = ".5~g"
     if panel.square:
-        x, y = x | {"constrain": "domain"}, y | {"constrain": "domain", "scaleanchor": "x"}
+        x = x | {"constrain": "domain"}
+        y = y | {"constrain": "domain", "scaleanchor": "x"}
     return {"xaxis": x, "yaxis": y}
 
 
@@ -209,20 +213,23 @@ def _map(dots: Dots, panel: Panel) -> Trace:
 
 
 def _told(panel: Panel, count: str) -> str:
-    x, y = _plain(panel.x.label), _plain(panel.y.label)
+    x = _plain(panel.x.label)
+    y = _plain(panel.y.label)
     return f"{x} %{{x}}: {count} samples of {y} %{{y}}<extra></extra>"
 
 
 def _contours(field: Field) -> Trace:
     """Filled contours at equal steps; the colours are those of the field's levels."""
-    low, high = field.levels[0], field.levels[-1]
+    low = field.levels[0]
+    high = field.levels[-1]
     levels = {"start": low, "end": high, "size": (high - low) / STEPS}
     colours = {"colorscale": _colours(field.levels), "zmin": low, "zmax": high, "zauto": False}
     return _places(field) | {"type": "contour", "contours": levels, "line": {"width": 0.5}} | colours
 
 
 def _relief(field: Field) -> Trace:
-    low, high = field.levels[0], field.levels[-1]
+    low = field.levels[0]
+    high = field.levels[-1]
     lines = {"z": {"show": True, "usecolormap": True, "project": {"z": True}}}
     colours = {"colorscale": _colours(field.levels), "cmin": low, "cmax": high}
     return _places(field) | {"type": "surface", "contours": lines} | colours
@@ -236,7 +243,9 @@ def _places(field: Field) -> Trace:
 def _colours(levels: Iterable[float]) -> list[list[Any]]:
     """The ramp's colours, as far apart as the levels."""
     known = list(levels)
-    low, span, last = known[0], known[-1] - known[0], len(RAMP) - 1
+    low = known[0]
+    span = known[-1] - known[0]
+    last = len(RAMP) - 1
     found = []
     for i, colour in enumerate(RAMP):
         place = i / last * (len(known) - 1)

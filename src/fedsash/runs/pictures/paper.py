@@ -53,9 +53,11 @@ HOUSE: Any = {
 `matplotlibrc`: one that lies in the working directory could have text set by LaTeX."""
 TITLE = 0.45
 """Inches for the title."""
-BELOW, WORD = 0.17, 0.066
+BELOW = 0.17
+WORD = 0.066
 """Inches for a line below the panels, and for a letter of it."""
-LETTER, HANDLE = 0.075, 0.6
+LETTER = 0.075
+HANDLE = 0.6
 """Inches per letter of a legend, and for the rest of an entry."""
 NAMED = 8
 """The most lines in a legend. Of more, readers could not tell which is which: their names stand at their ends."""
@@ -93,7 +95,8 @@ def _figure(picture: Picture) -> Figure:
     from matplotlib.figure import Figure
 
     (picture,) = common([picture])
-    panels, columns = picture.panels, picture.columns
+    panels = picture.panels
+    columns = picture.columns
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     widths = [max(row[i].width for row in rows if i < len(row)) for i in range(min(columns, len(panels)))]
     heights = [max(panel.height for panel in row) for row in rows]
@@ -199,10 +202,12 @@ def _ends(axes: Axes, lines: Sequence[Line]) -> None:
     known = [[(x, y) for x, y in zip(numbers(of.x), numbers(of.y), strict=False) if math.isfinite(y)] for of in lines]
     last = [points[-1] if points else (left, low) for points in known]  # a line may end before the others
     levels = [min(max(y, low), high) for _, y in last]
-    bottom, top = to(low), to(high)
+    bottom = to(low)
+    top = to(high)
     places = spread([to(level) for level in levels], (top - bottom) / 22, bottom, top)
     for line, (end, _), level, place in zip(lines, last, levels, map(back, places), strict=True):
-        quiet, colour = line.style.quiet, line.style.colour
+        quiet = line.style.quiet
+        colour = line.style.colour
         axes.annotate(
             line.name,
             (end, level),
@@ -225,10 +230,12 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
     order = sorted(range(len(values)), key=values.__getitem__)
     blocks: list[tuple[float, int]] = []
     for i, index in enumerate(order):
-        mean, size = values[index] - i * gap, 1
+        mean = values[index] - i * gap
+        size = 1
         while blocks and blocks[-1][0] > mean:
             before, count = blocks.pop()
-            mean, size = (before * count + mean * size) / (count + size), count + size
+            mean = (before * count + mean * size) / (count + size)
+            size = count + size
         blocks.append((mean, size))
     top = high - (len(values) - 1) * gap
     levels = [min(max(mean, low), top) for mean, size in blocks for _ in range(size)]

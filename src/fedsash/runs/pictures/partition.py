@@ -12,7 +12,8 @@ from .styles import INK, many
 
 DRAWN = 200
 """The most clients in a picture. If there are more, it shows the first ones."""
-FEW, LETTERS = 12, 12
+FEW = 12
+LETTERS = 12
 """At most so many clients are named, with so many letters."""
 NAMED = 30
 """At most this many classes are named on their axis."""
@@ -36,7 +37,8 @@ def partition(content: Mapping[str, Any]) -> Picture:
     clients = content.get("clients", []) if shown <= FEW else []
     ticks: Mapping[float, str] = {place: shortened(str(name), LETTERS) for place, name in enumerate(clients)}
     x = Axis("client", -0.7, shown - 0.3, ticks or None, whole=True)
-    width, colours = min(max(0.11 * shown + 2, 7), 13), many(len(classes))
+    width = min(max(0.11 * shown + 2, 7), 13)
+    colours = many(len(classes))
     rows = [(counts, classes, colours, "class", min(max(0.26 * len(classes), 2.4), 9))]
     if domains := content.get("domains"):
         rows.append((content["domain_counts"], domains, [INK] * len(domains), "domain", 0.26 * len(domains) + 0.3))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-WINDOW, ORDER = 10, 2
+WINDOW = 10
+ORDER = 2
 
 
 def smooth(values: Sequence[float]) -> list[float]:

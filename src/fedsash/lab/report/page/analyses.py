@@ -15,7 +15,8 @@ from .noted import drawn_or_noted
 def drawn(analyses: Sequence[Analysis]) -> tuple[list[tuple[Analysis, Picture]], list[str]]:
     """Each analysis with its picture, grouped by kind, and notes on analyses that cannot be drawn."""
     order = list(kinds())
-    good, wrong = [], list[str]()
+    good = []
+    wrong = list[str]()
     for analysis in sorted(analyses, key=lambda a: order.index(a.kind) if a.kind in order else len(order)):
         if drawn_or_noted(analysis.file, partial(_picture, analysis), wrong):
             good.append(analysis)

@@ -27,7 +27,8 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
     if not drawn:
         return None
     step = math.ceil(sum(len(points) for run in drawn for points in run.curves.models.values()) / MOST)
-    several, first = len(drawn) > 1, drawn[0].curves
+    several = len(drawn) > 1
+    first = drawn[0].curves
     panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
     if several:
         found = by_model(drawn, smoothed=True)

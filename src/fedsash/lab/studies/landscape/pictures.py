@@ -54,7 +54,8 @@ def of_plane(found: Found) -> Picture:
 
 def of_surface(found: Found) -> Picture:
     """The loss and the error in three dimensions, and as contours."""
-    x, y = Axis("a, along the first direction"), Axis("b, along the second")
+    x = Axis("a, along the first direction")
+    y = Axis("b, along the second")
     centre = Points([""], [0], [0])
     deep = [Panel(f"{field.label}, in 3-D", Axis("a"), Axis("b"), [field]) for field in _fields(found, relief=True)]
     flat = [

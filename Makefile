@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIBRARIES ?= .venv-libraries
 WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_transformers.py tests/data/test_partitions.py \
-	tests/executors/test_ray*.py tests/lab/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
+	tests/executors/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
 ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
 	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py

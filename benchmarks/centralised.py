@@ -23,9 +23,9 @@ from torch.nn import functional as F
 
 import fedsash as fs
 from fedsash.averages.base import Average
-from fedsash.lab.pictures.paper import draw
-from fedsash.lab.pictures.picture import Axis, Line, Panel, Picture
-from fedsash.lab.pictures.styles import QUIET, look
+from fedsash.runs.pictures.paper import draw
+from fedsash.runs.pictures.picture import Axis, Line, Panel, Picture
+from fedsash.runs.pictures.styles import QUIET, look
 
 DATA = Path(os.environ.get("FEDSASH_DATA", "data"))
 PLACE = Path(__file__).parents[1] / "docs" / "how-to" / "tracker"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 
 
 def of_classes(run: Path, first: int, last: int) -> dict[str, NDArray[np.float64]]:

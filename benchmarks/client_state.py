@@ -21,8 +21,8 @@ import ray
 
 from benchmarks.cluster import HIDDEN, federation
 from fedsash import RayEngine
-from fedsash.lab.checkpoints import load, save
 from fedsash.methods import Scaffold
+from fedsash.runs.checkpoints import load, save
 
 PARTS = 5
 

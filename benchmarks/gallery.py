@@ -34,9 +34,9 @@ from fedsash.data import (
 from fedsash.data.partitions.common import Partition
 from fedsash.lab.config.tables import plain
 from fedsash.lab.config.words import show, summary
-from fedsash.lab.partition import record, table
-from fedsash.lab.pictures.paper import draw
-from fedsash.lab.pictures.partition import partition
+from fedsash.runs.partition import record, table
+from fedsash.runs.pictures.paper import draw
+from fedsash.runs.pictures.partition import partition
 
 Ints = NDArray[np.int64]
 

@@ -26,9 +26,9 @@ import fedsash as fs
 from fedsash import methods, models
 from fedsash.averages import Observer, Observers
 from fedsash.executors import LocalEngine
-from fedsash.lab.pictures.paper import draw
-from fedsash.lab.pictures.picture import Axis, Line, Panel, Picture
-from fedsash.lab.pictures.styles import look
+from fedsash.runs.pictures.paper import draw
+from fedsash.runs.pictures.picture import Axis, Line, Panel, Picture
+from fedsash.runs.pictures.styles import look
 
 PLACE = Path("docs/design/speed")
 STACKED = LocalEngine("vectorised", 1, 10, False, "contiguous", 1)

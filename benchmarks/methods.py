@@ -30,8 +30,8 @@ import torch
 import fedsash as fs
 from fedsash import aggregation, data, methods, models, schedules, servers
 from fedsash.data import FederatedData
-from fedsash.lab.records import Records
-from fedsash.lab.summaries import stuck_text
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import stuck_text
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},

@@ -24,8 +24,8 @@ from typing import Any
 from simpy import Environment
 
 from fedsash import network
+from fedsash.lab import timing
 from fedsash.lab.config import NetworkExperiment, parse
-from fedsash.lab.runs import timing
 from fedsash.network.simulated import begin
 from fedsash.sampling import Uniform
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from fedsash.basics.arrays import Floats
-from fedsash.lab.pictures import Axis, Line, Panel, Picture, Rule, look
+from fedsash.runs.pictures import Axis, Line, Panel, Picture, Rule, look
 
 
 @dataclass(frozen=True)

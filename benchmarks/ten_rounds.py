@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 
 TEN = 10
 SHOWN = (40, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000)

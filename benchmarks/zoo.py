@@ -24,9 +24,9 @@ import tomli_w
 from fedsash.basics.arrays import Floats
 from fedsash.evaluation import History
 from fedsash.lab.config.files import merged, read
-from fedsash.lab.pictures import Picture
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import CollectedRun, collect
+from fedsash.runs.pictures import Picture
+from fedsash.runs.records import Records
 
 from .paired import Gain, gain, holm, picture
 

@@ -19,7 +19,7 @@ class Within(fs.Callback):
     def evaluation(self, run: fs.LiveRun, scores: list[fs.Score]) -> None:
         values = {score.model: score["accuracy"] for score in scores if score.split == "test"}
         print(f"round {run.round}:", ", ".join(f"{name} {value:.3f}" for name, value in values.items()))
-        if run.state.seconds > self.seconds:
+        if run.tally.seconds > self.seconds:
             run.stop(f"{self.seconds:g} seconds are over")
 
 

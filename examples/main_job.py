@@ -10,20 +10,20 @@ from pathlib import Path
 
 import rich
 
+from fedsash import Fork, run
 from fedsash.evaluation import History
-from fedsash.lab import runs
 from fedsash.lab.config import load
-from fedsash.lab.pictures.curves import curves
-from fedsash.lab.pictures.paper import draw
-from fedsash.lab.summaries import summarise
-from fedsash.lab.table import table
+from fedsash.runs.pictures.curves import curves
+from fedsash.runs.pictures.paper import draw
+from fedsash.runs.summaries import summarise
+from fedsash.runs.table import table
 
 here, out = Path(__file__).parent, Path("runs/digits")
 START = 225
 
 experiment = load(here / "digits.toml")
 print(f"FedAvg, {experiment.rounds} rounds, observed by four averages:")
-observed = runs.run(
+observed = run(
     experiment.federation(),
     experiment.rounds,
     out=out / "observed",
@@ -33,12 +33,12 @@ observed = runs.run(
 
 experiment = load(here / "digits_ima.toml")
 print(f"\nIMA, from round {START} on:")
-ima = runs.run(
+ima = run(
     experiment.federation(),
     experiment.rounds,
     out=out / "ima",
     config=experiment.table(),
-    fork=runs.Fork(out / "observed", START),
+    fork=Fork(out / "observed", START),
 )
 
 began = [score for score in observed.history.scores() if score.model == "model" and score.round <= START]

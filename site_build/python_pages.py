@@ -34,7 +34,7 @@ ROOMS = {
     "runs": Room(
         "Runs and experiments",
         "A run trains a federation, records it and saves it. An experiment is the content of an experiment file.",
-        ("lab.runs", "lab.config", "lab.studies.opened"),
+        ("runs", "lab.config", "lab.studies.opened"),
     ),
     "averages": Room("Averages", "Means of the models of a training, and a tracker for any loop.", ("averages",)),
     "methods": Room("Methods", "What changes in a local step, and what is remembered for it.", ("methods",)),
@@ -52,7 +52,7 @@ ROOMS = {
         "Where clients live, and how they are asked to train.",
         ("executors", "executors.clients", "exchange"),
     ),
-    "callbacks": Room("Callbacks", "What else happens in a run.", ("lab.callbacks",)),
+    "callbacks": Room("Callbacks", "What else happens in a run.", ("runs.callbacks",)),
     "network": Room("Simulated networks", "Clients with speeds and links, and schedulers.", (), "network"),
     "flower": Room("Flower", "Averages in a Flower app, and clients on the nodes of a federation.", (), "flower"),
     "testing": Room(

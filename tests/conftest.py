@@ -30,7 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True, scope="session")
 def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A place for the key of permits (`lab/own_code.py`) that is not the user's."""
+    """A place for the key of permits (`runs/own_code.py`) that is not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -50,8 +50,8 @@ def no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs draw none, which takes most of the time of a short run, unless a module looks at them: `mark.pictures`."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.node.get_closest_marker("pictures"):
-            for room in ("pictures", "folder"):
-                patch.setattr(f"fedsash.lab.runs.{room}.draw", lambda picture, path: Path(path).touch())
+            for room in ("drawn", "folder"):
+                patch.setattr(f"fedsash.runs.{room}.draw", lambda picture, path: Path(path).touch())
         yield
 
 

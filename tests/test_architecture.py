@@ -31,12 +31,12 @@ SEVENTEEN = {
     "settings": ["settings/"],
     "system": [
         *("basics/__init__.py", "basics/checksum.py", "basics/child.py", "basics/lazy.py", "basics/lock.py"),
-        *("basics/machine.py", "basics/paths.py", "basics/posix.py", "basics/signals.py", "lab/files.py"),
+        *("basics/machine.py", "basics/paths.py", "basics/posix.py", "basics/signals.py", "basics/files.py"),
     ],
     "vector": [
         *("averages/exact_sums.py", "averages/pieces.py", "basics/arrays.py", "basics/layout.py", "basics/norms.py"),
         *("basics/private_torch.py", "basics/randomness.py", "basics/saved.py", "basics/sharing.py"),
-        *("basics/shown.py", "basics/storage.py", "basics/vector_files.py", "basics/wrapped.py"),
+        *("basics/shown.py", "basics/spaces.py", "basics/storage.py", "basics/vector_files.py", "basics/wrapped.py"),
     ],
     "tasks": ["tasks/"],
     "data": ["data/"],
@@ -52,15 +52,8 @@ SEVENTEEN = {
     ],
     "network": ["network/"],
     "flower": ["flower/"],
-    "runs": [
-        *("lab/callbacks/", "lab/checkpoints.py", "lab/client_results.py", "lab/own_code.py", "lab/partition.py"),
-        *("lab/pictures/", "lab/progress.py", "lab/records.py", "lab/runs/", "lab/summaries.py", "lab/table.py"),
-        "lab/terminal.py",
-    ],
-    "lab": [
-        *("lab/cli/", "lab/config/", "lab/papers/", "lab/report/", "lab/runs/timing.py", "lab/served/"),
-        *("lab/studies/", "lab/sweeps/"),
-    ],
+    "runs": ["runs/"],
+    "lab": ["lab/"],
     "testing": ["testing/"],
 }
 """The rooms that the code is moving into, from the top, and what of today belongs in each; the longest name decides."""
@@ -79,11 +72,11 @@ EXCEPTIONS = {
     ("executors/cluster/on_ray.py", "aggregation/uploads.py"),
     ("executors/training.py", "aggregation/rules.py"),
     ("federation.py", "local/settings.py"),
-    ("lab/runs/ledger.py", "broadcast.py"),
-    ("lab/runs/opening.py", "aggregation/rules.py"),
-    ("lab/runs/opening.py", "servers.py"),
-    ("lab/runs/warned.py", "broadcast.py"),
-    ("lab/runs/warned.py", "local/optimisers.py"),
+    ("runs/ledger.py", "broadcast.py"),
+    ("runs/opening.py", "aggregation/rules.py"),
+    ("runs/opening.py", "servers.py"),
+    ("runs/warned.py", "broadcast.py"),
+    ("runs/warned.py", "local/optimisers.py"),
     ("local/settings.py", "aggregation/rules.py"),
 }
 """Which file imports which against the order of the seventeen rooms; the list only becomes shorter."""
@@ -215,11 +208,11 @@ def test_the_check_on_imports_sees_them_all() -> None:
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
     assert "fedsash.settings.limits.Count" in seen["data/partitions/even.py"]
     assert "fedsash.models" in seen["lab/config/model.py"]
-    assert "fedsash.lab.table.tables" in seen["lab/cli/run.py"]
-    assert "fedsash.lab.runs.Result" in seen["lab/cli/run.py"]
+    assert "fedsash.runs.table.tables" in seen["lab/cli/run.py"]
+    assert "fedsash.runs.Result" in seen["lab/cli/run.py"]
     assert file_of("fedsash.executors.Training") == "executors/training.py"
     assert file_of("fedsash.basics.saved.cut") == "basics/saved.py"
-    assert [room_of(name) for name in ("fedsash.models", "fedsash.lab.runs.Result")] == ["models/", "lab/runs/"]
+    assert [room_of(name) for name in ("fedsash.models", "fedsash.runs.Result")] == ["models/", "runs/"]
 
 
 def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_bar() -> None:
@@ -233,14 +226,14 @@ def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_ba
 
 def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
     users = {
-        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.lab.checkpoints.")}
+        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.runs.checkpoints.")}
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "lab/runs/ledger.py": {"fedsash.lab.checkpoints"},
-        "lab/runs/folder.py": {"fedsash.lab.checkpoints"},
-        "lab/studies/opened.py": {"fedsash.lab.checkpoints"},
-        "testing/federations.py": {"fedsash.lab.checkpoints"},
+        "runs/ledger.py": {"fedsash.runs.checkpoints"},
+        "runs/folder.py": {"fedsash.runs.checkpoints"},
+        "lab/studies/opened.py": {"fedsash.runs.checkpoints"},
+        "testing/federations.py": {"fedsash.runs.checkpoints"},
     }
 
 
@@ -254,7 +247,7 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
     }
-    assert calls == {"lab/terminal.py", "lab/sweeps/assigned.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
+    assert calls == {"runs/terminal.py", "lab/sweeps/assigned.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
 
 
 def test_what_page_and_picture_name_is_there() -> None:

@@ -21,7 +21,7 @@ HEAVY = {
 NAMES = ["models.group_norm", "data.Dirichlet", "network.Link", "methods.base.Method"]
 STEPS = {
     "alone": "import fedsash; said = dir(fedsash)",
-    "files": "import fedsash.lab.files",
+    "files": "import fedsash.basics.files",
     "command line": "import fedsash.lab.cli",
     "called": f"import fedsash; said = [{', '.join(f'fedsash.{name}.__name__' for name in NAMES)}]",
     "federation": "from fedsash import Federation, FederatedData, models, network, run",
@@ -88,4 +88,4 @@ def test_the_import_alone_brings_none_of_its_names_and_no_library(steps: dict[st
 
 
 def test_who_only_reads_files_of_runs_does_not_wait_for_pytorch(steps: dict[str, Step]) -> None:
-    assert "fedsash.lab.files" in steps["files"].modules and "torch" not in steps["files"].modules
+    assert "fedsash.basics.files" in steps["files"].modules and "torch" not in steps["files"].modules

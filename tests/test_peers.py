@@ -99,11 +99,13 @@ def test_the_tables_name_what_differs_and_what_did_not_run() -> None:
     assert "- FLSim did not run W1: not installed: no such version" in text
 
 
-def test_fedsash_is_set_beside_the_best_peer_and_twice_the_fastest_thread() -> None:
+def test_fedsash_is_set_beside_the_best_peer_and_two_of_the_fastest_threads() -> None:
     without = {peer: found for peer, found in WORK.items() if peer != "Idle"}
-    assert table.goals({"W1": without}).splitlines()[-1] == "| W1 | 2.11 | 98% | 0.3% |"
+    assert table.goals({"W1": without}).splitlines()[-1] == "| W1 | 2.11 | 98% | - | 0.3% |"
     alone = {peer: found for peer, found in without.items() if peer != "Flower"}
-    assert table.goals({"W1": alone}).splitlines()[-1] == "| W1 | - | 98% | 0.3% |"
+    assert table.goals({"W1": alone}).splitlines()[-1] == "| W1 | - | 98% | - | 0.3% |"
+    beside = {**alone, table.BOUND: WORK[table.OWN]}
+    assert table.goals({"W1": beside}).splitlines()[-1] == "| W1 | - | 98% | 100% | 0.3% |"
 
 
 def test_a_peer_that_ends_without_a_result_gives_the_reason(given: Given, tmp_path: Path) -> None:

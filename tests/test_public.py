@@ -12,9 +12,9 @@ from fedsash.aggregation import AGGREGATIONS
 from fedsash.averages import AVERAGES
 from fedsash.data import DATASETS, PARTITIONS
 from fedsash.executors import ENGINES
-from fedsash.lab.callbacks import CALLBACKS
 from fedsash.local import OPTIMISERS
 from fedsash.methods import METHODS
+from fedsash.runs.callbacks import CALLBACKS
 from fedsash.sampling import SAMPLINGS
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES
 from fedsash.servers import SERVERS

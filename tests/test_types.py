@@ -1,4 +1,4 @@
-"""What type checkers see of the package: examples, the forms that settings take, and those that they refuse."""
+"""What type checkers see of the package: examples, the forms that settings take, the spaces of vectors, and errors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 
 from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
-from fedsash.lab.callbacks import Track
 from fedsash.lab.config import Experiment
 from fedsash.network import ClientWindow, FedWindow
+from fedsash.runs.callbacks import Track
 from fedsash.sampling import FixedClients
 from fedsash.settings.checks import is_settings, short_form
 from fedsash.settings.setting import Setting, hints_of
@@ -31,8 +31,8 @@ from torch import nn
 
 import fedsash as fs
 from fedsash import data, network, tasks
-from fedsash.lab.callbacks import ExportBest, Track
-from fedsash.lab.runs import Checkpoint
+from fedsash.runs.callbacks import ExportBest, Track
+from fedsash.runs import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,130 @@ fs.Window(4, part=3)
 """
 """Each line of a call is an error."""
 
+SPACES = """
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+import fedsash as fs
+from fedsash.aggregation import Aggregation
+from fedsash.basics.layout import Layout
+from fedsash.basics.sharing import Sharing
+from fedsash.basics.spaces import CommonPart, WholeModel
+from fedsash.client_store import StateRows
+from fedsash.exchange import Effort, Reply, Request
+from fedsash.methods import LocalRun, RoundMean
+from fedsash.sampling import Sampling
+from fedsash.server_round import ServerRound
+from fedsash.servers import Server
+from fedsash.state import State
+
+Vectors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class MyMethod(fs.Method):
+    def server_state(self, w: Tensor, layout: Layout) -> dict[str, Tensor]:
+        return {"h": torch.zeros_like(w)}
+
+    def client_state(self, w: Tensor) -> dict[str, Tensor]:
+        return {"c": torch.zeros_like(w)}
+
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w + server_state["h"], {}
+
+    def upload(self, local: LocalRun) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {"delta": local.w - local.sent}, {"c": local.client_state["c"] + local.delta}
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, dict[str, Tensor]]:
+        update, state = super().server_update(received)
+        return update + received.mean["delta"], {"h": state["h"] + received.sent}
+
+
+@dataclass(frozen=True)
+class MyServer(Server):
+    def init(self, w: Tensor) -> dict[str, Tensor]:
+        return {"v": torch.zeros_like(w)}
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        return sent + delta, {"v": state["v"] + delta}
+
+
+@dataclass(frozen=True)
+class MyRule(Aggregation):
+    def init(self, sampling: Sampling, clients: int) -> Vectors:
+        return {"clip": torch.ones(())}
+
+    def derive(self, upload: Vectors, effort: Effort, memory: Vectors) -> Vectors:
+        return super().derive(upload, effort, memory) | {"sign": upload["delta"].sign() * memory["clip"]}
+
+    def release(
+        self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int
+    ) -> tuple[Vectors, Vectors]:
+        return mean, {"clip": 2 * memory["clip"]}
+
+    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+        return 0.5 * super().update(mean, kept)
+
+
+def vectors(f: fs.Federation, w: Tensor, memory: Vectors) -> None:
+    MyMethod().send(w, memory, 0)
+    MyServer().step(w, w, memory)
+    MyRule().update(memory, [])
+    models: dict[str, Tensor] = f.models(f.start())
+    f.judge(w + models["model"], 0, "mine")
+
+
+def one_round(half: ServerRound, server: Server, state: State, request: Request, reply: Reply) -> None:
+    sharing, rule, method = half.sharing, half.aggregation, half.method
+    job: Literal["train"] = "train"
+    ids, upload = request.ids, reply.upload
+    common = sharing.common_of(request.sent)
+    change = sharing.model_change(CommonPart(upload["delta"]), upload)
+
+    server.step(common, sharing.common_of(change), state.optimiser)
+    server.step(request.sent, sharing.common_of(change), state.optimiser)  # wrong
+    server.step(common, change, state.optimiser)  # wrong
+    server.step(common, sharing.common_of(change), state.server_state)  # wrong
+    server.init(state.w)  # wrong
+
+    sharing.with_common(common, state.w)
+    sharing.with_common(state.w, state.w)  # wrong
+    sharing.with_common(common, common)  # wrong
+    sharing.common_of(common)  # wrong
+    sharing.model_change(change, upload)  # wrong
+    sharing.model_change(common, reply.client_state)  # wrong
+    sharing.with_own(common, common)  # wrong
+
+    method.send(common, state.server_state, 0)
+    method.send(state.w, state.server_state, 0)  # wrong
+    method.send(common, request.server_state, 0)  # wrong
+    method.client_state(state.w)  # wrong
+    method.server_state(state.w, sharing.common)  # wrong
+
+    rule.release(upload, clients=1, memory=state.aggregation, like=common, round=0, seed=0)
+    rule.release(upload, clients=1, memory=state.optimiser, like=common, round=0, seed=0)  # wrong
+    rule.release(upload, clients=1, memory=state.aggregation, like=state.w, round=0, seed=0)  # wrong
+
+    Request(job=job, round=0, ids=ids, sent=state.w, server_state=request.server_state)
+    Request(job=job, round=0, ids=ids, sent=common, server_state=request.server_state)  # wrong
+    Request(job=job, round=0, ids=ids, sent=state.w, server_state=state.server_state)  # wrong
+    StateRows(reply.client_state)
+    StateRows(state.client_state)  # wrong
+    StateRows(upload)  # wrong
+
+    state.clients.accept(ids, [(ids, reply.client_state)], 1)
+    state.clients.accept(ids, [(ids, upload)], 1)  # wrong
+    state.w = WholeModel(state.w + change)
+    state.w = common  # wrong
+    state.w = state.w + change  # wrong
+    state.optimiser = state.server_state  # wrong
+    state.executor = state.aggregation  # wrong
+"""
+"""The lines marked as wrong are errors, no others: those of one's own code have plain tensors."""
+
 Place = tuple[str, int]
 """The name of a file, and the number of a line."""
 
@@ -127,14 +251,16 @@ def said(checker: str, *arguments: str) -> str:
 @pytest.mark.full  # each checker reads PyTorch
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("errors_from", [from_mypy, from_pyright])
-def test_a_checker_takes_the_examples_and_all_short_forms_and_no_wrong_ones(
+def test_a_checker_takes_the_examples_all_short_forms_and_plain_vectors_and_no_wrong_ones(
     errors_from: Callable[[list[Path]], set[Place]], tmp_path: Path
 ) -> None:
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "wrong.py").write_text(WRONG)
-    files = [*sorted((ROOT / "examples").glob("*.py")), tmp_path / "right.py", tmp_path / "wrong.py"]
+    (tmp_path / "spaces.py").write_text(SPACES)
+    files = [*sorted((ROOT / "examples").glob("*.py")), *sorted(tmp_path.glob("*.py"))]
     calls = {i for i, line in enumerate(WRONG.splitlines(), 1) if line.lstrip().startswith(("fs.", "network."))}
-    assert errors_from(files) == {("wrong.py", i) for i in calls}
+    marked = {i for i, line in enumerate(SPACES.splitlines(), 1) if line.endswith("# wrong")}
+    assert errors_from(files) == {("wrong.py", i) for i in calls} | {("spaces.py", i) for i in marked}
 
 
 def settings(base: type[Setting] = Setting) -> Iterator[type[Setting]]:

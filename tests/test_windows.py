@@ -69,7 +69,7 @@ def forked(program: str, folder: Path) -> tuple[int, str]:
             as_in_a_new_process()
             for name in [name for name in sys.modules if name.partition(".")[0] == "fedsash"]:
                 del sys.modules[name]
-            exec(f"{WITHOUT}\nfrom fedsash.lab.pictures import paper\n{UNDRAWN}\n{program}", {})
+            exec(f"{WITHOUT}\nfrom fedsash.runs.pictures import paper\n{UNDRAWN}\n{program}", {})
             status = 0
         except BaseException:
             traceback.print_exc()

@@ -51,7 +51,7 @@ PRELOADED = (
         "PIL.Image",
         "pyarrow.parquet",
     ),
-    *("fedsash.lab.cli", "fedsash.lab.runs", "fedsash.lab.config", "fedsash.lab.sweeps", "fedsash.lab.report.page"),
+    *("fedsash.lab.cli", "fedsash.runs", "fedsash.lab.config", "fedsash.lab.sweeps", "fedsash.lab.report.page"),
     *("fedsash.lab.studies.opened", "fedsash.lab.papers.reproduce", "fedsash.lab.sweeps.job", "fedsash.network"),
 )
 

@@ -30,6 +30,7 @@ PEERS = {
     table.PLAIN: Peer("plain", threads=1),
     "plain, 2 threads": Peer("plain", threads=2),
     table.FASTEST: Peer("fastest", threads=1),
+    table.BOUND: Peer("fastest", threads=1, copies=2),
     table.OWN: Peer("own"),
     "pfl-research": Peer("pfl", "pfl", threads=1, launch=TWO_WORKERS),
     "FedJAX": Peer("fedjax", "fedjax"),

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,8 @@ class Peer:
     threads: int | None = None
     launch: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
+    copies: int = 1
+    """so many runs side by side count as one, whose speeds add up"""
 
     def python(self, envs: Path) -> str:
         """The environment's Python, which is installed first if need be."""
@@ -51,6 +54,18 @@ class Peer:
 
     def measure(self, envs: Path, *given: str) -> dict[str, Any]:
         """One run. Raises `Failed`."""
+        if self.copies == 1:
+            return self._run(envs, *given)
+        name, folder, saved, *others = given
+        models = [saved, *(f"{saved}.{copy}.npz" for copy in range(1, self.copies))]
+        with ThreadPoolExecutor(self.copies) as pool:
+            runs = list(pool.map(lambda model: self._run(envs, name, folder, model, *others), models))
+        for model in models[1:]:
+            Path(model).unlink()
+        sums = {name: sum(run[name] for run in runs) for name in ("rounds/s", "samples/s", "peak MB")}
+        return runs[0] | sums
+
+    def _run(self, envs: Path, *given: str) -> dict[str, Any]:
         command = [self.python(envs), *self.launch, "-m", "benchmarks.peers.run", self.module, *given]
         threads = {} if self.threads is None else {"OMP_NUM_THREADS": str(self.threads)}
         environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"} | threads

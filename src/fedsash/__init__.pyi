@@ -111,7 +111,7 @@ from .executors.clients import (
 from .federation import (
     Federation as Federation,
 )
-from .lab.callbacks import (
+from .runs.callbacks import (
     EarlyStopping as EarlyStopping,
     ExportBest as ExportBest,
     MLflow as MLflow,
@@ -124,7 +124,7 @@ from .lab.config import (
     load as load,
     parse as parse,
 )
-from .lab.runs import (
+from .runs import (
     BestRound as BestRound,
     Callback as Callback,
     Checkpoint as Checkpoint,

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from torch import Tensor
-
 from .averages import Average, Observers
 from .averages.observers import AverageStates
+from .basics.spaces import WholeModel
 from .evaluation import Decision, Goal, Score
 from .servers import Server, ServerSGD
 from .settings.accepts import Accepts, dataclass
@@ -210,14 +209,14 @@ class Broadcaster:
         self._broadcast = broadcast
         self._observers = observers
 
-    def sent(self, states: AverageStates, w: Tensor, round: int, choice: Choice | None) -> Tensor:
+    def sent(self, states: AverageStates, w: WholeModel, round: int, choice: Choice | None) -> WholeModel:
         """The vector `[D]` that clients receive after `round` finished rounds: the model `w` `[D]`, or an average."""
         if self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
-        return self._observers.value(states, choice.average, w) if choice.sends(round) else w
+        return WholeModel(self._observers.value(states, choice.average, w)) if choice.sends(round) else w
 
-    def change(self, states: AverageStates, sent: Tensor, change: Tensor, round: int) -> Tensor:
+    def change(self, states: AverageStates, sent: WholeModel, change: WholeModel, round: int) -> WholeModel:
         """The change `[D]` of the model that the server optimiser gets after `round` finished rounds.
 
         If the broadcast acts before the server optimiser, it is the average minus `sent` `[D]`, where the average has
@@ -229,7 +228,7 @@ class Broadcaster:
         self._observers.observe(states, sent + change, round + 1, apart=choice.average)
         if not choice.sends(round + 1):
             return change
-        return self._observers.value(states, choice.average, sent + change) - sent
+        return WholeModel(self._observers.value(states, choice.average, sent + change) - sent)
 
     def steps_apart(self, round: int) -> bool:
         """Whether the server optimiser makes this step from a new state, and forgets it: once, in FedIMA's code."""

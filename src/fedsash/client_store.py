@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .basics.arrays import Ints, Objects, Vectors, stacked
 from .basics.shown import Shown
+from .basics.spaces import ClientRows, ClientState
 from .basics.storage import client_rows
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
@@ -28,10 +29,10 @@ class Handle(ABC):
     `saved` reads the server's copy of it; None if it was not saved since it was made.
     """
 
-    saved: Callable[[], Vectors] | None = None
+    saved: Callable[[], ClientState] | None = None
 
     @abstractmethod
-    def vectors(self) -> Vectors:
+    def vectors(self) -> ClientState:
         """The state, brought to this process. Raises `WorkerError` if it was lost before it was saved."""
 
 
@@ -39,7 +40,7 @@ class Handle(ABC):
 class Copy(Handle):
     """A handle on a state of which only the server has a copy, `saved`."""
 
-    def vectors(self) -> Vectors:
+    def vectors(self) -> ClientState:
         assert self.saved is not None
         return self.saved()
 
@@ -50,7 +51,7 @@ class ClientTicket(Shown, ABC):
     `own` is the client state `[s, ...]` that the ticket contains; nothing if it is elsewhere.
     """
 
-    own: Vectors
+    own: ClientState
 
     @abstractmethod
     def only(self, places: slice | Ints) -> ClientTicket:
@@ -65,10 +66,10 @@ class ClientTicket(Shown, ABC):
 class StateRows(ClientTicket):
     """The client state itself: `own` `[s, ...]`, empty if clients remember nothing."""
 
-    own: Vectors = field(default_factory=dict)
+    own: ClientState = field(default_factory=lambda: ClientState({}))
 
     def only(self, places: slice | Ints) -> StateRows:
-        return StateRows({name: rows[places] for name, rows in self.own.items()})
+        return StateRows(ClientState({name: rows[places] for name, rows in self.own.items()}))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,13 +77,13 @@ class StateHandles(ClientTicket):
     """`handles` `[s]` on client state that stays where clients train."""
 
     handles: Objects
-    own: Vectors = field(default_factory=dict, init=False, repr=False)
+    own: ClientState = field(default_factory=lambda: ClientState({}), init=False, repr=False)
 
     def only(self, places: slice | Ints) -> StateHandles:
         return StateHandles(self.handles[places])
 
     def gathered(self) -> StateRows:
-        return StateRows(stacked([handle.vectors() for handle in self.handles]))
+        return StateRows(ClientState(stacked([handle.vectors() for handle in self.handles])))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -98,7 +99,7 @@ class StateVersions(ClientTicket):
     last: Ints
     oldest: int = 0
     lineage: Lineage = ()
-    own: Vectors = field(default_factory=dict, init=False, repr=False)
+    own: ClientState = field(default_factory=lambda: ClientState({}), init=False, repr=False)
 
     def only(self, places: slice | Ints) -> StateVersions:
         return StateVersions(last=self.last[places], oldest=self.oldest, lineage=self.lineage)
@@ -117,41 +118,48 @@ class ClientStore(Shown):
     - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
       client state. Empty if the method has no client state;
     - `handles` `[N]`: handles on the client state if it stays where clients train; then `rows` has types and shapes,
-      but no values (see `gathered`).
+      but no values (see `gathered`);
+    - `count`: the number N;
+    - `lineage`: the ids of the runs that have made the versions; `oldest`: the earliest round that the run can be set
+      back to. Clients that keep their state themselves keep the versions that may be asked for.
     """
 
-    rows: Vectors
+    rows: ClientRows
     last: Tensor
     handles: Objects | None = None
+    count: int = 0
+    lineage: Lineage = field(default=(), repr=False)
+    oldest: int = field(default=0, repr=False)
 
     @classmethod
-    def start(cls, own: Vectors, last: Tensor, clients: int, folder: Path | None, held: bool) -> ClientStore:
+    def start(cls, own: ClientState, last: Tensor, clients: int, folder: Path | None, held: bool) -> ClientStore:
         """The store in which all N `clients` have the state `own`: rows, on a disk in `folder`, or `held` elsewhere."""
         if not held:
-            return cls({name: client_rows(value, clients, folder) for name, value in own.items()}, last)
+            rows = {name: client_rows(value, clients, folder) for name, value in own.items()}
+            return cls(ClientRows(rows), last, count=clients)
         kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
-        return cls(kinds, last, np.full(clients, Copy(lambda: own), dtype=object))
+        return cls(ClientRows(kinds), last, np.full(clients, Copy(lambda: own), dtype=object), clients)
 
-    def recall(self, ids: Ints, device: torch.device, oldest: int, lineage: Lineage) -> ClientTicket:
+    def recall(self, ids: Ints, device: torch.device) -> ClientTicket:
         """With what the clients `ids` `[s]` find their state; of rows a copy on a device."""
         if not len(self.last):
-            return StateRows()  # clients remember nothing
+            return StateRows(ClientState({}))  # clients remember nothing
         if self.handles is not None:
             return StateHandles(self.handles[ids])
         if self._elsewhere:
-            return StateVersions(last=self.last.numpy()[ids], oldest=oldest, lineage=lineage)
+            return self._versions(self.last.numpy()[ids])
         clients = torch.from_numpy(ids)
-        return StateRows({name: rows[clients].to(device) for name, rows in self.rows.items()})
+        return StateRows(ClientState({name: rows[clients].to(device) for name, rows in self.rows.items()}))
 
-    def everybody(self, name: str, oldest: int, lineage: Lineage) -> ClientTicket:
+    def everybody(self, name: str) -> ClientTicket:
         """With what all clients find one vector `[N, ...]` of their state; of rows the vector itself, not a copy."""
         if self.handles is not None:
             return StateHandles(self.handles)
         if self._elsewhere:
-            return StateVersions(last=self.last.numpy(), oldest=oldest, lineage=lineage)
-        return StateRows({name: self.rows[name]})
+            return self._versions(self.last.numpy())
+        return StateRows(ClientState({name: self.rows[name]}))
 
-    def accept(self, ids: Ints, answers: Iterable[tuple[Ints, Vectors | Objects]], round: int) -> None:
+    def accept(self, ids: Ints, answers: Iterable[tuple[Ints, ClientState | Objects]], round: int) -> None:
         """Take over the new client state of the accepted clients `ids`, in place: its version is `round`.
 
         `answers` are the numbers `[b]` of clients with their rows `[b, ...]` or handles `[b]`; nothing of clients that
@@ -171,24 +179,24 @@ class ClientStore(Shown):
         versions = enumerate(self.last.tolist() if self.rows else ())
         return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
 
-    def of_client(self, client: int) -> Vectors:
+    def of_client(self, client: int) -> ClientState:
         """The state of a client: views, or a copy that is brought here."""
         if self.handles is not None:
             return self._handle(client).vectors()
-        return {name: rows[client] for name, rows in self.rows.items()}
+        return ClientState({name: rows[client] for name, rows in self.rows.items()})
 
     def saved(self) -> dict[str, Callable[[], Vectors]]:
         """The state of each client that has taken part, when it is called, by the name of its file."""
         return {file: partial(self.of_client, client) for file, client in self.files().items()}
 
-    def note_saved(self, read: Callable[[str], Vectors]) -> None:
+    def note_saved(self, read: Callable[[str], ClientState]) -> None:
         """Note that the client state is saved, in files that `read` reads by their names."""
         if self.handles is None:
             return
         for file, client in self.files().items():
             self._handle(client).saved = partial(read, file)
 
-    def load(self, read: Callable[[str], Vectors]) -> None:
+    def load(self, read: Callable[[str], ClientState]) -> None:
         """Fill in the saved state, from files that `read` reads by their names: at once, or with handles when needed.
 
         `last` must be that of the saved state. Clients that have not taken part then keep their state of the start.
@@ -208,14 +216,17 @@ class ClientStore(Shown):
         for client in range(len(self.handles)):
             for name, value in self.of_client(client).items():
                 rows[name][client] = value
-        return ClientStore(rows, self.last)
+        return replace(self, rows=ClientRows(rows), handles=None)
 
     @property
     def _elsewhere(self) -> bool:
         """Whether clients keep their state themselves: there are versions of it, and none of it is here."""
         return len(self.last) > 0 and not self.rows
 
-    def _write(self, clients: Tensor, client_state: Vectors) -> None:
+    def _versions(self, last: Ints) -> StateVersions:
+        return StateVersions(last=last, oldest=self.oldest, lineage=self.lineage)
+
+    def _write(self, clients: Tensor, client_state: ClientState) -> None:
         for name, rows in client_state.items():
             kept = self.rows[name]
             kept[clients] = rows.to(kept.device)

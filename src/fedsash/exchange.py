@@ -20,8 +20,8 @@ from torch import Tensor
 from .basics.arrays import Floats, Ints, Objects, Vectors
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
+from .basics.spaces import AggregationMemory, ClientState, Download, Uploaded, WholeModel
 from .client_store import ClientTicket, StateRows
-from .methods import Upload
 from .settings.errors import some
 
 Job: TypeAlias = Literal["train", "probe", "evaluate", "tune"]
@@ -48,14 +48,14 @@ class Request(Shown):
     job: Job
     round: int
     ids: Ints
-    sent: Tensor
-    server_state: Vectors
+    sent: WholeModel
+    server_state: Download
     clients: ClientTicket = field(default_factory=StateRows)
-    aggregation: Vectors = field(default_factory=dict, repr=False)
+    aggregation: AggregationMemory = field(default_factory=lambda: AggregationMemory({}), repr=False)
     server_steps: int | None = field(default=None, repr=False)
 
     @property
-    def own(self) -> Vectors:
+    def own(self) -> ClientState:
         """The client state `[s, ...]` that it contains; nothing if it is elsewhere."""
         return self.clients.own
 
@@ -113,8 +113,8 @@ class Reply(Shown):
     """
 
     places: Ints
-    upload: Upload
-    client_state: Vectors
+    upload: Uploaded
+    client_state: ClientState
     norms: Tensor
     effort: Effort
     handles: Objects | None = field(default=None, repr=False)
@@ -124,8 +124,8 @@ class Reply(Shown):
         return replace(
             self,
             places=self.places[rows],
-            upload={name: value[rows] for name, value in self.upload.items()},
-            client_state={name: value[rows] for name, value in self.client_state.items()},
+            upload=Uploaded({name: value[rows] for name, value in self.upload.items()}),
+            client_state=ClientState({name: value[rows] for name, value in self.client_state.items()}),
             norms=self.norms[rows],
             effort=self.effort.only(rows),
             handles=None if self.handles is None else self.handles[rows],
@@ -154,7 +154,7 @@ class PartialSum(Shown):
 
     accepted: Ints
     sums: Vectors
-    client_state: Vectors
+    client_state: ClientState
     samples: int
     refused: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     missing: Mapping[int, str] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Collector:
         self.accepted: list[int] = []
         self.refused: list[int] = []
         self.missing: dict[int, str] = {}
-        self.client_state: list[tuple[Ints, Vectors | Objects]] = []
+        self.client_state: list[tuple[Ints, ClientState | Objects]] = []
         self.samples = 0
 
     def hear(self, answers: Answers, take: Callable[[Reply | PartialSum], None]) -> None:
@@ -338,7 +338,7 @@ def no_answer(missing: Mapping[int, str]) -> str:
     return f"no answer from {some([f'client {client} ({why})' for client, why in missing.items()], 10)}"
 
 
-def largest_norms(upload: Upload, client_state: Vectors, count: int) -> Tensor:
+def largest_norms(upload: Uploaded, client_state: ClientState, count: int) -> Tensor:
     """The largest Euclidean norm among each client's uploaded vectors, `[count]`; NaN if one of its values is NaN.
 
     Statistics and new client state count as 0 if their norm is finite, and as NaN otherwise: they are as large as the

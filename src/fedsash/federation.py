@@ -21,6 +21,7 @@ from .basics.layout import Layout, ModelSlice, check_start, copied
 from .basics.randomness import check_repeats
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
+from .basics.spaces import AggregationMemory, ClientState, ExecutorMemory, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcast, Broadcaster, settings_with
 from .client_store import ClientStore, StateRows
 from .data.federated import FederatedData
@@ -43,7 +44,7 @@ from .settings.errors import RunError, check
 from .settings.fingerprint import fingerprint
 from .settings.limits import Seed
 from .settings.setting import Setting
-from .state import State, learned
+from .state import State
 from .tasks import Loss, check_task
 
 
@@ -118,7 +119,8 @@ class Federation(Setting, Reached, Shown):
         derive("sharing", Sharing.of(self.module, self.buffers, self.personal))
         derive("layout", self.sharing.layout)
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
-        problem, data = self.clients.problem, self.clients.data
+        problem = self.clients.problem
+        data = self.clients.data
         problem = suited_problem(self.module, problem) if data is None else problem
         if data is not None and self.loss is None:
             check_task(problem.task, data.train.y)
@@ -134,8 +136,8 @@ class Federation(Setting, Reached, Shown):
         observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
-            self.method.server_state(self.sharing.common_of(self.layout.flatten(self.module)), self.sharing.common)
-        derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self.layout.flatten(self.module))))
+            self.method.server_state(self.sharing.common_of(self._initial), self.sharing.common)
+        derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self._initial)))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.layout, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
@@ -172,7 +174,7 @@ class Federation(Setting, Reached, Shown):
 
     @property
     def federation(self) -> Federation:
-        """The federation itself, which makes the rounds of its runs (see `fedsash.lab.runs.Driver`)."""
+        """The federation itself, which makes the rounds of its runs (see `fedsash.runs.Driver`)."""
         return self
 
     @property
@@ -189,22 +191,22 @@ class Federation(Setting, Reached, Shown):
 
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
-        w, clients = self.layout.flatten(self.module), len(self.sizes)
+        w = self._initial
+        clients = len(self.sizes)
         common = self.sharing.common_of(w)
-        own = {} if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
+        own = ClientState({}) if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
         last = torch.zeros(clients if self.remembers else 0, dtype=torch.int64)
         held = bool(own) and self.engine.holds(sum(value.nbytes for value in own.values()))
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
-            optimiser=self.server.init(common),
-            server_state=self.method.server_state(common, self.sharing.common),
+            optimiser=OptimiserState(self.server.init(common)),
+            server_state=ServerState(self.method.server_state(common, self.sharing.common)),
             clients=ClientStore.start(own, last, clients, folder, held),
             averages=averages,
-            aggregation=self.aggregation.init(self.sampling, clients),
+            aggregation=AggregationMemory(self.aggregation.init(self.sampling, clients)),
             past=past,
-            sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
 
@@ -216,8 +218,8 @@ class Federation(Setting, Reached, Shown):
         state that is used up.
         """
         state.check_usable()
-        if len(state.sizes) != len(self.sizes):
-            raise RunError(f"the state is of {len(state.sizes)} clients, and this federation has {len(self.sizes)}")
+        if state.clients.count != len(self.sizes):
+            raise RunError(f"the state is of {state.clients.count} clients, and this federation has {len(self.sizes)}")
         if not self._lazy.started:
             self.prepare(state=state)
         return self.server_round.one_round(state)
@@ -253,20 +255,27 @@ class Federation(Setting, Reached, Shown):
             if state is not None and self.sharing.own_size:
                 request = replace(request, clients=state.everybody(OWN))
             elif self.sharing.own_size:
-                request = replace(request, clients=StateRows({OWN: self.sharing.own_of_all(len(request.ids), w)}))
+                own = self.sharing.own_of_all(len(request.ids), request.sent)
+                request = replace(request, clients=StateRows(ClientState({OWN: own})))
             return self.executor.work(request)
 
         with threads(self._lazy.current.threads):
             return self._evaluator.evaluate(w, round, name, ask)
 
     def privacy(self, state: State) -> Privacy | None:
-        """How private all rounds so far are, or None; raises `RunError` if those before a fork can't be added up."""
-        self.aggregation.check_composed(self.fingerprint, state.fingerprint)
+        """How private all rounds so far are if all were made with these settings; None if they are not private."""
         return self.aggregation.privacy(self.sampling, len(self.sizes), state.round)
 
     def learn(self, state: State, scores: list[Score]) -> tuple[State, list[Decision]]:
-        """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
-        return learned(state, scores, partial(self.models, state), self.evaluation, self.goal.criterion)
+        """The state in which an adaptive broadcast has heard an evaluation, and its decision.
+
+        It decides every `evaluation.every` rounds. Raises `RunError` for a state that a later round has used up.
+        """
+        state.check_usable()
+        if state.choice is None or state.round % self.evaluation.every:
+            return state, []
+        choice, decisions = state.choice.heard(scores, self.goal.criterion)
+        return replace(state, choice=choice), decisions
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""
@@ -275,6 +284,11 @@ class Federation(Setting, Reached, Shown):
     def module_of(self, w: Tensor) -> nn.Module:
         """The model `w` `[D]` as a new `nn.Module`, a copy of the plain one."""
         return self.layout.copied(self.module, w)
+
+    @property
+    def _initial(self) -> WholeModel:
+        """The model before the first round."""
+        return WholeModel(self.layout.flatten(self.module))
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -290,9 +304,10 @@ class Federation(Setting, Reached, Shown):
         return fingerprint(named) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:
-        """The state to save: with the executor's vectors and the run's fingerprint."""
+        """The state to save: with the executor's vectors. Raises `RunError` if a later round has used it up."""
+        state.check_usable()
         executor = self._lazy.current.saved() if self._lazy.started else state.executor
-        return replace(state, executor=executor, fingerprint=self.fingerprint)
+        return replace(state, executor=ExecutorMemory(executor))
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
@@ -314,6 +329,7 @@ class Federation(Setting, Reached, Shown):
     def training(self) -> Training:
         """All that an executor must know of this federation, except the samples."""
         own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
-        problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
+        problem = replace(self.clients.problem, test=None)
+        asked = self.evaluation.asked(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
         return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

@@ -215,7 +215,8 @@ class Mild(Schedule, name="mild"):
     def _cyclic(self, p: int, lr: float) -> float:
         if self.variant == "paper":
             return lr - p * (lr - self.floor) / (self.period - 1)
-        high, half = lr * self.decay**self.start, self.period / 2
+        high = lr * self.decay**self.start
+        half = self.period / 2
         slope = max(high - self.floor, 0.0) / half
         return high - p * slope if p < half else self.floor + p * slope
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from .aggregation import Aggregation
 from .aggregation.uploads import Uploads
 from .averages import Observers
-from .basics.arrays import Ints, Vectors, check_like
+from .basics.arrays import Ints, check_like
 from .basics.sharing import Sharing
+from .basics.spaces import AggregationMemory, CommonPart, Download, MeanUpload, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcaster
 from .exchange import Request, RoundReport
 from .executors.clients import Clients, LazyExecutor
@@ -54,9 +53,9 @@ class ServerRound:
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
 
-        # 3. They train. `Collector.hear` records a lost answer. `Uploads.take` refuses an update that is not finite or
-        #    too long. It adds up the others in the order of the request, whoever comes first, as the rule's `derive`
-        #    gives them: `Private.derive` clips them.
+        # 3. They train. `Collector.hear` records a lost answer as `missing`. `Uploads.take` refuses an update that is
+        #    not finite or too long. Each of the others goes through the rule's `derive`, where a private rule clips it,
+        #    and is then added, always in the order of the request.
         with threads(self.executor.current.server_threads):
             uploads = self.collect(request)
             return self.step(state, request, uploads, probed)
@@ -74,7 +73,7 @@ class ServerRound:
         #    it. Rules, methods and server optimisers see the common parameters alone, which 7 puts back in their place.
         accepted = uploads.collector.accepted
         common = self.sharing.common_of(request.sent)
-        mean, memory_of_rule = self.aggregation.release(
+        released, memory_of_rule = self.aggregation.release(
             uploads.mean(),
             clients=len(accepted),
             memory=state.aggregation,
@@ -82,6 +81,7 @@ class ServerRound:
             round=request.round,
             seed=self.seed,
         )
+        mean = MeanUpload(released)
         update = self.aggregation.update(mean, uploads.updates)
         check_like(self.aggregation, "update", update, mean["delta"])
 
@@ -98,39 +98,45 @@ class ServerRound:
             total=len(self.clients.sizes),
         )
         update, returned = self.method.server_update(received)
-        kept = {name: vector for name, vector in returned.items() if name in memory_of_method or name not in probes}
+        passed_through = probes.keys() - memory_of_method.keys()
+        remembered = {name: vector for name, vector in returned.items() if name not in passed_through}
         vectors = {"the update": update}
-        check_returned(self.method, "server_update", vectors, "the update", common, kept, memory_of_method)
-        server_state = {name: kept[name] for name in memory_of_method}
+        check_returned(self.method, "server_update", vectors, "the update", common, remembered, memory_of_method)
+        server_state = ServerState({name: remembered[name] for name in memory_of_method})
 
-        # 7. The server optimiser moves the model from what was sent. A broadcast that acts before it puts an average of
-        #    the clients' means into the update's place; in FedIMA's code it then once steps apart, from a new memory
-        #    that is forgotten. What is not common moves by the change itself.
+        # 7. The server optimiser moves the model from what was sent. A broadcast of an order other than "after" first
+        #    shows the clients' mean to its average, and once it sends this average, the change leads to it. In FedIMA's
+        #    code the optimiser makes the first of these steps from a new memory, and keeps its own. What is not common
+        #    moves by the change itself. From here on averages and client state change in place: the state is spent.
         state.spent = True
-        change = self.sharing.model_change(update, mean)
+        change = self.sharing.model_change(CommonPart(update), mean)
         steps_apart = False
         if self.broadcaster is not None:
             change = self.broadcaster.change(state, request.sent, change, request.round)
             steps_apart = self.broadcaster.steps_apart(request.round)
-        memory_of_server = self.server.init(common) if steps_apart else state.optimiser
-        w, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
-        check_like(self.server, "step: the model", w, common)
+        memory_of_server = OptimiserState(self.server.init(common)) if steps_apart else state.optimiser
+        moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
+        check_like(self.server, "step: the model", moved, common)
         for name in memory_of_server.keys() & optimiser.keys():
             check_like(self.server, f"step: {name}", optimiser[name], memory_of_server[name])
         if steps_apart:
             optimiser = state.optimiser
-        if not self.sharing.whole:
-            w = self.sharing.with_common(w, request.sent + change)
+        others = request.sent if self.sharing.whole else WholeModel(request.sent + change)
+        w = self.sharing.with_common(CommonPart(moved), others)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             skipped = replace(report, skipped="the server's step was not finite")
             return replace(state, round=state.round + 1), skipped
 
         # 8. Clients whose updates count have a new state.
-        answers = [(request.ids[places], answer) for places, answer in uploads.collector.client_state]
-        state.clients.accept(request.ids[accepted], answers, request.round + 1)
+        new_states = [(request.ids[places], rows) for places, rows in uploads.collector.client_state]
+        state.clients.accept(request.ids[accepted], new_states, request.round + 1)
 
-        # 9. `Observers.observe` shows the new model to every average, such as a window.
-        after = self.observe(state, w, optimiser=optimiser, server_state=server_state, aggregation=memory_of_rule)
+        # 9. `Observers.observe` shows the new model to the averages, such as a window, but for one that has already
+        #    seen the clients' mean in 7.
+        after = self.observe(state, w)
+        after.optimiser = OptimiserState(optimiser)
+        after.server_state = server_state
+        after.aggregation = AggregationMemory(memory_of_rule)
         return after, report
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: Uploads | None = None) -> Request:
@@ -140,10 +146,10 @@ class ServerRound:
         gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
         probes = probed is None and "probe" in self.method.overridden
-        sent, server_state = self.send(state)
+        sent, download = self.send(state)
         if probed is not None:
             ids = probed.collector.ids[probed.collector.accepted]
-            server_state = server_state | probed.mean()
+            download = Download(download | probed.mean())
         elif ids is None:
             ids = self.sampling.clients(state.round, self.clients.sizes, self.seed)
         return Request(
@@ -151,18 +157,18 @@ class ServerRound:
             round=state.round,
             ids=ids,
             sent=sent,
-            server_state={} if probes else server_state,
+            server_state=Download({}) if probes else download,
             clients=state.recall(ids),
             aggregation=state.aggregation,
         )
 
-    def send(self, state: State) -> tuple[Tensor, Vectors]:
+    def send(self, state: State) -> tuple[WholeModel, Download]:
         """The model `[D]` that the clients of the next round receive, and the method's vectors."""
         w = state.w
         if self.broadcaster is not None:
             w = self.broadcaster.sent(state, w, state.round, state.choice)
         common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
-        return self.sharing.with_common(common, w), vectors
+        return self.sharing.with_common(CommonPart(common), w), Download(vectors)
 
     def collect(self, request: Request) -> Uploads:
         """Let the executor answer a request, and sum up the answers."""
@@ -171,8 +177,8 @@ class ServerRound:
             uploads.collector.hear(self.executor.running.work(request), uploads.take)
         return uploads
 
-    def observe(self, state: State, w: Tensor, **others: Any) -> State:
-        """The state with `w` `[D]` as the next global model, after every average has observed it, and other fields."""
+    def observe(self, state: State, w: WholeModel) -> State:
+        """The state with `w` `[D]` as the next global model, after every average has observed it."""
         state.spent = True
         self.observers.observe(state, w, state.round + 1)
-        return replace(state, round=state.round + 1, w=w, **others)
+        return replace(state, round=state.round + 1, w=w)

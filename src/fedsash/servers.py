@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Vectors
+from .basics.spaces import CommonPart, OptimiserState
 from .settings.errors import check
 from .settings.limits import Fraction, Rate, Share, Strength
 from .settings.setting import Setting
@@ -24,11 +25,11 @@ from .settings.setting import Setting
 class Server(Setting):
     """The base class of server optimisers."""
 
-    def init(self, w: Tensor) -> Vectors:
+    def init(self, w: CommonPart) -> Vectors:
         """The state before the first step, for models like `w` [D]."""
         raise NotImplementedError
 
-    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+    def step(self, sent: CommonPart, delta: CommonPart, state: OptimiserState) -> tuple[Tensor, Vectors]:
         """The new global model [D] and the new state; the arguments are not changed."""
         raise NotImplementedError
 
@@ -146,7 +147,8 @@ class FedAdam(Server, name="adam"):
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta.square()
         new = {"m": m, "v": v}
-        lr, tau = self.lr, self.tau
+        lr = self.lr
+        tau = self.tau
         if self.bias_correction != "none":
             new["steps"] = state["steps"] + 1
             n = int(new["steps"]) + (self.bias_correction == "flower")

@@ -24,7 +24,8 @@ with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
     from transformers.trainer_utils import get_last_checkpoint, has_length
 
-FOLDER, TRACKER = "averages", "tracker.safetensors"
+FOLDER = "averages"
+TRACKER = "tracker.safetensors"
 
 
 class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
@@ -77,7 +78,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         trainer.add_callback(self)
 
     def _wrap(self, trainer: Trainer) -> None:
-        train, evaluation_loop = trainer.train, trainer.evaluation_loop
+        train = trainer.train
+        evaluation_loop = trainer.evaluation_loop
 
         @wraps(train)
         def resumed(resume_from_checkpoint: str | bool | None = None, *rest: Any, **more: Any) -> Any:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.basics.files import replace_file
 from fedsash.basics.paths import inside, naming, plain_file
 from fedsash.evaluation import History
 from fedsash.lab.config import ConfigError, load
-from fedsash.lab.files import replace_file
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 from fedsash.settings.errors import RunError
 
 

@@ -13,7 +13,8 @@ from torch import nn
 from fedsash import Evaluation, FederatedData, Tracker, Window
 from fedsash.basics.shown import LONGEST, Shown, fact, html_table, text_table
 from fedsash.methods import Scaffold
-from support.worlds import after, federation, learned
+from fedsash.runs.tally import Tally
+from support.worlds import after, best, federation
 
 
 @dataclass(repr=False)
@@ -71,10 +72,21 @@ def test_nothing_that_users_meet_prints_a_tensor_whatever_its_size() -> None:
     averages, chosen = {f"w{size}": Window(size) for size in range(1, 30)}, Evaluation(best_on="test")
     world = federation(method=Scaffold(), averages=averages, evaluation=chosen)
     with world:
-        state = learned(world, after(world, 3))
+        state = after(world, 3)
         request = world.ask(state)
         (metrics, *_), replies = world.evaluate(state), list(world.executor.work(request))
-        things = [big, big.train, big.problem, world, state, state.best["model"], request, *replies, metrics]
+        things = [
+            big,
+            big.train,
+            big.problem,
+            world,
+            state,
+            best(world, state)["model"],
+            Tally(),
+            request,
+            *replies,
+            metrics,
+        ]
         for thing in [*things, Tracker(Window(9), world.model)]:
             for shown in (repr(thing), thing._repr_html_()):
                 assert "tensor(" not in shown and "array(" not in shown and " at 0x" not in shown

@@ -80,7 +80,6 @@ def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_
 ) -> None:
     none, once, twice = (walk(noisy(broadcast=broadcast, server=FedAdam()), 6, evaluations=n)[2] for n in (0, 1, 2))
     for state in (none, once, twice):
-        state.best.clear()
         assert state.choice is None
     assert identical(none, once) and identical(once, twice)
 

@@ -13,15 +13,16 @@ from fedsash.basics.arrays import Floats
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, Score
 from fedsash.federation import Federation
-from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
+from fedsash.runs import Fork
+from fedsash.runs.tally import Best, best_after
 from fedsash.settings.fingerprint import differences
 from fedsash.tasks import Better, MeanAbsoluteError, Regression
-from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, walk
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, best_models, walk
 from support.by_default import rotated
 from support.observing import go_on, start
 from support.tasks import PROBLEMS
-from support.worlds import identical, learned
+from support.worlds import identical
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ def test_a_low_metric_chooses_what_its_negative_chooses_bitwise(broadcast: str) 
     )
     assert all(torch.equal(a, b) for a, b in zip(models, others, strict=True))
     assert one.choice == other.choice is not None
-    assert {name: (b.round, b.value) for name, b in one.best.items()} == {
-        name: (b.round, -b.value) for name, b in other.best.items()
+    low_best, high_best = (best_models(noisy(metric, broadcast=ADAPTIVE[broadcast]), 12) for metric in ("mae", "close"))
+    assert {name: (b.round, b.value) for name, b in low_best.items()} == {
+        name: (b.round, -b.value) for name, b in high_best.items()
     }
 
 
@@ -89,39 +91,41 @@ def test_the_average_with_the_lowest_value_is_sent_once_it_was_below_the_model_o
 @pytest.mark.parametrize("split", ["held_out", "test"])
 def test_the_best_model_of_each_name_is_the_first_with_the_lowest_value_so_far(split: Any) -> None:
     history: dict[str, list[tuple[float, int, torch.Tensor]]] = {}
+    kept: dict[str, Best] = {}
     evaluation = Evaluation(every=1, last=1, held_out=0.4, metric="rmse", best_on=split)
     with noisy(evaluation=evaluation) as f:
         state = f.start()
         for _ in range(8):
             state, _ = f.round(state)
             metrics = f.evaluate(state)
-            state, _ = f.learn(state, metrics)
+            kept = best_after(kept, f, state, metrics)
             for name, value in low(metrics, split, "rmse").items():
                 history.setdefault(name, []).append((value, state.round, f.models(state)[name].clone()))
             for name, seen in history.items():
                 value, round, w = min(seen, key=lambda one: one[:2])
-                best = state.best[name]
+                best = kept[name]
                 assert (best.value, best.round, best.by) == (value, round, f"{split}/rmse")
                 assert torch.equal(best.w, w)
-    assert all(1 < best.round < 8 for best in state.best.values())
+    assert all(1 < best.round < 8 for best in kept.values())
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_without_held_out_data_no_best_model_is_kept_unless_the_test_set_is_to_choose(held_out: float) -> None:
     for best_on, kept in (("held_out", held_out > 0), ("test", True)):
         evaluation = Evaluation(every=1, last=1, held_out=held_out, metric="mae", best_on=best_on)  # type: ignore[arg-type]
-        state = walk(noisy(evaluation=evaluation), 2)[2]
-        assert bool(state.best) == kept and all(best.by == f"{best_on}/mae" for best in state.best.values())
+        found = best_models(noisy(evaluation=evaluation), 2)
+        assert bool(found) == kept and all(best.by == f"{best_on}/mae" for best in found.values())
 
 
 def test_a_best_model_by_another_metric_does_not_count() -> None:
     """A mean absolute error is always below the root of the mean squared one."""
+    before = best_models(noisy("mae"), 3)
     state = walk(noisy("mae"), 3)[2]
     with noisy("rmse") as f:
-        again = learned(f, state)
-        values = low(f.evaluate(state), name="rmse")
-    assert {name: best.value for name, best in again.best.items()} == values
-    assert all(best.by == "held_out/rmse" and best.round == 3 for best in again.best.values())
+        metrics = f.evaluate(state)
+        again = best_after(before, f, state, metrics)
+    assert {name: best.value for name, best in again.items()} == low(metrics, name="rmse")
+    assert all(best.by == "held_out/rmse" and best.round == 3 for best in again.values())
 
 
 # The metric belongs to what determines a run only where it decides.

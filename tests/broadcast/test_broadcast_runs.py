@@ -14,8 +14,8 @@ from fedsash.averages import Window
 from fedsash.basics.saved import saved_rounds
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
-from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
+from fedsash.runs import Fork
 from fedsash.servers import FedAdam
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, EVERY, noisy, walk
 from support.by_default import rotated
@@ -78,7 +78,7 @@ def test_a_fork_into_an_adaptive_broadcast_chooses_from_the_fork_on(
     result = start(noisy(broadcast=broadcast), 14, tmp_path / "fork", fork=Fork(source, 4))
     chosen = [row for row in result.history.rows() if row["split"] == "broadcast"]
     assert [row["round"] for row in chosen] == list(range(5, 15))
-    assert result.state.forked == 4 and result.state.choice.start is not None
+    assert result.tally.forked == 4 and result.state.choice.start is not None
     begun = result.state.choice.start
     assert begun >= 4 + broadcast.patience - 1
     f = noisy(broadcast=broadcast)

@@ -191,9 +191,9 @@ def test_a_run_in_a_folder_goes_on_with_them(tmp_path: Path) -> None:
     x = KINDS["float32"]
     ends = []
     for name, given in (("a", x), ("b", in_file(tmp_path, x))):
-        ends.append(run(federation(data_of(given), SEQUENTIAL), 2, out=tmp_path / name, progress=False).state)
-    assert torch.equal(ends[0].w, ends[1].w)
-    assert ends[0].fingerprint == ends[1].fingerprint
+        ends.append(run(federation(data_of(given), SEQUENTIAL), 2, out=tmp_path / name, progress=False))
+    assert torch.equal(ends[0].state.w, ends[1].state.w)
+    assert ends[0].federation.fingerprint == ends[1].federation.fingerprint
 
 
 # A folder of files.

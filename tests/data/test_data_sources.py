@@ -272,6 +272,6 @@ def test_every_source_has_a_name_and_says_what_it_is() -> None:
 @pytest.mark.full
 def test_importing_the_data_room_imports_no_heavy_library() -> None:
     heavy = ["datasets", "pyarrow", "sklearn", "matplotlib", "rich", "PIL", "flwr_datasets"]
-    code = f"import sys, fedsash.data, fedsash.lab.partition; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, fedsash.data, fedsash.runs.partition; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -274,11 +274,14 @@ def test_a_personal_part_stays_at_clients_that_live_elsewhere(part: Any) -> None
 def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_state_apart() -> None:
     world, nodes = at_nodes(Scaffold(), {})
     with world, here(Scaffold()) as simulation:
-        one = replace(world.start(), lineage=((0, "one"),))
-        other = replace(world.start(), lineage=((0, "other"),))
+        one = world.start()
+        one.clients.lineage = ((0, "one"),)
+        other = world.start()
+        other.clients.lineage = ((0, "other"),)
         for _ in range(2):
             one, _ = world.round(one)
-        fork = replace(copy.deepcopy(one), lineage=((0, "one"), (2, "fork")))
+        fork = copy.deepcopy(one)
+        fork.clients.lineage = (0, "one"), (2, "fork")
         for _ in range(4):
             other, _ = world.round(replace(other, round=other.round))
         one, _ = world.round(one)
@@ -298,6 +301,8 @@ def test_a_run_with_an_id_scores_the_personal_parts_that_it_has_made() -> None:
     for lineage in ((), ((0, "one"),)):
         world, _ = at_nodes(FedAvg(), {})
         with replace(world, personal="classifier", evaluation=Evaluation(clients=True)) as there:
-            state, _ = there.round(replace(there.start(), lineage=lineage))
+            start = there.start()
+            start.clients.lineage = lineage
+            state, _ = there.round(start)
             losses.append([metrics.loss for metrics in there.evaluate(state)])
     assert losses[0] == losses[1]

@@ -15,9 +15,9 @@ from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab.runs import resume, run
 from fedsash.methods import FedAvg, FedFA, FedProx, Method, Mime, Scaffold
 from fedsash.models import build
+from fedsash.runs import resume, run
 from fedsash.sampling import Uniform
 from fedsash.settings.errors import RunError, SettingError
 from fedsash.tasks import NextCharacter

@@ -15,8 +15,8 @@ import pytest
 from fedsash import Checkpoint, SettingError, WorkerError, resume, run
 from fedsash.exchange import RoundReport
 from fedsash.executors import RayEngine
-from fedsash.lab.runs import Callback, LiveRun
 from fedsash.methods import Scaffold
+from fedsash.runs import Callback, LiveRun
 from fedsash.sampling import Uniform
 from support.clusters import HERE, WITHOUT_RAY, started_machines, wide
 from support.worlds import SIZES, after, federation, identical

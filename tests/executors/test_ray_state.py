@@ -17,13 +17,12 @@ from torch import Tensor
 from fedsash import Checkpoint, Evaluation, Window, resume, run
 from fedsash.aggregation import FedGMA, WeightedMean
 from fedsash.basics.arrays import Vectors
-from fedsash.client_store import ClientStore
 from fedsash.evaluation import FineTuning
 from fedsash.exchange import PartialSum
 from fedsash.executors.cluster import engine
-from fedsash.lab.runs import Fork
 from fedsash.lab.studies.client_models import client_models
 from fedsash.methods import LocalRun, Mime, Scaffold, Upload
+from fedsash.runs import Fork
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from support.choices import METHODS
@@ -133,7 +132,7 @@ def test_clients_score_and_fine_tune_with_their_own_part() -> None:
 def test_a_round_that_is_made_again_from_an_older_state_goes_on_from_the_older_client_state() -> None:
     with federation(method=Scaffold(), sampling=EVERYBODY, engine=on_ray(2)) as world:
         state, _ = world.round(world.start())
-        before = ClientStore(state.client_state, state.last.clone(), np.array(state.clients.handles))
+        before = replace(state.clients, last=state.last.clone(), handles=np.array(state.clients.handles))
         older = replace(state, clients=before)
         state, _ = world.round(state)
         again, _ = world.round(older)

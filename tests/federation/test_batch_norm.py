@@ -15,9 +15,9 @@ from fedsash import Broadcast, ModelError, Private, SettingError
 from fedsash.averages import EMA, Average, Window
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
-from fedsash.lab.checkpoints import load, save
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
+from fedsash.runs.checkpoints import load, save
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical

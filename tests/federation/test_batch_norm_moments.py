@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash.lab.checkpoints import load, save
 from fedsash.local import SGD, AdamW, LocalTraining, Optimiser
+from fedsash.runs.checkpoints import load, save
 from fedsash.testing import close, identical
 from support.by_default import rotated
 from support.norms import alone, batch_norm_model, centrally_trained, with_norm

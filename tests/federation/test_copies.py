@@ -17,7 +17,7 @@ from fedsash.averages import Window
 from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab.runs import run
+from fedsash.runs import run
 from fedsash.settings.errors import ModelError, RunError, SettingError
 
 RNG = np.random.default_rng(0)

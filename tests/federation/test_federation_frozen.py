@@ -15,9 +15,10 @@ from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import Scaffold
+from fedsash.runs.tally import best_after
 from fedsash.schedules import Exponential, Mild
 from support.broadcasting import ALONE, noisy
-from support.worlds import after, federation, identical, learned, mlp, record
+from support.worlds import after, best, federation, identical, learned, mlp, record
 
 HOLDING: Any = {"evaluation": Evaluation(held_out=0.4), "method": Scaffold()}
 
@@ -73,17 +74,18 @@ def test_evaluating_twice_changes_nothing() -> None:
         state = after(world, 3)
         kept = record(state)
         one, two = world.evaluate(state), world.evaluate(state)
-        assert one == two and identical(state, kept) and not state.best
+        assert one == two and identical(state, kept)
         assert state.choice is not None and state.choice.better == 0
-        assert learned(world, state).best.keys() == {"model", "wima", "ema"}
+        assert learned(world, state) is not state and best(world, state).keys() == {"model", "wima", "ema"}
         assert identical(state, kept), "what is learned is in the state that `learn` gives back"
 
 
-def test_learning_from_an_evaluation_keeps_the_first_of_equally_good_models() -> None:
+def test_the_best_model_is_the_first_of_equally_good_ones() -> None:
     with federation(evaluation=Evaluation(best_on="test")) as world:
-        first = learned(world, after(world, 2))
-        later, more = world.learn(replace(first, round=9), world.evaluate(first))
-        assert later.best["model"].round == 2 and not more
+        state = after(world, 2)
+        first = best(world, state)
+        later = best_after(first, world, replace(state, round=9), world.evaluate(state))
+        assert later["model"].round == 2
 
 
 @pytest.mark.parametrize("settings", [{"kind": "sequental"}, {"kind": "vectorized"}, {"memory_format": "nchw"}])

@@ -17,7 +17,6 @@ from fedsash.basics.sharing import Personal
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.exchange import Reply
-from fedsash.lab.checkpoints import load, save
 from fedsash.local import SGD, Adam, AdamW, LocalTraining
 from fedsash.methods import (
     EWC,
@@ -34,6 +33,7 @@ from fedsash.methods import (
     MimeLite,
     Scaffold,
 )
+from fedsash.runs.checkpoints import load, save
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import close, identical

@@ -18,7 +18,7 @@ pytest.importorskip("flwr")
 from safetensors.torch import load_file
 
 from fedsash.lab.config import load
-from fedsash.lab.runs import run
+from fedsash.runs import run
 from support.loopback import Loopback, free_port, loopback
 from support.places import ROOT
 

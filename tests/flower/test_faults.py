@@ -118,7 +118,7 @@ def kept_by_nodes(world: Federation, state: State, folder: Path) -> Vectors:
     first = world.start()
     start = {name: rows[0] for name, rows in first.client_state.items()}
     everybody = world.ask(first, ids=np.arange(len(SIZES)))
-    named = StateVersions(last=state.last.numpy(), lineage=state.lineage)
+    named = StateVersions(last=state.last.numpy(), lineage=state.clients.lineage)
     _, found, _ = Versions(folder).read(replace(everybody, clients=named), start)
     return found.rows
 
@@ -237,9 +237,10 @@ def test_no_state_is_kept_that_no_saved_state_needs(tmp_path: Path) -> None:
     """With `oldest` rounds the server may be set back to: each client keeps what counted then, and what is newer."""
     with world_of(Faulty(tmp_path, {}), Scaffold()) as world:
         state = world.start()
+        state.clients.lineage = ((0, "one"),)
         accepted: dict[int, list[int]] = {client: [0] for client in range(len(SIZES))}
         for _ in range(12):
-            state = replace(state, oldest=max(state.round - 3, 0), lineage=((0, "one"),))
+            state.clients.oldest = max(state.round - 3, 0)
             state, report = world.round(state)
             for client in report.clients.tolist():
                 accepted[client].append(state.round)
@@ -263,7 +264,9 @@ def test_a_version_that_is_not_there_is_missing_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", some(["../../etc", "a/b", "", "..", "x" * 65], "../../etc", "", ".."))
 def test_the_id_of_a_run_can_not_lead_out_of_the_folder(run: str, tmp_path: Path) -> None:
     with world_of(Faulty(tmp_path / "inside", {}), Scaffold()) as world:
-        world.round(replace(world.start(), lineage=((0, run),)))
+        state = world.start()
+        state.clients.lineage = ((0, run),)
+        world.round(state)
     assert {path.name for path in tmp_path.iterdir()} <= {"inside"}
     named = {path.name for path in (tmp_path / "inside").iterdir()} if (tmp_path / "inside").exists() else set()
     assert named == ({"run"} if run == "" else set())

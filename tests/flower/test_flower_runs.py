@@ -17,8 +17,8 @@ from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.flower import client_app
-from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.methods import FedAvg, Method, Scaffold
+from fedsash.runs import Callback, Checkpoint, resume, run
 from fedsash.sampling import Uniform
 from fedsash.settings.errors import RunError
 from fedsash.testing.grid import InProcessGrid

@@ -16,8 +16,8 @@ pytest.importorskip("flwr")
 from fedsash.flower import RealTime
 from fedsash.flower.real_time.arrivals import read
 from fedsash.lab.config import load
-from fedsash.lab.runs import run
 from fedsash.network import Asynchronous, FedBuff
+from fedsash.runs import run
 from support.faults import run_of
 from support.loopback import after, files, served, simulated, started, wait
 from support.observing import rows

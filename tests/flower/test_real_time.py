@@ -17,11 +17,11 @@ pytest.importorskip("flwr")
 from fedsash.basics import saved
 from fedsash.exchange import RoundReport
 from fedsash.flower.nodes import wire
-from fedsash.lab.checkpoints import FORMAT
-from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
+from fedsash.runs import Callback, Checkpoint, resume, run
+from fedsash.runs.checkpoints import FORMAT
 from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing.grid import InProcessGrid
 from support.by_default import by_default, full, some

@@ -18,8 +18,8 @@ from torch import Tensor
 pytest.importorskip("flwr")
 
 from fedsash.flower.nodes import wire
-from fedsash.lab.runs import Callback, Checkpoint, resume
 from fedsash.network import FedAsync, FedBuff, Scheduler
+from fedsash.runs import Callback, Checkpoint, resume
 from fedsash.testing.grid import InProcessGrid
 from support.flower import grid
 from support.real_time import SCHEDULERS, arrivals, assert_same_run, driver, rows, simulated, trained

@@ -19,9 +19,9 @@ from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
-from fedsash.lab.runs import run
 from fedsash.lab.served.apps import node_app, serve
 from fedsash.network import Asynchronous
+from fedsash.runs import run
 from fedsash.testing.grid import InProcessGrid
 from support.loopback import content
 

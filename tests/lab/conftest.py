@@ -1,47 +1,5 @@
-"""Where the sweeps of these tests train, and what is not done again for each of them."""
+"""The fixtures of tests that make runs and sweeps."""
 
-from __future__ import annotations
+from support.lab_fixtures import nothing_is_drawn, plotly_is_packed_once, sweeps_in_threads
 
-import gzip
-from collections.abc import Iterator
-from functools import cache
-from importlib import import_module
-from types import SimpleNamespace
-
-import pytest
-
-packed = cache(gzip.compress)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def sweeps_in_threads() -> Iterator[None]:
-    """No Python is started for a sweep, unless a test asks for a `real_process`."""
-    from support.in_thread import in_thread
-
-    with in_thread():
-        yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plotly_is_packed_once() -> Iterator[None]:
-    """Packing it takes most of the time of a page."""
-    module = import_module("fedsash.lab.report.page.document")  # the package has a function of this name
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "gzip", SimpleNamespace(compress=packed))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that draw write empty files, unless a test looks at them: `mark.pictures`."""
-    if not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr("fedsash.lab.pictures.paper.drawn", lambda picture, form: b"")
-
-
-@pytest.fixture
-def real_process(sweeps_in_threads: None) -> Iterator[None]:
-    """The sweeps of a test train in processes of their own."""
-    from support.in_thread import in_process
-
-    with in_process():
-        yield
+__all__ = ["nothing_is_drawn", "plotly_is_packed_once", "sweeps_in_threads"]

@@ -20,11 +20,11 @@ from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
-from fedsash.lab.records import Records
 from fedsash.lab.studies.opened import open_run
 from fedsash.network import (
     Synchronous,
 )
+from fedsash.runs.records import Records
 from fedsash.sampling import Uniform
 from support.observing import Evaluated, final
 from support.places import ROOT

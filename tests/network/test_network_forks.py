@@ -10,9 +10,8 @@ import pytest
 
 from fedsash import Fork
 from fedsash.basics.arrays import Vectors
-from fedsash.exchange import Upload
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, LocalRun
+from fedsash.methods import FedAvg, LocalRun, Upload
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.schedulers import Scheduler, Synchronous
 from fedsash.sampling import Uniform

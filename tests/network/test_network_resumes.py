@@ -19,7 +19,6 @@ import pytest
 from fedsash import Broadcast, Evaluation, Federation
 from fedsash.aggregation import WeightedMean
 from fedsash.basics.saved import saved_rounds
-from fedsash.lab.runs import Driver
 from fedsash.local import LocalTraining, Trainer
 from fedsash.methods import Mime, Scaffold
 from fedsash.network import (
@@ -36,6 +35,7 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.network.schedulers import Scheduler
+from fedsash.runs import Driver
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
 from fedsash.server_round import ServerRound

@@ -14,10 +14,10 @@ import torch
 from fedsash import Broadcast, FedAvg, Federation, LocalTraining, Scaffold, Window
 from fedsash.averages import Average
 from fedsash.lab.config import Experiment, NetworkExperiment
-from fedsash.lab.runs import Callback
 from fedsash.methods import Method
 from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
+from fedsash.runs import Callback
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Cosine
 from fedsash.settings.checks import TypeRefusal, checked, is_settings

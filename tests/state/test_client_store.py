@@ -50,10 +50,10 @@ def test_handles_are_rows_that_are_elsewhere() -> None:
     assert here.last.tolist() == there.last.tolist() == [3, 3, 0, 1, 3]
     assert here.files() == there.files() and len(here.files()) == 4
     ids = np.array([4, 2, 0])
-    asked, elsewhere = here.recall(ids, CPU, 0, ()), there.recall(ids, CPU, 0, ())
+    asked, elsewhere = here.recall(ids, CPU), there.recall(ids, CPU)
     assert isinstance(asked, StateRows) and isinstance(elsewhere, StateHandles) and elsewhere.own == {}
     assert here.gathered() is here and asked.gathered() is asked
-    for ticket in [elsewhere.gathered(), there.gathered().recall(ids, CPU, 0, ())]:
+    for ticket in [elsewhere.gathered(), there.gathered().recall(ids, CPU)]:
         assert all(torch.equal(ticket.own[name], rows) for name, rows in asked.own.items())
     for places in (np.array([2, 0]), slice(1, 3)):
         right = asked.only(places).own
@@ -63,7 +63,7 @@ def test_handles_are_rows_that_are_elsewhere() -> None:
 
 def test_a_round_in_which_rows_are_accepted_does_not_change_what_was_asked() -> None:
     here = store(False)
-    asked = here.recall(np.array([0, 1]), CPU, 0, ())
+    asked = here.recall(np.array([0, 1]), CPU)
     rounds(here)
     assert torch.equal(asked.own["c"], OWN["c"].expand(2, -1))
 
@@ -81,9 +81,10 @@ def test_what_is_saved_is_loaded(held: bool, tmp_path: Path) -> None:
 
 
 def test_clients_that_keep_their_state_are_told_the_version_that_counts() -> None:
-    kept = ClientStore({}, torch.zeros(CLIENTS, dtype=torch.int64))
+    lineage = (0, "one"), (5, "fork")
+    kept = ClientStore({}, torch.zeros(CLIENTS, dtype=torch.int64), oldest=2, lineage=lineage)
     kept.accept(np.array([3, 1]), [], 6)
-    asked = kept.recall(np.array([1, 2, 3]), CPU, 2, ((0, "one"), (5, "fork")))
+    asked = kept.recall(np.array([1, 2, 3]), CPU)
     assert isinstance(asked, StateVersions)
     assert asked.last.tolist() == [6, 0, 6] and asked.only(np.array([1])).last.tolist() == [0]
     assert (asked.oldest, asked.run_of(6), asked.run_of(5), asked.run_of(0)) == (2, "fork", "one", "")
@@ -94,5 +95,5 @@ def test_clients_that_keep_their_state_are_told_the_version_that_counts() -> Non
 def test_clients_that_remember_nothing_have_empty_rows() -> None:
     nothing = ClientStore({}, torch.zeros(0, dtype=torch.int64))
     nothing.accept(np.array([3]), [], 1)
-    asked = nothing.recall(np.array([3]), CPU, 0, ())
+    asked = nothing.recall(np.array([3]), CPU)
     assert isinstance(asked, StateRows) and asked.own == {} and nothing.files() == {}

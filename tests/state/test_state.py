@@ -14,12 +14,13 @@ from fedsash.averages import EMA, SWA, Window
 from fedsash.basics.saved import StateError, cut, saved_rounds
 from fedsash.client_store import ClientStore
 from fedsash.evaluation import Evaluation
-from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
+from fedsash.runs.checkpoints import load, load_newest, load_run, save
+from fedsash.runs.tally import Best, Tally
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
-from fedsash.state import Best, State
+from fedsash.state import State
 from support.by_default import some
-from support.worlds import after, bits, clock, data, federation, identical, learned, listing, mlp, record, trained
+from support.worlds import after, best, bits, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -59,12 +60,12 @@ def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, t
     world = federation(**KINDS[kind], evaluation=CHOSEN)
     state = after(world, 5)
     state = learned(world, state)
-    assert state.best.keys() == world.models(state).keys()
-    state.samples, state.seconds, state.training_seconds, state.forked = 123, 0.1 + 0.2, 1 / 3, 2
+    told = Tally(best(world, state), samples=123, seconds=0.1 + 0.2, training_seconds=1 / 3, forked=2)
+    assert told.best.keys() == world.models(state).keys()
     expected = record(state)
-    loaded = load(save(state, tmp_path), world.start(tmp_path))
-    assert identical(loaded, expected)
-    assert clock(loaded) == clock(state) != (0.0, 0.0)
+    loaded, tally = load_run(save(state, tmp_path, tally=told), world.start(tmp_path))
+    assert identical(loaded, expected) and identical(tally, told)
+    assert (tally.seconds, tally.training_seconds) == (0.1 + 0.2, 1 / 3), "which no equality compares"
     assert identical(after(world, 3, loaded), after(world, 3, state))
 
 
@@ -101,16 +102,12 @@ def test_any_numbers_come_back_bitwise(
         return State(0, vector, {}, {"c": client_state[0].clone()}, store, {})
 
     full = state(w, c)
-    full.round, full.samples, full.seconds, full.best = (
-        7,
-        samples,
-        seconds,
-        {"model": Best(value, "held_out/rmse", 3, -full.w)},
-    )
+    full.round = 7
     full.last[0] = 5
+    told = Tally({"model": Best(value, "held_out/rmse", 3, -full.w)}, samples=samples, seconds=seconds)
     empty = state([0.0] * len(w), [0.0] * len(c))
-    loaded = load(save(full, tmp_path_factory.mktemp("state")), empty)
-    assert identical(loaded, full)
+    loaded, tally = load_run(save(full, tmp_path_factory.mktemp("state"), tally=told), empty)
+    assert identical(loaded, full) and identical(tally, told) and tally.seconds == seconds
 
 
 def test_a_state_is_safetensors_and_json_and_readable_by_those_who_may_read_the_folder(tmp_path: Path) -> None:
@@ -238,10 +235,10 @@ def test_averages_may_differ(tmp_path: Path) -> None:
     there = federation(averages={"both": Window(2), "old": EMA(0.9)}, evaluation=CHOSEN)
     state = trained(there, 2, tmp_path)
     here = federation(averages={"both": Window(2), "new": Window(3)}, evaluation=CHOSEN)
-    loaded, notes = load_newest(tmp_path, here.start())
+    loaded, tally, notes = load_newest(tmp_path, here.start())
     assert not notes and loaded.averages.keys() == {"both", "new"}
     assert {round: bits(w) for round, w in loaded.past["both"].items()} == {
         round: bits(w) for round, w in state.past["both"].items()
     }
     assert here.observers.count(loaded, "new") == 0 == len(loaded.past["new"])
-    assert loaded.best.keys() == {"model", "both"}
+    assert tally.best.keys() == {"model", "both"}

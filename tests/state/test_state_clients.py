@@ -21,8 +21,8 @@ from fedsash.averages import Window
 from fedsash.basics.saved import StateError, UnreadableError, place
 from fedsash.basics.storage import Storage, client_rows, rows
 from fedsash.client_store import ClientStore
-from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
+from fedsash.runs.checkpoints import load, load_newest, save
 from fedsash.state import State
 from support.worlds import after, bits, federation, identical, record
 

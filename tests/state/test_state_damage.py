@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from fedsash.averages import Window
 from fedsash.basics.saved import StateError, UnreadableError, saved_rounds
 from fedsash.federation import Federation
-from fedsash.lab.checkpoints import FORMAT, load, load_newest, save
 from fedsash.methods import Scaffold
+from fedsash.runs.checkpoints import FORMAT, NO_RUN, load, load_newest, save
 from fedsash.servers import FedAdam
 from fedsash.settings.errors import RunError
 from support.worlds import after, federation, identical, listing, record, trained
@@ -107,7 +107,7 @@ def test_a_damaged_state_is_found_and_the_one_before_used(
     with pytest.raises(UnreadableError):
         load(folder / "00000004", untouched)
     assert identical(untouched, before)
-    state, notes = load_newest(folder, untouched)
+    state, _, notes = load_newest(folder, untouched)
     assert identical(state, good)
     assert len(notes) == 1 and "\n" not in notes[0]
     assert notes[0].startswith(str(folder / "00000004")) and notes[0].endswith("; using the state before it")
@@ -156,7 +156,7 @@ def test_an_empty_folder_in_place_of_a_state_is_damage(saved: tuple[Federation, 
     world, source = saved
     folder = shutil.copytree(source, tmp_path / "state")
     (folder / "00000009").mkdir()
-    state, notes = load_newest(folder, world.start())
+    state, _, notes = load_newest(folder, world.start())
     assert state.round == 4 and len(notes) == 1 and "00000009/state.json is missing or damaged" in notes[0]
 
 
@@ -165,7 +165,7 @@ def test_two_damaged_states_make_two_lines(tmp_path: Path) -> None:
     trained(world, 6, tmp_path, keep=(2,))
     for round in (4, 6):
         flip_last(tmp_path / f"0000000{round}" / "state.safetensors")
-    state, notes = load_newest(tmp_path, world.start())
+    state, _, notes = load_newest(tmp_path, world.start())
     assert state.round == 2
     assert [note.split("/state.")[0][-8:] for note in notes] == ["00000006", "00000004"]
 
@@ -184,7 +184,8 @@ def test_where_no_state_is_readable_nothing_is_guessed(tmp_path: Path) -> None:
 def test_without_any_state_it_is_the_start(tmp_path: Path) -> None:
     start = federation().start()
     for folder in (tmp_path, tmp_path / "nowhere"):
-        assert load_newest(folder, start) == (start, [])
+        state, tally, notes = load_newest(folder, start)
+        assert state is start and tally is NO_RUN and not notes
 
 
 # A full disk, and interrupted writes.

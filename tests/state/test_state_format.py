@@ -19,10 +19,11 @@ from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Answers, Executor, Request
 from fedsash.executors import ClientWork, Engine, LocalEngine
-from fedsash.lab.checkpoints import load, save
-from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload
+from fedsash.runs import Fork
+from fedsash.runs.checkpoints import fingerprint, load, load_run, save, sizes
+from fedsash.runs.tally import Tally
 from fedsash.sampling import Function, Uniform
 from fedsash.settings.errors import RunError
 from fedsash.settings.fingerprint import differences
@@ -34,11 +35,15 @@ from support.worlds import after, data, federation, mlp
 
 def test_versions_sizes_run_records_and_fingerprint_come_back(tmp_path: Path) -> None:
     world = federation(method=Scaffold())
-    state = replace(world.saved(after(world, 3)), lineage=((0, "a"), (2, "b")), records=(7, 123))
-    loaded = load(save(state, tmp_path), world.start())
+    state = after(world, 3)
+    state.clients.lineage = (0, "a"), (2, "b")
+    told = Tally(forked=2, records=(7, 123), evaluation_due=True)
+    path = save(state, tmp_path, tally=told, fingerprint=world.fingerprint, sizes=world.sizes)
+    loaded, tally = load_run(path, world.start())
     assert loaded.last.tolist() == state.last.tolist() and max(state.last) == 3
-    assert (loaded.lineage, loaded.records) == (((0, "a"), (2, "b")), (7, 123))
-    assert loaded.fingerprint == world.fingerprint
+    assert loaded.clients.lineage == ((0, "a"), (2, "b"))
+    assert (tally.forked, tally.records, tally.evaluation_due) == (2, (7, 123), True)
+    assert fingerprint(path) == world.fingerprint and sizes(path).tolist() == world.sizes.tolist()
 
 
 # What an executor must remember.
@@ -169,7 +174,8 @@ def test_a_fork_to_other_clients_trains_with_their_weights(tmp_path: Path) -> No
         with observed(**settings) as world:
             by_hand, _ = world.round(replace(world.start(), round=2, w=source.state.w))
         assert torch.equal(forked.state.w, by_hand.w)
-        assert forked.state.sizes.tolist() == observed(**settings).sizes.tolist()
+        saved = place(tmp_path / name / "fork" / "state", 3)
+        assert forked.state.clients.count == 6 and sizes(saved).tolist() == observed(**settings).sizes.tolist()
 
 
 def test_a_run_without_client_state_forks_to_another_number_of_clients(tmp_path: Path) -> None:
@@ -179,11 +185,11 @@ def test_a_run_without_client_state_forks_to_another_number_of_clients(tmp_path:
 
 
 def test_a_run_keeps_its_id_and_a_fork_has_its_sources_before_its_own(tmp_path: Path) -> None:
-    first = start(observed(), 2, tmp_path / "run").state.lineage
-    assert go_on(observed(), 4, tmp_path / "run").state.lineage == first and len(first) == 1
-    forked = start(observed(), 4, tmp_path / "fork", fork=Fork(tmp_path / "run", 2)).state.lineage
+    first = start(observed(), 2, tmp_path / "run").state.clients.lineage
+    assert go_on(observed(), 4, tmp_path / "run").state.clients.lineage == first and len(first) == 1
+    forked = start(observed(), 4, tmp_path / "fork", fork=Fork(tmp_path / "run", 2)).state.clients.lineage
     assert forked[0] == first[0] and forked[1][0] == 2 and forked[1][1] != first[0][1]
-    again = start(observed(), 6, tmp_path / "again", fork=Fork(tmp_path / "fork", 4)).state.lineage
+    again = start(observed(), 6, tmp_path / "again", fork=Fork(tmp_path / "fork", 4)).state.clients.lineage
     assert again[:2] == forked and [since for since, _ in again] == [0, 2, 4]
 
 
@@ -219,5 +225,5 @@ class Asking(FedAvg):
 def test_a_request_says_how_far_the_run_can_be_set_back(tmp_path: Path) -> None:
     result = start(observed(), 6, tmp_path, every=2)
     assert saved_rounds(tmp_path / "state") == [4, 6]
-    assert result.state.oldest == 4
-    assert go_on(observed(), 7, tmp_path).state.oldest == 6
+    assert result.state.clients.oldest == 4
+    assert go_on(observed(), 7, tmp_path).state.clients.oldest == 6

@@ -20,7 +20,7 @@ from fedsash.averages.places import place_for
 from fedsash.averages.trajectory import Trajectory
 from fedsash.basics.saved import cut, place, saved_rounds
 from fedsash.client_store import ClientStore
-from fedsash.lab.checkpoints import load, load_newest, save
+from fedsash.runs.checkpoints import load, load_newest, save
 from fedsash.state import State
 from support.by_default import full
 from support.script import Script, tell
@@ -147,7 +147,7 @@ def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
         if number == signal.SIGINT:
             assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
         newest = max(saved_rounds(folder), default=0)
-        state, notes = load_newest(folder, _numbered(0))
+        state, _, notes = load_newest(folder, _numbered(0))
         assert state.round == newest and not notes
         if newest:
             assert identical(state, _numbered(newest))

@@ -20,8 +20,8 @@ from torch import nn
 
 from fedsash import Broadcast, Checkpoint, Federation, Fork, Window, resume, run
 from fedsash.basics.saved import saved_rounds
-from fedsash.lab.checkpoints import load, save
-from fedsash.lab.runs import Callback, LiveRun
+from fedsash.runs import Callback, LiveRun
+from fedsash.runs.checkpoints import load, save
 from fedsash.settings.errors import RunError
 from support.broadcasting import ADAPTIVE, noisy
 from support.by_default import full, some

@@ -15,7 +15,7 @@ from fedsash import EMA, Broadcast, Checkpoint, Fork, Window, resume, run
 from fedsash.averages import Average, Pieces, Retention
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.saved import StateError
-from fedsash.lab.checkpoints import load, save
+from fedsash.runs.checkpoints import load, save
 from support.by_default import some
 from support.worlds import after, federation, identical, trained
 

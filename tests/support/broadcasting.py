@@ -11,6 +11,7 @@ from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
+from fedsash.runs.tally import Best, best_after
 from fedsash.state import State
 from support.worlds import federation
 
@@ -26,6 +27,19 @@ def noisy(**settings: Any) -> Federation:
     """A federation whose model jumps about, so that an average of it is now better than it, now worse."""
     defaults = {"local": LocalTraining(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
     return federation(**defaults | settings)
+
+
+def best_models(f: Federation, rounds: int) -> dict[str, Best]:
+    """The best model of each name in a run that evaluates every round."""
+    best: dict[str, Best] = {}
+    with f:
+        state = f.start()
+        for _ in range(rounds):
+            state, _ = f.round(state)
+            metrics = f.evaluate(state)
+            best = best_after(best, f, state, metrics)
+            state, _ = f.learn(state, metrics)
+    return best
 
 
 def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Any]], State]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedsash.lab.files import json_of, replace_file
+from fedsash.basics.files import json_of, replace_file
 
 
 def write_json(path: Path, data: Any) -> None:

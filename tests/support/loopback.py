@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsash.lab.config import load
-from fedsash.lab.runs import run
+from fedsash.runs import run
 from support.observing import rows
 from support.places import ROOT
 

@@ -20,7 +20,7 @@ from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume
 from fedsash.averages import Average
 from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
-from fedsash.lab.runs import Callback, LiveRun
+from fedsash.runs import Callback, LiveRun
 from fedsash.tasks import Classification
 from fedsash.testing import small_data
 from support.worlds import federation

@@ -20,11 +20,11 @@ pytest.importorskip("plotly")
 
 from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation, History
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
-from fedsash.lab.runs import run
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.runs import run
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, history
 from support.json_files import write_json

@@ -13,8 +13,8 @@ from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.pick import Labels
 from fedsash.lab.papers.reproduction import Reproduction
 from fedsash.lab.papers.results import Results
-from fedsash.lab.records import Records
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.json_files import write_json
 

@@ -13,10 +13,10 @@ from fedsash.evaluation import Evaluation
 from fedsash.exchange import RoundReport
 from fedsash.federation import Federation
 from fedsash.flower import RealTime
-from fedsash.lab.runs import Callback, Checkpoint, run
 from fedsash.methods import FedProx
 from fedsash.network import AIMDWindow, Asynchronous, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
+from fedsash.runs import Callback, Checkpoint, run
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid
 from support.flower import here, there

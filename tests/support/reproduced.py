@@ -11,8 +11,8 @@ from fedsash.lab.papers import load as read
 from fedsash.lab.papers.reproduction import Reproduction
 from fedsash.lab.papers.results import Results
 from fedsash.lab.papers.tables import Table
-from fedsash.lab.records import Records
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.json_files import write_json
 

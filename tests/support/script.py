@@ -19,7 +19,7 @@ PROGRAM = """
 import json, os, sys
 from importlib import import_module
 sys.path[:] = json.loads(sys.argv[1])
-from fedsash.lab.pictures import paper
+from fedsash.runs.pictures import paper
 from support.script import tell
 paper.drawn = lambda picture, form: b""
 act = getattr(import_module(sys.argv[2]), sys.argv[3])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 
 ROUNDS, SAVED = 6, [1, 3, 5, 6]
 ENGINE = """

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedsash.basics.arrays import Ints
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab.checkpoints import save
+from fedsash.runs.checkpoints import save
+from fedsash.runs.tally import Best, Tally, best_after
 from fedsash.state import State
 from fedsash.testing import after, identical, quadratic_federation, record
 from fedsash.testing import small_data as data
@@ -31,8 +32,8 @@ __all__ = [
     "WORKERS",
     "Point",
     "after",
+    "best",
     "bits",
-    "clock",
     "data",
     "federation",
     "identical",
@@ -80,9 +81,9 @@ def bits(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes]:
     return str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes()
 
 
-def clock(state: State) -> tuple[float, float]:
-    """What a state says of the time that its run took, which no equality compares."""
-    return state.seconds, state.training_seconds
+def best(world: Federation, state: State) -> dict[str, Best]:
+    """The best models of a run that has evaluated this state alone."""
+    return best_after({}, world, state, world.evaluate(state))
 
 
 def listing(folder: Path) -> list[str]:
@@ -93,9 +94,11 @@ def listing(folder: Path) -> list[str]:
 def trained(world: Federation, rounds: int, folder: Path, every: int = 2, keep: tuple[int, ...] = ()) -> State:
     """The state after so many rounds, with a state saved every so often, evaluated each time."""
     state = world.start()
+    tally = Tally()
     for round in range(every, rounds + 1, every):
         state = after(world, every, state)
+        models = best_after(tally.best, world, state, world.evaluate(state))
+        tally = Tally(models, samples=10 * round, seconds=0.1 + round, training_seconds=round / 3)
         state = learned(world, state)
-        state.samples, state.seconds, state.training_seconds = 10 * round, 0.1 + round, round / 3
-        save(state, folder, keep)
+        save(state, folder, keep, tally=tally)
     return state

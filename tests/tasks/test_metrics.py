@@ -163,7 +163,7 @@ def test_which_number_decides() -> None:
         Goal.of(Classification(), decides="f1")
     with pytest.raises(SettingError, match="metrics = 'round': must be an identifier other than round, model"):
         Goal.of(Classification(), metrics={"round": F1()})
-    for name in ("better", "start", "held_out", "time", "trips", "skipped", "worst_tenth", "two words", ""):
+    for name in ("better", "start", "held_out", "time", "trips", "worst_tenth", "two words", ""):
         with pytest.raises(SettingError, match="must be an identifier other than"):
             Goal.of(Classification(), metrics={name: F1()})
     with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):

@@ -19,10 +19,10 @@ from fedsash.data.transform import PLAIN
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.lab import checkpoints
 from fedsash.local import LocalTraining
 from fedsash.methods import FedFA, Mime, Scaffold
 from fedsash.models import build
+from fedsash.runs import checkpoints
 from fedsash.sampling import Uniform
 from fedsash.tasks import PAD, Accuracy, NextCharacter
 from support.by_default import full

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import Sharing
+from ..basics.spaces import AggregationMemory, CommonPart
 from ..exchange import Effort
 from ..methods import Method, Upload
 from ..methods.base import divided
@@ -91,7 +92,7 @@ class Aggregation(Setting):
         return upload
 
     def release(
-        self, mean: Vectors, *, clients: int, memory: Vectors, like: Tensor, round: int, seed: int
+        self, mean: Vectors, *, clients: int, memory: AggregationMemory, like: CommonPart, round: int, seed: int
     ) -> tuple[Vectors, Vectors]:
         """What the server may know of a round's means over `clients` clients, and what the rule remembers after it.
 
@@ -182,7 +183,8 @@ class FedGMA(Aggregation, name="fedgma"):
         return upload | {"sign": upload["delta"].sign().double()}  # in float32 many votes don't add up to 1
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        delta, vote = mean["delta"], mean["sign"]  # the votes of float32 models are float64
+        delta = mean["delta"]
+        vote = mean["sign"]  # the votes of float32 models are float64
         if self.mask == "code":
             return _published_masking(delta, vote, kept, self.threshold)
         agreement = vote.abs()
@@ -193,7 +195,8 @@ class FedGMA(Aggregation, name="fedgma"):
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:
     """The update `[D]` of FedIMA's published masking (see `FedGMA`), from the `vote` `[D]` and all `updates` `[D]`."""
     strong = vote.abs() > threshold + 1e-6
-    result, base = mean, torch.zeros_like(mean)
+    result = mean
+    base = torch.zeros_like(mean)
     for update in updates:
         distance = update - base
         agrees = strong & ((distance > 0) == (vote > 0))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors, equal_parts, joined
+from ..basics.spaces import ClientState, MeanUpload
 from ..exchange import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..settings.errors import RunError
@@ -65,14 +66,14 @@ class Uploads:
             collector.client_state.append((answer.places, client_state))
         if self._keeps_updates:
             self.updates += answer.upload["delta"]
-        vectors = answer.upload
+        vectors: Vectors = answer.upload
         if self._derives:
             vectors = self.rule.derive(vectors, answer.effort, self._memory)
         self.sums.add(vectors, answer.places)
 
-    def mean(self) -> Vectors:
+    def mean(self) -> MeanUpload:
         """The weighted means over the accepted clients; empty if there are none."""
-        return self.sums.mean(self.collector.accepted)
+        return MeanUpload(self.sums.mean(self.collector.accepted))
 
     def partial_sum(self) -> PartialSum:
         """The sums of one piece as a message; raises `RunError` if the rule needs every single upload."""
@@ -82,7 +83,7 @@ class Uploads:
         return PartialSum(
             accepted=np.array(collector.accepted, dtype=np.int64),
             sums=self.sums.totals(),
-            client_state=joined([rows for _, rows in collector.client_state if isinstance(rows, dict)]),
+            client_state=ClientState(joined([rows for _, rows in collector.client_state if isinstance(rows, dict)])),
             samples=collector.samples,
             refused=np.array(collector.refused, dtype=np.int64),
             missing=collector.missing,

@@ -24,7 +24,8 @@ class KeptSums:
     """
 
     def __init__(self, every: int, w: Tensor) -> None:
-        self.every, self._size = every, len(w)
+        self.every = every
+        self._size = len(w)
         self.counts = torch.zeros((0, 2), dtype=torch.int64)
         like = torch.empty(1, dtype=torch.float64).expand(2 * len(w))
         self._past = Trajectory(place_for(ROWS, like, "auto"), part="sums").share()

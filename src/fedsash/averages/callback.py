@@ -48,7 +48,8 @@ class TrackerCallback:
         batches: Iterable[Any] | None = None,
     ) -> None:
         self.averages = by_name(averages)
-        self.after, self.batches = after, batches
+        self.after = after
+        self.batches = batches
         self.evaluate = evaluate if evaluate is not None else next(iter(self.averages))
         self.tracker: Tracker | None = None
         self._saved: Mapping[str, Tensor] | None = None
@@ -71,7 +72,8 @@ class TrackerCallback:
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
-        tracker, name = self._begun(), name or next(iter(self.averages))
+        tracker = self._begun()
+        name = name or next(iter(self.averages))
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
         with draws_kept(self.batches):
             return tracker.averaged_state_dict(name, batches=self._inputs(name))

@@ -30,7 +30,8 @@ def add(high: Tensor, low: Tensor, plus: Sequence[Pieces] = (), minus: Sequence[
 
     It is one pass over memory, chunk by chunk, with temporaries that stay in a core's cache.
     """
-    most, signs = chunk_of(high), [-1] * len(minus) + [1] * len(plus)
+    most = chunk_of(high)
+    signs = [-1] * len(minus) + [1] * len(plus)
     rows = torch.empty((4, min(most, len(high))), dtype=torch.float64, device=high.device)
     chunks = zip(*(w.chunks(most) for w in (*minus, *plus)), strict=True)
     for h, error, terms in zip(torch.split(high, most), torch.split(low, most), chunks, strict=False):

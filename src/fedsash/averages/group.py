@@ -153,7 +153,8 @@ class Group:
             for key, tensor in state.items() if name not in but else ():
                 state[key] = saved(f"{name}/{key}").to(tensor.device, tensor.dtype, copy=True).view(tensor.shape)
         for name, past in self.past.items():
-            needed, place = self._averages[name].needs(self.averages[name]), f"{PAST}/{past.trajectory.name}"
+            needed = self._averages[name].needs(self.averages[name])
+            place = f"{PAST}/{past.trajectory.name}"
             past.fill(needed, partial(_row, model or saved, place))
         if self.sums is not None:
             self.sums.load(saved)

@@ -33,23 +33,28 @@ class MovingSum:
 
     def clear(self) -> None:
         """Begin anew with the next question."""
-        self._rounds, self._sum = set(), None
+        self._rounds = set()
+        self._sum = None
 
     def mean(self, rounds: Collection[int], model: Callable[[int], Tensor], like: Tensor) -> Tensor:
         """The mean `[d]` of the models of these rounds, rounded once to the type of `like`, on its device.
 
         `model(round)` gives their models `[d]`, and those of all rounds that are in the sum.
         """
-        held, device = set(rounds), exact_sums.exact_device(like)
-        come, gone = held - self._rounds, self._rounds - held
+        held = set(rounds)
+        device = exact_sums.exact_device(like)
+        come = held - self._rounds
+        gone = self._rounds - held
         anew = self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held)
-        plus, minus = _models(model, held if anew else come), _models(model, set() if anew else gone)
+        plus = _models(model, held if anew else come)
+        minus = _models(model, set() if anew else gone)
         self._rounds = set()  # who interrupts the addition finds no sum
         if anew:
             self._empty(like, device)
         assert self._sum is not None
         exact_sums.add(*self._sum, plus, minus)
-        self._often, self._asked = 2 * len(held - self._asked) < len(held), held
+        self._often = 2 * len(held - self._asked) < len(held)
+        self._asked = held
         self._rounds = held
         return exact_sums.mean(*self._sum, len(held), like)
 
@@ -76,7 +81,8 @@ class MovingSum:
             return
         lacks = set(held) - self._rounds
         added = coming if lacks == coming.keys() else {}
-        minus, rounds = _models(models.__getitem__, gone), self._rounds - gone | added.keys()
+        minus = _models(models.__getitem__, gone)
+        rounds = self._rounds - gone | added.keys()
         self._rounds = set()
         exact_sums.add(*self._sum, list(added.values()), minus)
         self._rounds = rounds

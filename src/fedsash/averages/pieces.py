@@ -35,7 +35,8 @@ class Pieces:
         """The entries of some ascending ranges, as views."""
         if list(ranges) == [(0, self.size)]:
             return self
-        found, first = [], 0
+        found = []
+        first = 0
         for piece in self.pieces:
             last = first + len(piece)
             inside = ((max(start, first), min(stop, last)) for start, stop in ranges)
@@ -54,11 +55,13 @@ class Pieces:
             start = 0
             while start < length:
                 part = piece[start : start + room]
-                start, room = start + len(part), room - len(part)
+                start = start + len(part)
+                room = room - len(part)
                 together.append(part)
                 if not room:
                     yield _joined(together)
-                    together, room = [], most
+                    together = []
+                    room = most
         if together:
             yield _joined(together)
 

@@ -65,7 +65,8 @@ class Memory:
     """
 
     def __init__(self, capacity: int, like: Tensor, storage: Storage) -> None:
-        self.like, self._settings = like, (capacity, like, storage)
+        self.like = like
+        self._settings = (capacity, like, storage)
         self._models: dict[int, Tensor] = {}
         self._free = self._block()
 
@@ -126,7 +127,8 @@ class Disk:
     """
 
     def __init__(self, capacity: int, like: Tensor, folder: Path) -> None:
-        self.like, self._settings = like, (capacity, like, folder)
+        self.like = like
+        self._settings = (capacity, like, folder)
         self._models: dict[int, VectorFile] = {}
         self._last: VectorFile | None = None
         self._room = 0

@@ -49,7 +49,8 @@ class RunningSum:
 
         This is the value of a window of n - m models after n models.
         """
-        high, low = self.high.clone(), self.low.clone()
+        high = self.high.clone()
+        low = self.low.clone()
         exact_sums.add(high, low, minus=[Pieces.of(earlier.high)])
         low -= earlier.low
         return exact_sums.mean(high, low, self.count - earlier.count, like)

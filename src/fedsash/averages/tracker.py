@@ -64,9 +64,11 @@ class Tracker(Shown):
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
         check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
-        self.module, self.trajectory_every = unwrapped(module), trajectory_every
+        self.module = unwrapped(module)
+        self.trajectory_every = trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
-        self.round, self.torn = 0, False
+        self.round = 0
+        self.torn = False
         self._groups: list[Group] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
@@ -102,7 +104,8 @@ class Tracker(Shown):
         self._watch()
         for group in self._groups:
             group.check_types(tensors)
-        round, models = self.round + 1, [group.pieces(tensors) for group in self._groups]
+        round = self.round + 1
+        models = [group.pieces(tensors) for group in self._groups]
         left: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
             left |= group.not_finite(w, round, but=left)
@@ -112,7 +115,8 @@ class Tracker(Shown):
         self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
-        self.round, self.torn = round, False
+        self.round = round
+        self.torn = False
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed.
@@ -120,7 +124,8 @@ class Tracker(Shown):
         A warning names those with a value that is not finite.
         """
         self._check_whole()
-        name, tensors = self._name(name), own_values(self._live())
+        name = self._name(name)
+        tensors = own_values(self._live())
         value = {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
         _warn_unless_finite(f"the average {name}", value)
         return value
@@ -140,7 +145,8 @@ class Tracker(Shown):
                 f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
             )
         at = at if at is not None else first.rounds[-1]
-        begins, tensors = first.begins(size, at), own_values(self._live())
+        begins = first.begins(size, at)
+        tensors = own_values(self._live())
         value = {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
         _warn_unless_finite(f"the window of {size} after update {at}", value)
         return value
@@ -238,10 +244,13 @@ class Tracker(Shown):
             if gone:
                 log.warning("Tracker: %s of the saved state is left out", some(sorted(gone)))
             self._warn_of_spoilt(groups, past=True)
-            self.round, self.torn = int(saved["round"]), False
-            self._groups, self._parts = groups, parts
+            self.round = int(saved["round"])
+            self.torn = False
+            self._groups = groups
+            self._parts = parts
             self._known = {name for group in groups for name in group.shapes}
-            self._norms, self._frozen = norms_of(self.module), about["frozen"]
+            self._norms = norms_of(self.module)
+            self._frozen = about["frozen"]
         except FedsashError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:

@@ -117,7 +117,8 @@ class Past(Mapping[int, Tensor]):
     mean is asked for next.
     """
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory

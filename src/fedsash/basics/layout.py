@@ -240,7 +240,8 @@ def joined(lengths: Sequence[int], chosen: Sequence[bool]) -> list[tuple[int, in
     ranges: list[tuple[int, int]] = []
     stop = 0
     for length, inside in zip(lengths, chosen, strict=True):
-        start, stop = stop, stop + length
+        start = stop
+        stop = stop + length
         if inside and ranges and ranges[-1][1] == start:
             ranges[-1] = (ranges[-1][0], stop)
         elif inside:

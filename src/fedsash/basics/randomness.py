@@ -107,7 +107,8 @@ def uniform(h: Tensor, counter: Tensor) -> Tensor:
 
     `counter` numbers the draws of a key, from 0 to 2**32 - 1.
     """
-    low, high = h & 0xFFFFFFFF, (h >> 32) & 0xFFFFFFFF
+    low = h & 0xFFFFFFFF
+    high = (h >> 32) & 0xFFFFFFFF
     x = _mix32(_mix32(counter ^ low) ^ high)
     return (x >> 8).to(torch.float32) * 2.0**-24
 
@@ -134,7 +135,8 @@ def draws_kept(loader: object = None) -> Iterator[None]:
     """All random numbers that come afterwards are as if nothing had been drawn inside, also those of the generators of
     a `loader` and its samplers, which draw even for an order."""
     own = {generator: generator.get_state() for generator in _generators(loader)}
-    python, arrays = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    arrays = np.random.get_state()
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
         try:
@@ -194,7 +196,8 @@ def torch_states() -> list[Tensor]:
 
 
 def _generators(loader: object) -> Iterator[torch.Generator]:
-    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None)
+    batches = getattr(loader, "batch_sampler", None)
     for drawing in (loader, sampler, batches, getattr(batches, "sampler", None)):
         if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):
             yield generator

@@ -23,9 +23,11 @@ from .machine import own_version
 from .paths import inside, sync_folder
 from .vector_files import VectorFile, background
 
-TENSORS, MANIFEST = "state.safetensors", "state.json"
+TENSORS = "state.safetensors"
+MANIFEST = "state.json"
 
-STATE, UNFINISHED = re.compile(r"\d{8,}"), re.compile(r"\.\d{8,}(\.old)?\.tmp")
+STATE = re.compile(r"\d{8,}")
+UNFINISHED = re.compile(r"\.\d{8,}(\.old)?\.tmp")
 """The names of states, and of those that a killed process was writing or removing."""
 
 _syncing: dict[Path, Future[None]] = {}
@@ -124,7 +126,8 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
     file = path / MANIFEST
     try:
         found: dict[str, Any] = json.loads(file.read_text())
-        checksum, own = found.pop("checksum"), found["format"]
+        checksum = found.pop("checksum")
+        own = found["format"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UnreadableError(f"{file} is missing or damaged") from None
     if checksum != json_checksum(found):
@@ -265,7 +268,8 @@ def versions() -> str:
 
 
 def _news(path: Path) -> list[str]:
-    before, now = manifest(path).get("versions"), versions()
+    before = manifest(path).get("versions")
+    now = versions()
     return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
 
 

@@ -16,11 +16,13 @@ from ..settings.limits import EpochsFromZero
 from ..settings.setting import Setting
 from .arrays import Vectors
 from .layout import Layout, ModelSlice
+from .spaces import CommonPart, MeanUpload, Uploaded, WholeModel
 
 Buffers = Literal["refuse", "average", "local", "local_norm"]
 """What becomes of the running statistics of BatchNorm layers (see `Federation`)."""
 
-OWN, STATISTICS = "own", "statistics"
+OWN = "own"
+STATISTICS = "statistics"
 """The names of the entries that stay with a client in its client state, and of the statistics in its upload."""
 
 COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
@@ -154,44 +156,44 @@ class Sharing:
         """Whether all entries of a model are common parameters."""
         return self.common_size == self.layout.size
 
-    def common_of(self, w: Tensor) -> Tensor:
+    def common_of(self, w: WholeModel) -> CommonPart:
         """The common parameters of a model `[..., D]`: a view, or the model itself if all of it is common."""
-        return w if self.whole else w[..., : self.common_size]
+        return CommonPart(w if self.whole else w[..., : self.common_size])
 
-    def with_common(self, common: Tensor, w: Tensor) -> Tensor:
+    def with_common(self, common: CommonPart, w: WholeModel) -> WholeModel:
         """A model `[D]` with other common parameters."""
-        return common if self.whole else torch.cat([common, w[self.common_size :]])
+        return WholeModel(common if self.whole else torch.cat([common, w[self.common_size :]]))
 
-    def with_own(self, w: Tensor, own: Tensor) -> Tensor:
+    def with_own(self, w: WholeModel, own: Tensor) -> WholeModel:
         """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
         own = own.to(w.device)  # clients' state may lie in the host's memory
         lead = own.shape[:-1]
         common = self.common_of(w).expand(*lead, -1)
         statistics = w[..., self.statistics].expand(*lead, -1)
-        return torch.cat([common, own, statistics], dim=-1)
+        return WholeModel(torch.cat([common, own, statistics], dim=-1))
 
-    def own_state(self, w: Tensor) -> Vectors:
+    def own_state(self, w: WholeModel) -> Vectors:
         """What stays with a client, from a model `[..., D]`: client state."""
         return {OWN: w[..., self.own].clone()} if self.own_size else {}
 
-    def own_of_all(self, clients: int, w: Tensor) -> Tensor:
+    def own_of_all(self, clients: int, w: WholeModel) -> Tensor:
         """What so many clients keep `[clients, d]` if all of them have the model `w` `[D]`."""
         return w[self.own].expand(clients, -1).clone()
 
-    def statistics_upload(self, w: Tensor, sent: Tensor) -> Vectors:
+    def statistics_upload(self, w: WholeModel, sent: WholeModel) -> Vectors:
         """The changes of the statistics `[C, s]` in an upload, from models `[C, D]`."""
         return {STATISTICS: w[:, self.statistics] - sent[self.statistics]} if self.means else {}
 
-    def model_change(self, delta: Tensor, upload: Vectors) -> Tensor:
+    def model_change(self, delta: CommonPart, upload: Uploaded | MeanUpload) -> WholeModel:
         """The change of whole models `[..., D]`: `delta` of the common parameters, and the statistics of an upload.
 
         What stays with the clients does not change.
         """
         if self.whole:
-            return delta
+            return WholeModel(delta)
         zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)
         statistics = [upload[STATISTICS]] if STATISTICS in upload else []
-        return torch.cat([delta, zeros, *statistics], dim=-1)
+        return WholeModel(torch.cat([delta, zeros, *statistics], dim=-1))
 
     @property
     def _own_in_words(self) -> str:

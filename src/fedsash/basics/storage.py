@@ -15,7 +15,8 @@ from torch import Tensor
 from . import posix
 
 Storage = Literal["auto", "device", "host", "disk"]
-CGROUP, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
+GROUPS = Path("/proc/self/cgroup")
 """Where the system tells the limits of a group of processes (cgroup v2), and this process's group."""
 
 

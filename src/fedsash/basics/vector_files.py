@@ -38,7 +38,9 @@ class VectorFile:
     """
 
     def __init__(self, handle: int, d: int, dtype: torch.dtype) -> None:
-        self._handle, self._d, self._dtype = handle, d, dtype
+        self._handle = handle
+        self._d = d
+        self._dtype = dtype
         self._start = os.fstat(handle).st_size - d * dtype.itemsize
         self._settled: Future[int] | None = None
         self._close = finalize(self, os.close, handle)
@@ -107,9 +109,11 @@ class VectorFile:
         os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def _checksum(self) -> int:
-        value, place = 0, 0
+        value = 0
+        place = 0
         while piece := os.pread(self._handle, ONCE, place):
-            value, place = zlib.crc32(piece, value), place + len(piece)
+            value = zlib.crc32(piece, value)
+            place = place + len(piece)
         return value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorFile:

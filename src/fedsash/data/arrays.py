@@ -275,7 +275,8 @@ def of_dataset(dataset: Any, label: str = "", users: str = "", where: str = "dat
     items = _items(dataset, where)
     if isinstance(items[0], Mapping):
         return _of_dicts(items, label, users, where)
-    xs, y = [item[0] for item in items], _stacked([item[1] for item in items], "y", where)
+    xs = [item[0] for item in items]
+    y = _stacked([item[1] for item in items], "y", where)
     _check_keys([_keys(x) for x in xs], where)
     if isinstance(xs[0], Mapping):
         return {"x": {name: _stacked([x[name] for x in xs], name, where) for name in xs[0]}, "y": y}

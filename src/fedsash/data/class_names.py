@@ -10,7 +10,8 @@ from ..settings.errors import DataError, some
 
 def of_data_set(dataset: Any) -> dict[str, list[str]]:
     """The names of the classes by column, as Hugging Face's data sets have them; those of torchvision have one list."""
-    features, classes = getattr(dataset, "features", None), getattr(dataset, "classes", None)
+    features = getattr(dataset, "features", None)
+    classes = getattr(dataset, "classes", None)
     kinds = features if isinstance(features, Mapping) else {}
     known = {name: getattr(kind, "names", None) for name, kind in kinds.items()}
     known |= {"labels": classes} if isinstance(classes, list) else {}

@@ -23,7 +23,9 @@ def dealt(train: Samples, test: Samples, clients: Sequence[Ints], by: Sequence[s
     single integers, such as labels of a regression, are left out; without any, all samples are one group.
     """
     of_train, of_test = _groups(train, test, by)
-    groups, n, held = np.arange(of_test.max() + 2), len(clients), Members.of(clients)
+    groups = np.arange(of_test.max() + 2)
+    n = len(clients)
+    held = Members.of(clients)
     pairs, counts = np.unique(of_train[held.flat] * n + held.owners, return_counts=True)
     holders = np.split(np.arange(len(pairs)), np.searchsorted(pairs, groups[1:] * n))
     members = np.split(np.argsort(of_test, kind="stable"), np.bincount(of_test).cumsum())
@@ -32,7 +34,8 @@ def dealt(train: Samples, test: Samples, clients: Sequence[Ints], by: Sequence[s
     for holding, tests in zip(holders, members, strict=True):
         if not len(holding) or not len(tests):
             continue
-        holding, tests = rng.permutation(holding), rng.permutation(tests)
+        holding = rng.permutation(holding)
+        tests = rng.permutation(tests)
         whole = counts[holding].sum()
         ends = (counts[holding].cumsum() * len(tests) + rng.integers(whole)) // whole
         for pair, own in zip(holding, np.split(tests, ends[:-1]), strict=True):

@@ -39,7 +39,8 @@ class EncodedImages:
     ndim = 4
 
     def __init__(self, decoder: Decoder, rows: Ints | None = None, device: torch.device | str = "cpu") -> None:
-        self.decoder, self.device = decoder, torch.device(device)
+        self.decoder = decoder
+        self.device = torch.device(device)
         self.rows = np.arange(len(decoder.part.images)) if rows is None else rows
 
     @property
@@ -116,7 +117,8 @@ class _Batch:
     """The images at `index` of `x` while they are decoded. An image that occurs twice is decoded once."""
 
     def __init__(self, x: EncodedImages, index: Ints) -> None:
-        self.index, self._device = index, x.device
+        self.index = index
+        self._device = x.device
         rows, self._places = np.unique(x.rows[index], return_inverse=True)
         check_room(len(rows) * math.prod(x.decoder.shape), f"a batch of {len(rows)} images {list(x.decoder.shape)}")
         self._out = np.empty((len(rows), *x.decoder.shape), dtype=np.uint8)

@@ -90,7 +90,8 @@ class FederatedData(Shown):
         least = int(self.sizes.argmin())
         check(self.sizes[least] > 0, f"FederatedData.clients[{least}]", [], "must hold at least one sample")
         object.__setattr__(self, "held", Members.of(self.held))
-        tests, tested = len(self.client_test), 0 if self.test is None else len(self.test)
+        tests = len(self.client_test)
+        tested = 0 if self.test is None else len(self.test)
         words = f"must be indices into the test set for each of {len(self.clients)} clients"
         check(tests in (0, len(self.clients)), "FederatedData.client_test", f"{tests} clients", words)
         object.__setattr__(self, "client_test", arrays.of_clients(self.client_test, "client_test", tested))
@@ -106,7 +107,8 @@ class FederatedData(Shown):
         if not self.client_names and self.user_names and self.train.user is not None:
             names = Members.of(self.clients).names(self.train.user.cpu().numpy(), self.user_names)
             object.__setattr__(self, "client_names", names)
-        named, right = len(self.client_names), f"must be a name for each of {len(self.clients)} clients"
+        named = len(self.client_names)
+        right = f"must be a name for each of {len(self.clients)} clients"
         check(named in (0, len(self.clients)), "FederatedData.client_names", f"{named} names", right)
 
     def _convert_labels(self) -> None:
@@ -169,7 +171,8 @@ class FederatedData(Shown):
         """
         x = arrays.features(x)
         user, user_names = (None, ()) if users is None else arrays.user_numbers(users, len(x))
-        train, tested = Samples(x, arrays.labels(y), user=user), None
+        train = Samples(x, arrays.labels(y), user=user)
+        tested = None
         if test is not None:
             check(isinstance(test, tuple | list) and len(test) == 2, "test", type(test).__name__, "must be (x, y)")
             tested = Samples(arrays.features(test[0]), arrays.labels(test[1]))
@@ -237,7 +240,8 @@ class FederatedData(Shown):
         Raises `SettingError` for the first sample with a feature that is too large for this type.
         """
         test = None if self.test is None else self.test.cast(dtype, integers)
-        train, kind = self.train.cast(dtype, integers), str(dtype).removeprefix("torch.")
+        train = self.train.cast(dtype, integers)
+        kind = str(dtype).removeprefix("torch.")
         for name, samples in (("train", train), ("test", test)):
             bad = None if samples is None else samples.not_finite
             check(bad is None, f"FederatedData.{name}.x[{bad}]", "too large", f"features must be finite as {kind}")
@@ -245,7 +249,8 @@ class FederatedData(Shown):
 
     def facts(self) -> dict[str, object]:
         """The facts that are shown of the data. Clients are shown by their number and sizes."""
-        least, most = self.sizes.min(), self.sizes.max()
+        least = self.sizes.min()
+        most = self.sizes.max()
         each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
         rest = {name: value for name, value in super().facts().items() if name != "clients"}
         return {"clients": f"{len(self.clients):,} with {each} samples", **rest}
@@ -298,7 +303,8 @@ class FederatedData(Shown):
         """How many labels of each class each client holds, `[N, classes]`; without classes `sizes[:, None]`."""
         if self.classes == 0:
             return self.sizes[:, None]
-        task, y = self.problem.task, self.train.y.cpu()
+        task = self.problem.task
+        y = self.train.y.cpu()
         if y.dim() == 1 and not y.is_floating_point() and bool(task.counted(y).all()):
             members = Members.of(self.clients)
             pairs = members.owners * self.classes + y.numpy()[members.flat]

@@ -31,7 +31,8 @@ TIMES = 12
 ColumnNames = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
-PARTS, NAMES = "fedsash.parts", "fedsash.names"
+PARTS = "fedsash.parts"
+NAMES = "fedsash.names"
 """In a frame's `attrs`: each file or table that its rows are from, in their order, and how many these are; the names of
 the classes by column."""
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
@@ -316,7 +317,8 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
     if values.dtype.kind not in "biuf":
         found, numbers = np.unique(values.astype(str), return_inverse=True)
         return torch.from_numpy(numbers), len(found), tuple(map(str, found))
-    y, names = torch.from_numpy(column(rows, name)), tuple(rows.attrs.get(NAMES, {}).get(name, ()))
+    y = torch.from_numpy(column(rows, name))
+    names = tuple(rows.attrs.get(NAMES, {}).get(name, ()))
     return (y, 0, ()) if y.is_floating_point() else (y, len(names) or 1 + int(y.max()), names)
 
 

@@ -117,7 +117,8 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
             content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
     decoders = {split: Decoder(part, settings.look, settings.unpacked) for split, part in table.parts.items()}
     for decoder in decoders.values():
-        where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
+        where = f"{decoder.part.where}: height and width of images"
+        size = decoder.shape[:2]
         check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
         check(0 not in size, where, size, "must be at least 1")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:

@@ -22,7 +22,8 @@ class Members(Sequence[Ints]):
     """
 
     def __init__(self, flat: Ints, ends: Ints) -> None:
-        self.flat, self.ends = flat, ends
+        self.flat = flat
+        self.ends = ends
 
     @classmethod
     def of(cls, clients: Sequence[Any]) -> Members:

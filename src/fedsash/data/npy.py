@@ -38,7 +38,8 @@ class NpyFiles(NamedDataset, name="npy"):
         folder = Path(self.path).expanduser()
         check(not folder.is_file(), "NpyFiles.path", self.path, "is a file, and must be a folder with x.npy and y.npy")
         check(folder.is_dir(), "NpyFiles.path", self.path, f"there is no such folder{similar(folder)}")
-        train, users = _samples(folder, ""), folder / "users.npy"
+        train = _samples(folder, "")
+        users = folder / "users.npy"
         user_names: tuple[str, ...] = ()
         if users.exists():
             user, user_names = arrays.user_numbers(_mapped(users), len(train))

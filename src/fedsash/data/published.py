@@ -174,7 +174,8 @@ class DigitFive(PublishedImages, name="digit_five"):
         check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
         sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
         for domain, source in zip(DIGIT_FIVE, sources, strict=True):
-            same, right = sources[0].label_names, f"its classes must be called as those of {DIGIT_FIVE[0]}: "
+            same = sources[0].label_names
+            right = f"its classes must be called as those of {DIGIT_FIVE[0]}: "
             given = source.label_names
             check(given == same, f"path: {domain}", ", ".join(given), right + ", ".join(same))
         train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]

@@ -53,7 +53,8 @@ class Samples(Shown):
                 right = "must be int64 or of a floating-point type" if name == "y" else "must be int64"
                 suits = numbers.dtype == torch.int64 or (name == "y" and numbers.is_floating_point())
                 check(suits, f"Samples.{name}", numbers.dtype, right)
-                shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
+                shape = tuple(numbers.shape)
+                right = f"must be one number for each of {len(self.x)}"
                 check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
 
     @staticmethod
@@ -103,13 +104,16 @@ class Samples(Shown):
         Raises `SettingError`, naming the `place`, if they differ in shape, if only one of both has images, or if only
         one has whole numbers as labels.
         """
-        shape, wanted = _sample_shape(self.x), _sample_shape(train.x)
+        shape = _sample_shape(self.x)
+        wanted = _sample_shape(train.x)
         check(shape == wanted, f"{place}.x", shape, f"a sample must have the training samples' {wanted}")
-        y, theirs = self.y, train.y
+        y = self.y
+        theirs = train.y
         right = "must have the type and the shape of the training samples' labels"
         same = y.dtype.is_floating_point == theirs.dtype.is_floating_point and y.shape[1:] == theirs.shape[1:]
         check(same, f"{place}.y", f"{y.dtype} {list(y.shape)}", right)
-        own, types = _by_name(self.x), {name: x.dtype for name, x in _by_name(train.x).items()}
+        own = _by_name(self.x)
+        types = {name: x.dtype for name, x in _by_name(train.x).items()}
         for name, x in own.items():
             right = f"the training samples are {types[name]}: both must be images, or neither"
             check((x.dtype == torch.uint8) == (types[name] == torch.uint8), f"{place}.x", x.dtype, right)

@@ -69,7 +69,8 @@ class Table(NamedDataset, name="table"):
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
         y, classes, label_names = frames.labels(rows, self._labels)
         user, user_names = frames.users(rows, self.user)
-        samples, first = Samples(torch.from_numpy(x), y, user=user), torch.arange(len(rows)) < train
+        samples = Samples(torch.from_numpy(x), y, user=user)
+        first = torch.arange(len(rows)) < train
         kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
         scales: Scales = ()
         if self.standardise:
@@ -99,7 +100,8 @@ def _standardised(
     """
     assert isinstance(train.x, Tensor)
     numbers = train.x.double()
-    mean, std = numbers.mean(0), numbers.std(0, correction=0)
+    mean = numbers.mean(0)
+    std = numbers.std(0, correction=0)
     std = torch.where(numbers.amax(0) > numbers.amin(0), std, 1.0)  # of equal numbers it may be a rounding error
     for name, fits in zip(features, (mean.isfinite() & std.isfinite() & (std > 0)).tolist(), strict=True):
         if not fits:

@@ -29,7 +29,9 @@ from .transform import PLAIN
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
 """The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses."""
 
-BOS, EOS, OOV = 1, 2, 3 + len(CHARACTERS)
+BOS = 1
+EOS = 2
+OOV = 3 + len(CHARACTERS)
 NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in CHARACTERS), "OOV")
 TIMES = 32
 """What the numbers of a text take in memory while it is read, in sizes of the file."""
@@ -76,7 +78,8 @@ class Shakespeare(NamedDataset, name="shakespeare"):
         """The sequences, user by user."""
         spoken, spoken_later = map(_read, _find(self.path))
         users = [*spoken, *(user for user in spoken_later if user not in spoken)]
-        train, test = _samples(spoken, users), _samples(spoken_later, users)
+        train = _samples(spoken, users)
+        test = _samples(spoken_later, users)
         if train is None:
             raise SettingError("Shakespeare", "path", self.path, "there is no speech in it")
         if test is None:
@@ -158,7 +161,8 @@ def _leaf(content: Any) -> Speeches:
     for i, user in enumerate(_of(list, table.get("users"), "users")):
         place = f"user_data[{_of(str, user, f'users[{i}]')!r}]"
         own = _of(dict, data.get(user), place)
-        x, y = _strings(own, "x", place), _strings(own, "y", place)
+        x = _strings(own, "x", place)
+        y = _strings(own, "y", place)
         check(len(x) == len(y), f"{place}: length of y", len(y), f"must be {len(x)}, as of x")
         speeches[user] = _joined(x, y)
     return speeches

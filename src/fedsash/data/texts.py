@@ -80,19 +80,22 @@ class Texts(NamedDataset, name="texts"):
             known = [text for text, out in zip(texts, split_off(groups, self.test, seed), strict=True) if not out]
         tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", known, self.vocabulary)
         if self.label:
-            tokens, of = encoded(texts, tokenizer), torch.arange(len(texts))
+            tokens = encoded(texts, tokenizer)
+            of = torch.arange(len(texts))
             found = filled(tokens, self.length, padding_of(tokenizer), place)
             y, classes, label_names = frames.labels(rows, (self.label,))
         else:
             x, y, of = next_tokens(texts, tokenizer, self.length)
             check(len(x) > 0, "Texts.path", self.path, "there is no text of two tokens in it")
             found = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
-            classes, label_names = max(ids, 1 + int(x.max()), 1 + int(y.max())), ()
+            classes = max(ids, 1 + int(x.max()), 1 + int(y.max()))
+            label_names = ()
         inputs = Inputs(found) if self.mask else found["input_ids"]
         samples = Samples(inputs, y, user=None if user is None else user[of])
         kept, tested = hold_out(samples, self.test, seed)
         if test is not None:
-            kept, tested = samples[of < train], samples[of >= train]
+            kept = samples[of < train]
+            tested = samples[of >= train]
         task = None if self.label else NextToken()
         return Source(kept, tested, classes, PLAIN, label_names, task=task, user_names=user_names)
 

@@ -68,7 +68,9 @@ def next_tokens(
     `SettingError` unless `length` is at least 1 and the tokenizer gives token ids.
     """
     check_count("length", length)
-    fill, parts, source = padding_of(tokenizer, padding), [np.empty((2, 0, length), dtype=np.int64)], []
+    fill = padding_of(tokenizer, padding)
+    parts = [np.empty((2, 0, length), dtype=np.int64)]
+    source = []
     for i, row in enumerate(encoded(texts, tokenizer)):
         count = -(-max(len(row) - 1, 0) // length)
         pair = np.stack([np.full(count * length, fill), np.full(count * length, IGNORED)])

@@ -76,7 +76,8 @@ class Transform(Setting, name="images"):
             useless = ["crop", "flip"] if y.dim() > 2 else []
         else:
             kind = "several inputs" if isinstance(x, Inputs) else f"{x.dtype} features"
-            useless, right = ["mean", "std", "crop", "flip"], f"acts on uint8 images, and the data are {kind}"
+            useless = ["mean", "std", "crop", "flip"]
+            right = f"acts on uint8 images, and the data are {kind}"
         for name in useless:
             check(not getattr(self, name), f"Transform.{name}", getattr(self, name), right)
 
@@ -99,7 +100,9 @@ class Transform(Setting, name="images"):
                 found = getattr(self, name)(own, *(k[:count] for k in keys))
                 return [found] if isinstance(found, Tensor) else list(found.values())
 
-        whole, again, first = result(TRIED), result(TRIED), result(1)
+        whole = result(TRIED)
+        again = result(TRIED)
+        first = result(1)
         before = [x] if isinstance(x, Tensor) else list(x.values())
         kept = not keys or [(b.shape, b.dtype) for b in before] == [(a.shape, a.dtype) for a in whole]
         check(kept, place, [list(a.shape) for a in whole], "must keep the shapes and types of the samples")
@@ -178,5 +181,6 @@ def _affine(
     """
     m = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
     s = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)
-    scale, shift = (1 / (255 * s)).repeat(width), (-m / s).repeat(width)
+    scale = (1 / (255 * s)).repeat(width)
+    shift = (-m / s).repeat(width)
     return scale.float().to(device), shift.float().to(device)

@@ -41,7 +41,8 @@ class Calibration:
     ) -> None:
         self._module = copy.deepcopy(module)
         self._layout = layout
-        self._data, self._evaluation = data, evaluation
+        self._data = data
+        self._evaluation = evaluation
         self._names = frozenset(names if self._layout.norms else ())
         place = f"averages.{min(self._names, default='')}.buffers"
         right = "must be 'average' or 'latest': the clients' samples are not in this process"

@@ -41,8 +41,10 @@ class Curvature:
         check(batch >= 1, "Curvature.batch", batch, "must be at least 1")
         self._module = copy.deepcopy(module).eval()
         self._layout = layout or Layout(module)
-        self._loss, self._data = loss or data.problem.task.loss_of, data
-        self._samples, self._batch = samples, batch
+        self._loss = loss or data.problem.task.loss_of
+        self._data = data
+        self._samples = samples
+        self._batch = batch
 
     @torch.no_grad()
     def loss(self, w: Tensor) -> float:
@@ -59,7 +61,8 @@ class Curvature:
 
     def hessian_times(self, w: Tensor, v: Tensor) -> Tensor:
         """H(w) v, `[D]`: the gradient of `<gradient of L, v>` (Pearlmutter 1994)."""
-        w, v = w.detach().requires_grad_(), self._trained(v.clone())
+        w = w.detach().requires_grad_()
+        v = self._trained(v.clone())
         product = torch.zeros_like(w)
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
@@ -78,7 +81,8 @@ class Curvature:
         """The part of L(w) that comes from each batch."""
         labels = (y.clone() for y in torch.split(self._samples.y, self._batch))
         batches = split(self._samples.x, self._batch), labels
-        tensors, fixed = self._layout.views(w), self._layout.views(w.detach())
+        tensors = self._layout.views(w)
+        fixed = self._layout.views(w.detach())
         for name, (start, _) in zip(self._layout.names, self._layout.places, strict=True):
             if start >= self._layout.trained:  # BatchNorm has no derivatives by its statistics
                 tensors[name] = fixed[name]

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
+from ..basics.spaces import Download, WholeModel
 from ..data.samples import Samples
 from ..exchange import Answers, Collector, Job, Request, no_answer
 from .over_clients import over_clients
@@ -27,7 +28,10 @@ class Evaluator:
     """Evaluates models on the central test set, and on what the `clients` clients are `asked` to score."""
 
     def __init__(self, scorer: Scorer, clients: int, asked: SplitsOf) -> None:
-        self._scorer, self._problem, self._clients, self._asked = scorer, scorer.problem, clients, asked
+        self._scorer = scorer
+        self._problem = scorer.problem
+        self._clients = clients
+        self._asked = asked
         self._told: set[int] = set()
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Score]:
@@ -86,8 +90,8 @@ class Evaluator:
             job=job,
             round=round,
             ids=collector.ids,
-            sent=w,
-            server_state={},
+            sent=WholeModel(w),
+            server_state=Download({}),
         )
         replies = collector.replies(ask(request))
         missing = collector.missing  # places and numbers are the same, since all clients are asked

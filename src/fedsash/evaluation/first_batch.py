@@ -37,7 +37,8 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
     """
     data = data.to(next(module.parameters()).device)
     data.transform.try_out(data.train.x)
-    dtype, open_choice = Layout(module).dtype, data.integers is None and _has_integers(data.train)
+    dtype = Layout(module).dtype
+    open_choice = data.integers is None and _has_integers(data.train)
     integers = _integers(module, data.problem, data.train, data.integers)
     used = {"train": (data.train, torch.from_numpy(Members.of(data.clients).flat))}
     used |= {} if data.test is None else {"test": (data.test, torch.arange(len(data.test)))}
@@ -105,7 +106,9 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
     """
     samples = _two(samples)
     shown = goal.loss if loss is None else loss
-    output, y, task = _output(module, problem, samples), samples.y, goal.task
+    output = _output(module, problem, samples)
+    y = samples.y
+    task = goal.task
     answer = task.answer(output, y)
     if not task.fits(answer, y, problem.classes):
         shape = list(task.right(y, problem.classes))
@@ -254,7 +257,8 @@ def last_linear(module: nn.Module, problem: Problem, samples: Samples) -> tuple[
 
     The name is empty if the module calls none.
     """
-    used, twin = [("", list[int]())], copy.deepcopy(module)
+    used = [("", list[int]())]
+    twin = copy.deepcopy(module)
     for name, layer in twin.named_modules():
         if isinstance(layer, nn.Linear):
             layer.register_forward_hook(lambda *said, name=name: used.append((name, list(said[-1].shape))))

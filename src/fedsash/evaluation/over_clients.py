@@ -31,7 +31,8 @@ def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict
     """
     defined = values[~np.isnan(values)]
     worst_first = np.sort(defined) if better == "higher" else np.sort(defined)[::-1]
-    n, empty = len(defined), int((samples == 0).sum())
+    n = len(defined)
+    empty = int((samples == 0).sum())
     numbers = [np.nan] * len(OVER_CLIENTS)
     if n:
         spread = (defined - defined[0]).std()  # exactly 0 for equal clients

@@ -59,7 +59,9 @@ class Scorer:
     def __init__(self, module: nn.Module, layout: Layout, goal: Goal, problem: Problem, batch: int) -> None:
         self._module = copy.deepcopy(module).eval()
         self._layout = layout
-        self.goal, self.problem, self._batch = goal, problem, batch
+        self.goal = goal
+        self.problem = problem
+        self._batch = batch
         self._together = any(metric.together for metric in goal.metrics.values())
         self._draws: bool | None = None  # unknown before the first samples
 

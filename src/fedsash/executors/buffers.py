@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import OWN
+from ..basics.spaces import ClientState, Download, Uploaded, WholeModel
 from ..client_store import StateRows
 from ..exchange import SCORES, Job, Reply, Request
-from ..methods import Upload
 
 MOST_BYTES = 2**29
 """The most shared memory in bytes for the vectors of a round's clients."""
@@ -44,8 +44,8 @@ class Buffers:
     """
 
     start: StartMethod
-    sent: Tensor
-    server_state: Vectors
+    sent: WholeModel
+    server_state: Download
     client_state: Vectors
     uploads: dict[Job, Vectors]
     norms: Tensor
@@ -78,8 +78,8 @@ class Buffers:
 
         return cls(
             start=start,
-            sent=_shared(request.sent.shape, request.sent.dtype, start),
-            server_state={name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()},
+            sent=WholeModel(_shared(request.sent.shape, request.sent.dtype, start)),
+            server_state=Download({name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()}),
             client_state=room(trained.client_state),
             uploads={job: room(vectors) for job, vectors in (uploads | scored).items()},
             norms=_shared((capacity,), request.sent.dtype, start),
@@ -103,7 +103,7 @@ class Buffers:
 
     def request(self, told: Told, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        server = self.server_state if told.job == "train" else {}
+        server = self.server_state if told.job == "train" else Download({})
         clients = {name: value[rows] for name, value in self.client_state.items()}
         if told.job in SCORES:  # an evaluation reads the client's own part of the model only
             clients = {name: value for name, value in clients.items() if name == OWN}
@@ -114,7 +114,7 @@ class Buffers:
             ids=ids,
             sent=self.sent,
             server_state=server,
-            clients=StateRows(clients),
+            clients=StateRows(ClientState(clients)),
         )
 
     def give(self, job: Job, rows: slice, reply: Reply) -> None:
@@ -125,7 +125,7 @@ class Buffers:
             self.uploads[job][name][rows] = value
         self.norms[rows] = reply.norms
 
-    def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Upload, Vectors, Tensor]:
+    def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
         """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
         upload = {name: value[rows] for name, value in self.uploads[job].items()}
         client_state: Vectors = {}
@@ -134,7 +134,7 @@ class Buffers:
         if copied:
             upload = {name: value.clone() for name, value in upload.items()}
             client_state = {name: value.clone() for name, value in client_state.items()}
-        return upload, client_state, self.norms[rows].clone()
+        return Uploaded(upload), ClientState(client_state), self.norms[rows].clone()
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:

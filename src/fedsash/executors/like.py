@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from ..basics.arrays import Vectors
+from ..basics.spaces import ClientState, Uploaded, WholeModel
 from ..exchange import Request
-from ..methods import LocalRun, Upload
+from ..methods import LocalRun
 from .training import Training
 
 
-def upload_like(training: Training, request: Request) -> Upload:
+def upload_like(training: Training, request: Request) -> Uploaded:
     """The upload `[1, ...]` of a client that has not moved, to a request to train or to a probe."""
-    sharing, method, sent = training.sharing, training.method, request.sent
+    sharing = training.sharing
+    method = training.method
+    sent = request.sent
     head = sharing.common_of(sent)
     one = head.new_ones(1, 1)
     run = LocalRun(
@@ -30,11 +32,11 @@ def upload_like(training: Training, request: Request) -> Upload:
         reach=lambda: one,
     )
     if request.job == "probe":
-        return method.probe(run)
+        return Uploaded(method.probe(run))
     upload, _ = method.upload(replace(run, round_state=method.round_state(run)))
-    return upload | sharing.statistics_upload(sent.unsqueeze(0), sent)
+    return Uploaded(upload | sharing.statistics_upload(WholeModel(sent.unsqueeze(0)), sent))
 
 
-def state_like(training: Training, request: Request) -> Vectors:
+def state_like(training: Training, request: Request) -> ClientState:
     """The client state `[1, ...]` of a client before its first round."""
-    return {name: value.unsqueeze(0) for name, value in training.memory.first(request.sent).items()}
+    return ClientState({name: value.unsqueeze(0) for name, value in training.memory.first(request.sent).items()})

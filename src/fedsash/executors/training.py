@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
-from ..basics.arrays import Ints, Vectors
+from ..basics.arrays import Ints
 from ..basics.layout import Layout
 from ..basics.norms import for_training
 from ..basics.randomness import Purpose, draws_kept, key
 from ..basics.sharing import Sharing
+from ..basics.spaces import ClientState, CommonPart, Download, ServerState, WholeModel
 from ..client_store import StateRows
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import ModelInput, call, each
@@ -32,7 +33,7 @@ from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Precision, Stacked
 
 
-def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: Tensor) -> Vectors:
+def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: WholeModel) -> ClientState:
     """What a client remembers before its first round, given the initial model `w` `[D]`: nothing, or vectors."""
     return ClientMemory(method, local, sharing).first(w)
 
@@ -114,19 +115,19 @@ class Training:
 
     def first(self, ids: Ints) -> Request:
         """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
-        w = self.sharing.layout.flatten(self.module)
+        w = WholeModel(self.sharing.layout.flatten(self.module))
         common = self.sharing.common_of(w)
-        start = self.method.server_state(common, self.sharing.common)
-        common, server_state = self.method.send(common, start, 0)
+        start = ServerState(self.method.server_state(common, self.sharing.common))
+        sent, download = self.method.send(common, start, 0)
         own = self.memory.first(w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         return Request(
             job="train",
             round=0,
             ids=ids,
-            sent=self.sharing.with_common(common, w),
-            server_state=server_state,
-            clients=StateRows(client_state),
+            sent=self.sharing.with_common(CommonPart(sent), w),
+            server_state=Download(download),
+            clients=StateRows(ClientState(client_state)),
         )
 
     def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
@@ -252,9 +253,9 @@ class ClientWork:
         request = self.training.first(ids)
         if "probe" not in self.training.method.overridden:
             return request, None
-        probed = trainer.answer(replace(request, job="probe", server_state={}), np.arange(len(ids)))
+        probed = trainer.answer(replace(request, job="probe", server_state=Download({})), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
-        return replace(request, server_state=request.server_state | means), probed
+        return replace(request, server_state=Download(request.server_state | means)), probed
 
     @cached_property
     def draws_dropout(self) -> bool:

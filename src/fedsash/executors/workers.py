@@ -37,7 +37,8 @@ def can_fork() -> bool:
 
 def dealt(costs: Sequence[int], count: int) -> list[list[int]]:
     """The numbers of the blocks of each of `count` workers, ascending. The longest block left goes to who has least."""
-    loads, found = [0] * count, [list[int]() for _ in range(count)]
+    loads = [0] * count
+    found = [list[int]() for _ in range(count)]
     for block in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         worker = loads.index(min(loads))
         loads[worker] += costs[block]
@@ -70,7 +71,10 @@ class Workers(Executor):
         buffers: Buffers,
         described: dict[str, Any],
     ) -> None:
-        self._trainer, self._make, self._count, self._block = trainer, make, count, block
+        self._trainer = trainer
+        self._make = make
+        self._count = count
+        self._block = block
         self._buffers = buffers
         self._described = described
         self._workers: dict[int, Worker] = {}
@@ -105,7 +109,8 @@ class Workers(Executor):
     def close(self) -> None:
         for worker in self._workers.values():
             worker.close()
-        self._workers, self._request = {}, None
+        self._workers = {}
+        self._request = None
 
     def _start(self) -> None:
         return_freed_memory()  # what a measurement of engines has left, which forked processes would inherit

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors, joined
 from ..basics.sharing import OWN, Sharing
+from ..basics.spaces import ClientState, CommonPart, Download, Uploaded, WholeModel
 from ..client_store import StateRows
 from ..data.federated import FederatedData
 from ..data.samples import Samples
 from ..evaluation import Scorer, Split, SplitsOf, scored
 from ..exchange import Job, Request
-from ..methods import Upload
 from .plan import rows_of
 
 if TYPE_CHECKING:  # a trainer has an evaluator
@@ -52,7 +52,7 @@ class ClientEvaluator:
             "clients": (data.train, data.clients),
         }
 
-    def evaluate(self, request: Request) -> Upload:
+    def evaluate(self, request: Request) -> Uploaded:
         """The scores `[C, k]` of the model on each client's samples, for each split.
 
         A client that keeps entries of the model puts them into the model that it scores.
@@ -62,14 +62,15 @@ class ClientEvaluator:
             return self._scores(request.job, request.sent, rows_of(request.ids, self._numbers))
         return self._scores_of_each(request, (self._sharing.with_own(request.sent, row) for row in own))
 
-    def tune(self, request: Request) -> Upload:
+    def tune(self, request: Request) -> Uploaded:
         """The scores `[C, k]` of each client's copy of the model, which it has trained before."""
         if self.tuner is None:
             return self.evaluate(request)
-        own = {name: rows for name, rows in request.own.items() if name == OWN}
-        training = replace(request, server_state={}, clients=StateRows(own))
+        own = ClientState({name: rows for name, rows in request.own.items() if name == OWN})
+        training = replace(request, server_state=Download({}), clients=StateRows(own))
         upload, client_state = self.tuner.train(training, self.tuner.plan(training))
-        models = request.sent + self._sharing.model_change(upload["delta"], upload)
+        change = self._sharing.model_change(CommonPart(upload["delta"]), upload)
+        models = WholeModel(request.sent + change)
         if OWN in client_state:
             models = self._sharing.with_own(models, client_state[OWN])
         return self._scores_of_each(request, models)
@@ -82,9 +83,9 @@ class ClientEvaluator:
             for job, splits in self._splits.items()
         }
 
-    def _scores(self, job: Job, w: Tensor, rows: Ints) -> Upload:
+    def _scores(self, job: Job, w: Tensor, rows: Ints) -> Uploaded:
         """The scores `[C, k]` of one model `w` `[D]` on the samples of the clients in these rows, split by split."""
-        upload: Upload = {}
+        upload = Uploaded({})
         for split in self._splits[job]:
             samples, indices = self._samples[split]
             of_clients = [indices[row] if len(indices) else NO_ROWS for row in rows]
@@ -92,8 +93,8 @@ class ClientEvaluator:
             upload |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
         return upload
 
-    def _scores_of_each(self, request: Request, models: Iterable[Tensor]) -> Upload:
+    def _scores_of_each(self, request: Request, models: Iterable[Tensor]) -> Uploaded:
         """The scores `[C, k]` of each client's own model `[D]` on its samples."""
         rows = rows_of(request.ids, self._numbers)
         each = zip(models, np.split(rows, len(rows)), strict=True)
-        return joined([self._scores(request.job, w, row) for w, row in each])
+        return Uploaded(joined([self._scores(request.job, w, row) for w, row in each]))

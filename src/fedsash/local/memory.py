@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.sharing import OWN, Sharing
+from ..basics.spaces import ClientState, WholeModel
 from ..methods import Method
 from .settings import LocalTraining
 
@@ -52,10 +53,10 @@ class ClientMemory:
         if self._counts:
             self._others.add(self._steps)
 
-    def first(self, w: Tensor) -> Vectors:
+    def first(self, w: WholeModel) -> ClientState:
         """The state of a client before its first round, given the initial model `w` `[D]`."""
         sharing = self._sharing
-        state = self._method.client_state(sharing.common_of(w)) | sharing.own_state(w)
+        state = ClientState(self._method.client_state(sharing.common_of(w)) | sharing.own_state(w))
         if self._keeps_moments:
             moments = self._optimiser.moments(w[: sharing.trained].unsqueeze(0))
             state |= {self._moments[name]: rows[0] for name, rows in moments.items()}
@@ -63,7 +64,7 @@ class ClientMemory:
             state[self._steps] = w.new_zeros(2 if sharing.personal.alone else 1)
         return state
 
-    def split(self, rows: Vectors) -> Remembered:
+    def split(self, rows: ClientState) -> Remembered:
         """The parts of a client state `[C, ...]`."""
         return Remembered(
             method={name: value for name, value in rows.items() if name not in self._others},
@@ -78,7 +79,9 @@ class ClientMemory:
             return self._optimiser.moments(w)
         return {name: rows.clone() for name, rows in remembered.moments.items()}
 
-    def joined(self, method: Vectors, moments: Vectors, models: Tensor, before: Remembered, steps: Tensor) -> Vectors:
+    def joined(
+        self, method: Vectors, moments: Vectors, models: WholeModel, before: Remembered, steps: Tensor
+    ) -> ClientState:
         """The client state after a round, from its parts.
 
         The method's vectors, the optimiser's `moments`, and what stays of the `models` `[C, D]`. Clients have taken so
@@ -87,4 +90,4 @@ class ClientMemory:
         state = method | {kept: moments[name] for name, kept in self._moments.items()}
         if before.steps is not None:
             state[self._steps] = before.steps + steps
-        return state | self._sharing.own_state(models)
+        return ClientState(state | self._sharing.own_state(models))

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Ints, Vectors, first_rows
+from ..basics.arrays import Ints, first_rows
 from ..basics.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..basics.sharing import Sharing
+from ..basics.spaces import ClientState, Uploaded, WholeModel
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Job, Reply, Request, largest_norms
-from ..methods import FedAvg, LocalRun, Method, Upload, check_returned
+from ..methods import FedAvg, LocalRun, Method, check_returned
 from .evaluator import ClientEvaluator
 from .memory import ClientMemory, Remembered
 from .plan import Batches, BatchPlan, RoundPlan, RoundPlans, column, whole_passes
@@ -109,7 +110,7 @@ class Trainer:
         try:
             # Draws of a method of one's own from global generators are refused; the library's methods draw none.
             watched = no_draws("Federation.method", self.method) if self._own_method else nullcontext()
-            client_state: Vectors = {}
+            client_state = ClientState({})
             with watched:
                 if request.job == "train":
                     plan = self.plan(request)
@@ -124,7 +125,7 @@ class Trainer:
             raise
         return Reply(places=places, upload=upload, client_state=client_state, norms=norms, effort=effort)
 
-    def _scores_or_probe(self, request: Request) -> Upload:
+    def _scores_or_probe(self, request: Request) -> Uploaded:
         """The uploads `[C, ...]` of a request that is not to train."""
         if request.job == "probe":
             return self.probe(request)
@@ -132,7 +133,7 @@ class Trainer:
             return self.evaluator.tune(request)
         return self.evaluator.evaluate(request)
 
-    def train(self, request: Request, plan: RoundPlan) -> tuple[Upload, Vectors]:
+    def train(self, request: Request, plan: RoundPlan) -> tuple[Uploaded, ClientState]:
         """Train the clients of a request by its `plan`; returns their uploads and new client state `[C, ...]`, as new
         tensors."""
         # 1. Compiled steps are of one shape: fewer clients are padded by the last one.
@@ -172,15 +173,14 @@ class Trainer:
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
-        models = w
+        models = WholeModel(w if statistics is None else torch.cat([w, statistics], dim=1))
         if statistics is not None:
-            models = torch.cat([w, statistics], dim=1)
             upload = upload | self._sharing.statistics_upload(models, request.sent)
         client_state = self._memory.joined(method_state, moments, models, before, taken)
         check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.own)
         if padded:
-            return first_rows(upload, count), first_rows(client_state, count)
-        return upload, client_state
+            return Uploaded(first_rows(upload, count)), ClientState(first_rows(client_state, count))
+        return Uploaded(upload), client_state
 
     def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> None:
         """Let the personal part of the clients take its steps alone, in place."""
@@ -189,10 +189,10 @@ class Trainer:
         draws = self._draws(request, batches, Purpose.ALONE_STEP)
         self.steps_alone(replace(inputs, rates=plan.step_rates_alone, numbers=numbers, draws=draws))
 
-    def probe(self, request: Request) -> Upload:
+    def probe(self, request: Request) -> Uploaded:
         """The uploads `[C, ...]` of a probe before the training."""
         run, *_ = self._begin(request, self.plan(request), self._memory.split(request.own))
-        return self.method.probe(run)
+        return Uploaded(self.method.probe(run))
 
     def plan(self, request: Request) -> RoundPlan:
         """How much the clients of a request train, or would train."""
@@ -209,7 +209,7 @@ class Trainer:
         they train, their statistics, and their personal part as they received it; None if it is not needed."""
         sharing = self._sharing
         models = request.sent if before.own is None else sharing.with_own(request.sent, before.own)
-        models = models.expand(len(request.ids), -1)
+        models = WholeModel(models.expand(len(request.ids), -1))
         w = models[:, : sharing.trained].clone(memory_format=torch.contiguous_format)
         common = w if sharing.trained == sharing.common_size else w[:, : sharing.common_size]
         statistics = None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors, check_like
 from ..basics.layout import Layout
+from ..basics.spaces import CommonPart, MeanUpload, ServerState
 from ..schedules import LocalSchedule
 from ..settings.errors import SettingError, check
 from ..settings.setting import Setting
@@ -82,7 +83,7 @@ class LocalRun:
 
     round: int
     w: Tensor
-    sent: Tensor
+    sent: CommonPart
     size: Tensor
     steps: Tensor
     per_epoch: Tensor
@@ -136,9 +137,9 @@ class RoundMean:
     - `server_state`: the method's server state, and the means of a `probe` if there was one.
     """
 
-    sent: Tensor
+    sent: CommonPart
     update: Tensor
-    mean: Vectors
+    mean: MeanUpload
     server_state: Vectors
     clients: int
     total: int
@@ -164,15 +165,15 @@ class Method(Setting):
         super().__init_subclass__(**names)
         cls.overridden = frozenset(hook for hook in get_args(Hook) if getattr(cls, hook) is not getattr(Method, hook))
 
-    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: CommonPart, layout: Layout) -> Vectors:
         """The server state before the first round, given the initial model `w` `[D]`."""
         return {}
 
-    def client_state(self, w: Tensor) -> Vectors:
+    def client_state(self, w: CommonPart) -> Vectors:
         """The client state of one client before its first round, given the initial model `w` `[D]`."""
         return {}
 
-    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+    def send(self, w: CommonPart, server_state: ServerState, round: int) -> tuple[Tensor, Vectors]:
         """The model `[D]` from which the clients of `round` (from 0) start, and the vectors that they get with it.
 
         `w` `[D]` is the global model, or the average that is broadcast in its place.

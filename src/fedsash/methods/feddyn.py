@@ -66,7 +66,8 @@ class FedDyn(Method, name="feddyn"):
         return upload, {"g": local.client_state["g"] - self.alpha * delta}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        mean, share = received.mean, received.clients / received.total
+        mean = received.mean
+        share = received.clients / received.total
         h = received.server_state["h"] - self.alpha * share * mean.get("g", mean["delta"])
         return received.update - h / self.alpha, {"h": h}
 
@@ -124,14 +125,16 @@ class AdaBest(Method, name="adabest"):
         return step.grad(step.w) - step.round_state["h"]
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
-        delta, now = local.delta, torch.full_like(local.client_state["next"], local.round + 1)
+        delta = local.delta
+        now = torch.full_like(local.client_state["next"], local.round + 1)
         h = local.client_state["h"] / (now - local.client_state["next"])
         if self.variant == "paper":
             return {"delta": delta}, {"h": h - self.mu * delta, "next": now}
         return {"delta": delta, "m": local.samples / local.steps}, {"h": h - delta, "next": now}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        update, server_state = received.update, received.server_state
+        update = received.update
+        server_state = received.server_state
         avg = received.sent + update
         kept = {"avg": avg}
         if self.variant == "code":

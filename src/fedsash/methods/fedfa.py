@@ -15,7 +15,8 @@ from ..settings.errors import check
 from ..settings.limits import CountFromZero, Share, Strength
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
 """Adam's default settings, for the calibration."""
 
 
@@ -124,7 +125,8 @@ class FedFA(Method, name="fedfa"):
 
     def _track(self, step: Step, active: Tensor) -> None:
         """Add the batch's mean features; after an epoch's last batch, move the client's anchors."""
-        work, features = step.round_state, step.features()
+        work = step.round_state
+        features = step.features()
         member = _member(step.y, step.weights, work["sums"].shape[1]).to(features.dtype)
         count = member.sum(1).unsqueeze(-1)
         work["sums"] += member.mT @ features / count.clamp(min=1)

@@ -110,7 +110,8 @@ class MimeLite(Method, name="mimelite"):
         return upload | ({"grad": local.full_grad(local.sent.expand_as(local.w))} if self.beta else {}), {}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        mean, server_state = received.mean, received.server_state
+        mean = received.mean
+        server_state = received.server_state
         m = {"m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)} if self.beta else {}
         return received.update, m
 

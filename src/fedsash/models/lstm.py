@@ -42,7 +42,8 @@ def shakespeare_lstm(
     check(len(shape) == 1, "shakespeare_lstm: shape of one input", tuple(shape), "must be (characters,)")
     for name, size in (("embedding", embedding), ("width", width)):
         check(type(size) is int and size > 0, f"shakespeare_lstm.{name}", size, "must be a positive integer")
-    characters, classifier = Characters(classes, embedding), nn.Linear(width, classes)
+    characters = Characters(classes, embedding)
+    classifier = nn.Linear(width, classes)
     features = nn.Sequential(characters, *(LSTM(embedding, width), nn.Tanh()), *(LSTM(width, width), nn.Tanh()))
     _start(characters.weight, fan_in=1)
     _start(classifier.weight, fan_in=width)
@@ -73,7 +74,8 @@ class LSTM(nn.Module):
         _start(self.U, fan_in=inputs + width)
 
     def forward(self, x: Tensor) -> Tensor:
-        width, device = self.U.shape[1], x.device.type
+        width = self.U.shape[1]
+        device = x.device.type
         b = self.b + F.pad(self.b.new_ones(width), (2 * width, width))
         if device == "cpu" and not transformed() and not torch.is_autocast_enabled(device):
             start = x.new_zeros(1, len(x), width)
@@ -136,10 +138,15 @@ class RecurrenceGradient(torch.autograd.Function):
     @staticmethod
     def forward(dh: Tensor, U: Tensor, h: Tensor, c: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         i, g, f, o = z.chunk(4, dim=-1)
-        i, g, f, o, t = i.sigmoid(), g.tanh(), f.sigmoid(), o.sigmoid(), c.tanh()
+        i = i.sigmoid()
+        g = g.tanh()
+        f = f.sigmoid()
+        o = o.sigmoid()
+        t = c.tanh()
         factors = torch.cat([g * i * (1 - i), i * (1 - g * g), _before(c) * f * (1 - f), t * o * (1 - o)], dim=-1)
         to_c = o * (1 - t * t)
-        dz, dc = torch.zeros_like(z[:, :, 0]), torch.zeros_like(c[:, :, 0])
+        dz = torch.zeros_like(z[:, :, 0])
+        dc = torch.zeros_like(c[:, :, 0])
         each = []
         for dh_t, to_c_t, factors_t, f_t in zip(*(x.unbind(2)[::-1] for x in (dh, to_c, factors, f)), strict=True):
             dh_t = torch.baddbmm(dh_t, dz, U)

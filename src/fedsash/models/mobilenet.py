@@ -41,7 +41,8 @@ def mobilenet_v2_gn(
     check(isfinite(width) and width > 0, "mobilenet_v2_gn.width", width, "must be a positive number")
     check(groups > 0 and 8 % groups == 0, "mobilenet_v2_gn.groups", groups, "must divide 8")
     check(stride in (1, 2), "mobilenet_v2_gn.stride", stride, "must be 1 or 2")
-    before, last = _multiple(32 * width), _multiple(1280 * max(width, 1))
+    before = _multiple(32 * width)
+    last = _multiple(1280 * max(width, 1))
     layers = _convolution(channels, before, 3, groups, stride)
     for expansion, unscaled, blocks, first in STAGES:
         after = _multiple(unscaled * width)

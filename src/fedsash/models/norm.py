@@ -44,7 +44,9 @@ def _convert(layer: Norm, name: str, groups: int) -> nn.GroupNorm:
     field = f"group_norm: channels of layer {name!r}"
     check(channels % groups == 0, field, channels, f"must be a multiple of groups = {groups}")
     norm = nn.GroupNorm(groups, channels, layer.eps, affine=False)
-    norm.affine, norm.weight, norm.bias = layer.affine, layer.weight, layer.bias
+    norm.affine = layer.affine
+    norm.weight = layer.weight
+    norm.bias = layer.bias
     return norm.train(layer.training)
 
 

@@ -63,7 +63,8 @@ class ClassToken(nn.Module):
 
     def __init__(self, encoder: nn.Module, side: int) -> None:
         super().__init__()
-        self.encoder, self.side = encoder, side
+        self.encoder = encoder
+        self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
         size = (self.side, self.side)

@@ -17,7 +17,8 @@ class NetworkChronicle:
     """The chronicle of a `site`. With `gradient`, each evaluation also records the length of the loss's gradient."""
 
     def __init__(self, site: Site, gradient: Callable[[Tensor], float] | None = None) -> None:
-        self.site, self._gradient = site, gradient
+        self.site = site
+        self._gradient = gradient
 
     def records(self, round: int, w: Tensor, records: Sequence[Record]) -> list[Record]:
         """What the network has carried so far, then the given records with `time` and `trips`."""

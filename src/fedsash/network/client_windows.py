@@ -128,15 +128,18 @@ class _Adaptive(Control):
 
     def __init__(self, rule: AIMDWindow, site: Site) -> None:
         super().__init__(rule.start)
-        self._rule, self._site = rule, site
-        self._w, self._cut = float(rule.start), -math.inf
+        self._rule = rule
+        self._site = site
+        self._w = float(rule.start)
+        self._cut = -math.inf
 
     def heard(self, trip: Trip) -> None:
         rule = self._rule
         late = rule.delay is not None and trip.arrived and trip.delay > rule.delay
         if trip.failures or late:
             if trip.began >= self._cut:
-                self._w, self._cut = max(self._w * rule.decrease, 1.0), self._site.env.now
+                self._w = max(self._w * rule.decrease, 1.0)
+                self._cut = self._site.env.now
         elif trip.arrived:
             self._w = min(self._w + rule.increase / self._w, float(self._site.size))
         self.size = int(self._w)

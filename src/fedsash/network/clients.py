@@ -82,7 +82,9 @@ class Population:
 
     def __init__(self, clients: SimulatedClients, samples: NDArray[np.int64], seed: int) -> None:
         n = len(samples)
-        self.clients, self._seed, self.size = clients, seed, n
+        self.clients = clients
+        self._seed = seed
+        self.size = n
         normal = generator(seed, Purpose.NETWORK, Draw.SPEED).standard_normal(n)
         slow = (_uniforms(seed, Draw.STRAGGLER, n) < clients.stragglers) * (clients.slower - 1) + 1
         seconds = clients.seconds * samples / samples.mean() * np.exp(clients.spread * normal) * slow
@@ -131,7 +133,9 @@ class OnOffPresence(Presence):
     """An on/off Markov process for each client, stationary from the start."""
 
     def __init__(self, clients: SimulatedClients, size: int, seed: int) -> None:
-        self._on, self._off, self._seed = clients.on, clients.off, seed
+        self._on = clients.on
+        self._off = clients.off
+        self._seed = seed
         there = _uniforms(seed, Draw.PRESENCE, size) < clients.on / (clients.on + clients.off)
         self._there: list[bool] = there.tolist()
         self._until = [0.0] * size
@@ -158,7 +162,8 @@ class TracePresence(Presence):
     """Presence from a table `[R, N]` of 0 and 1: R steps of time, N clients."""
 
     def __init__(self, clients: SimulatedClients, size: int) -> None:
-        self._step, self._table = clients.step, trace_of("SimulatedClients", clients.trace, "step")
+        self._step = clients.step
+        self._table = trace_of("SimulatedClients", clients.trace, "step")
         check_clients("SimulatedClients", self._table, size)
 
     def leaves(self, client: int, now: float) -> float:

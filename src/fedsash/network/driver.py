@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..aggregation import WeightedMean
 from ..basics.arrays import Ints, Vectors
+from ..basics.spaces import ExecutorMemory, WholeModel
 from ..exchange import Ended, RoundReport
 from ..executors import Training
 from ..executors.clients import Clients
@@ -20,8 +21,7 @@ from ..federation import Federation
 from ..sampling import Sampling, Uniform
 from ..schedules import Constant
 from ..servers import ServerSGD
-from ..settings.errors import RunError, check
-from ..settings.fingerprint import differences
+from ..settings.errors import check
 from ..state import State
 from .chronicle import NetworkChronicle
 from .learning import Learning, gradient_norm
@@ -87,25 +87,27 @@ class Asynchronous:
         self._site: Site | None = None
         self._learning: Learning | None = None
         self._stopped = False
-        self._before: Vectors = {}
+        self._before = ExecutorMemory({})
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the engine, and replay the events up to the `state`, if there is one. Returns notes."""
         if state is not None:
             self._begin(state)
-            state = replace(state, executor=inner(state.executor))
+            state = replace(state, executor=ExecutorMemory(inner(state.executor)))
         return self.federation.prepare(rounds, state)
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Let time pass until the server has made its next step. The given state must not be used afterwards.
+        """Let time pass until the server has made its next step. It uses the given state up.
 
-        If an exception ends a round before the server moves, as in a client's training, it can be made again.
+        If an exception ends a round before the server moves, as in a client's training, it can be made again. Raises
+        `RunError` for a state that is used up.
         """
+        state.check_usable()
         site, learning = self._at_work(state)
         learning.begin(state)
         site.missing.clear()
-        self._before = {}
+        self._before = ExecutorMemory({})
         self._stopped = True  # after an exception the events are replayed, since they stopped in the middle of a step
         try:
             self._advance(site, learning, state.round + 1)
@@ -130,11 +132,12 @@ class Asynchronous:
         return {**self.federation.facts(), "scheduler": self.scheduler}
 
     def saved(self, state: State) -> State:
-        """The state in the form in which it is saved."""
+        """The state in the form in which it is saved. Raises `RunError` if a later round has used it up."""
+        state.check_usable()
         vectors = state.executor if self._learning is None else self._saved(self._learning)
-        with_executor = self.federation.saved(replace(state, executor=inner(vectors)))
+        with_executor = self.federation.saved(replace(state, executor=ExecutorMemory(inner(vectors))))
         inner_vectors = {INNER + name: value for name, value in with_executor.executor.items()}
-        return replace(with_executor, executor=vectors | inner_vectors, fingerprint=self.fingerprint)
+        return replace(with_executor, executor=ExecutorMemory(vectors | inner_vectors))
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine that was chosen when the run began."""
@@ -161,8 +164,6 @@ class Asynchronous:
     def _begin(self, state: State) -> None:
         """Start at time 0, and replay the events up to the state's step."""
         saved = state.executor
-        if state.round and (other := differences(self._events, state.fingerprint)):
-            raise RunError(f"the past of this run can't be replayed: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         by_steps = self.scheduler.schedule_counts == "steps"
@@ -190,13 +191,13 @@ class Asynchronous:
         if site.version == version:
             learning.end()
 
-    def _saved(self, learning: Learning) -> Vectors:
+    def _saved(self, learning: Learning) -> ExecutorMemory:
         refused = torch.tensor(sorted(learning.refused), dtype=torch.int64).reshape(-1, 2)
         vectors = {"step": torch.tensor(learning.state.round), "refused": refused}
         if self._site is not None:
             vectors |= self._site.saved()
         vectors |= {MODEL + name: w for name, w in learning.ledger.saved().items()}
-        return vectors
+        return ExecutorMemory(vectors)
 
     def _gradient(self) -> Callable[[Tensor], float] | None:
         if not self.time.gradients:
@@ -242,7 +243,7 @@ def _counts_on_rounds(federation: Federation) -> bool:
     """Whether the method remembers something between rounds, or has a say in one beside local steps."""
     if federation.remembers or federation.method.overridden & {"send", "probe", "upload", "server_update"}:
         return True
-    w = federation.sharing.common_of(federation.layout.flatten(federation.module))
+    w = federation.sharing.common_of(WholeModel(federation.layout.flatten(federation.module)))
     return bool(federation.method.server_state(w, federation.sharing.common))
 
 

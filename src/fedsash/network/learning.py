@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..basics.arrays import Ints
 from ..basics.layout import Layout
+from ..basics.spaces import CommonPart, Download, WholeModel
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Answer, Reply, Request
@@ -165,7 +166,7 @@ class Learning:
             round=number,
             ids=np.array([client]),
             sent=start.w.known,
-            server_state={},
+            server_state=Download({}),
             server_steps=start.version if self._by_steps else None,
         )
 
@@ -186,7 +187,8 @@ class Learning:
             self.refused.add((client, number))
             self.left_out.append(client)
             return None
-        change = self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0]
+        delta = CommonPart(reply.upload["delta"])
+        change = self.federation.sharing.model_change(delta, reply.upload)[0]
         return self.ledger.make(w.double() + change.double())
 
     def statistics(self, w: Vector) -> Vector | float:
@@ -207,7 +209,7 @@ class Learning:
     def move(self, w: AnyModel) -> None:
         self.moved = True
         if not self.replaying:
-            self.state = self.federation.server_round.observe(self.state, w.known.to(self.state.w.dtype))
+            self.state = self.federation.server_round.observe(self.state, WholeModel(w.known.to(self.state.w.dtype)))
         self._sent = None
 
 

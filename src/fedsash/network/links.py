@@ -53,7 +53,10 @@ class Transfer:
     __slots__ = ("done", "end", "sent", "size")
 
     def __init__(self, size: float, end: float, done: Event) -> None:
-        self.size, self.end, self.done, self.sent = size, end, done, 0.0
+        self.size = size
+        self.end = end
+        self.done = done
+        self.sent = 0.0
 
 
 class Channel(ABC):
@@ -64,7 +67,8 @@ class Channel(ABC):
     """
 
     def __init__(self, env: Environment, link: Link) -> None:
-        self.env, self.link = env, link
+        self.env = env
+        self.link = link
         self.arrived = self.lost = 0.0
         self.active = 0
         self._busy = 0.0
@@ -177,7 +181,8 @@ class FairChannel(Channel):
         if now != self._due:
             return
         self._advance()
-        self._due, heap = math.inf, self._heap
+        self._due = math.inf
+        heap = self._heap
         while heap and self._over(heap[0][2]):
             transfer = heapq.heappop(heap)[2]
             if not transfer.done.triggered:

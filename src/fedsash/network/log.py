@@ -17,7 +17,8 @@ class Series:
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
-        self._every, self._skipped = 1, 0
+        self._every = 1
+        self._skipped = 0
 
     def add(self, time: float, value: float) -> None:
         """Add the next point, unless it is one of those that are dropped."""
@@ -27,7 +28,8 @@ class Series:
         self._skipped = 0
         self.points.append((time, value))
         if len(self.points) > POINTS:
-            self.points, self._every = self.points[::2], 2 * self._every
+            self.points = self.points[::2]
+            self._every = 2 * self._every
 
 
 class Log:
@@ -39,7 +41,8 @@ class Log:
         self.staleness = 0
         self.intervals: list[tuple[int, str, float, float]] = []
         self.more = 0
-        self.carried, self.window = Series(), Series()
+        self.carried = Series()
+        self.window = Series()
 
     def interval(self, client: int, what: str, began: float, ended: float) -> None:
         """Note that a client did `what` from `began` to `ended`, in seconds."""

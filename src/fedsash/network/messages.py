@@ -9,6 +9,7 @@ import numpy as np
 
 from ..basics.arrays import Vectors
 from ..basics.sharing import Sharing
+from ..basics.spaces import Download
 from ..exchange import Request
 from ..executors import Training, upload_like
 
@@ -41,7 +42,8 @@ def lengths(training: Training, bytes: int | None) -> Lengths:
 
     If a model is said to be `bytes` long, all messages grow or shrink with it.
     """
-    model, train = model_bytes(training.sharing), training.first(np.zeros(1, dtype=np.int64))
+    model = model_bytes(training.sharing)
+    train = training.first(np.zeros(1, dtype=np.int64))
 
     def scaled(size: int) -> int:
         return size if bytes is None else round(bytes * size / max(model, 1))
@@ -52,9 +54,10 @@ def lengths(training: Training, bytes: int | None) -> Lengths:
 
     if "probe" not in training.method.overridden:
         return Lengths(messages(train), None)
-    probe = replace(train, job="probe", server_state={})
+    probe = replace(train, job="probe", server_state=Download({}))
     means = {name: value[0] for name, value in upload_like(training, probe).items()}
-    return Lengths(messages(replace(train, server_state=train.server_state | means)), messages(probe))
+    after = replace(train, server_state=Download(train.server_state | means))
+    return Lengths(messages(after), messages(probe))
 
 
 def _bytes(vectors: Vectors) -> int:

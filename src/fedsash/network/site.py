@@ -32,7 +32,11 @@ class Site(ABC):
     """
 
     def __init__(self, env: Environment, learner: Learner, size: int, rounds: float, seed: int) -> None:
-        self.env, self.learner, self.size, self.rounds, self.log = env, learner, size, rounds, Log()
+        self.env = env
+        self.learner = learner
+        self.size = size
+        self.rounds = rounds
+        self.log = Log()
         self.seed = seed
         self.stepped: Callable[[Site], None] = lambda site: None
         self.missing: dict[int, str] = {}

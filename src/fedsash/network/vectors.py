@@ -27,7 +27,9 @@ class Vector:
     __slots__ = ("__weakref__", "_ledger", "number", "value")
 
     def __init__(self, ledger: Ledger, number: int, value: Tensor | None) -> None:
-        self._ledger, self.number, self.value = ledger, number, value
+        self._ledger = ledger
+        self.number = number
+        self.value = value
 
     @property
     def known(self) -> Tensor:

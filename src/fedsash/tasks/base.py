@@ -67,7 +67,8 @@ class Task(Setting, ABC):
     def scored(self, output: Any, y: Tensor, losses: Tensor) -> Scored:
         """All that a metric may need of some samples."""
         answer = self.answer(output, y)
-        predicted, counted = self.predicted(answer), self.counted(y)
+        predicted = self.predicted(answer)
+        counted = self.counted(y)
         return Scored(output=answer, predicted=predicted, y=y, counted=counted, losses=losses)
 
     def labelled(self, y: Tensor) -> Tensor:

@@ -68,7 +68,8 @@ class Criterion(Setting):
         """`value ± width`, as `text` shows a single value, without a unit."""
         if value is None or math.isnan(value):
             return UNKNOWN
-        shown, spread = self.scale * value, self.scale * (width or 0.0)
+        shown = self.scale * value
+        spread = self.scale * (width or 0.0)
         form, wide = (f".{digits}f",) * 2 if self.share else (_form(shown), _form(spread))
         return f"{shown:{sign}{form}}" + ("" if width is None else f" ± {spread:{wide}}")
 

@@ -176,7 +176,8 @@ def are_classes(labels: NDArray[Any]) -> bool:
     """
     if labels.dtype.kind == "f" or not labels.size:
         return labels.dtype.kind != "f"
-    low, high = int(labels.min()), int(labels.max())
+    low = int(labels.min())
+    high = int(labels.max())
     return low >= 0 and (high < 1000 or high < 10 * len(np.unique(labels)))
 
 

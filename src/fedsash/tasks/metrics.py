@@ -86,7 +86,8 @@ class Accuracy(Metric, name="accuracy"):
     def sums(self, scored: Scored) -> Tensor:
         right = _classes_said(self, scored) == scored.y
         if self.top > 1:
-            dim, y = _class_dim(scored.output), scored.y
+            dim = _class_dim(scored.output)
+            y = scored.y
             check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
             right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return _defined(torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1), scored)
@@ -162,7 +163,8 @@ class R2(Metric, name="r2"):
 
     def sums(self, scored: Scored) -> Tensor:
         # In float32, large labels of a small variance would lose all digits. Apple's GPUs have no float64.
-        errors, y = _errors(self, scored).cpu().double(), _flat(scored.y).cpu().double()
+        errors = _errors(self, scored).cpu().double()
+        y = _flat(scored.y).cpu().double()
         return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1)
 
     def value(self, sums: Floats) -> Floats:
@@ -214,7 +216,8 @@ def _flat(values: Tensor) -> Tensor:
 
 def _said(metric: Metric, scored: Scored) -> Tensor:
     """The predictions; raises `SettingError` if they are not of the labels' shape."""
-    found, name = list(scored.predicted.shape), type(metric).__name__
+    found = list(scored.predicted.shape)
+    name = type(metric).__name__
     right = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
     check(scored.predicted.shape == scored.y.shape, name, found, right)
     return scored.predicted
@@ -263,5 +266,6 @@ def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:
     """For each class whether it is the value, bool `[B, classes, positions]`. Without `classes`, labels of 0 and 1."""
     if classes is None:
         return _flat((values == 1) & counted).unsqueeze(-1)
-    flat, real = _flat(values).unsqueeze(1), _flat(counted).unsqueeze(1)
+    flat = _flat(values).unsqueeze(1)
+    real = _flat(counted).unsqueeze(1)
     return (flat == torch.arange(classes, device=values.device).view(1, -1, 1)) & real

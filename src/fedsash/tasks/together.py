@@ -70,7 +70,8 @@ class TorchMetric(Metric, name="torchmetrics"):
             object.__setattr__(self, "_made", made(**self.options))
         except (TypeError, ValueError) as error:
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
-        said, right = better_of(self._made), "must be 'higher' or 'lower': torchmetrics does not say which is better"
+        said = better_of(self._made)
+        right = "must be 'higher' or 'lower': torchmetrics does not say which is better"
         right = f"must be left out: torchmetrics says {said}" if said else right
         check((said is None) == (self.direction is not None), "TorchMetric.direction", self.direction, right)
 
@@ -136,7 +137,8 @@ def as_metric(given: Any, name: str, task: Task) -> Metric:
     if isinstance(given, Metric):
         return given
     if hasattr(given, "update") and hasattr(given, "compute"):
-        better, right = better_of(given), 'does not say what is better: Together(function, "lower") does, or "higher"'
+        better = better_of(given)
+        right = 'does not say what is better: Together(function, "lower") does, or "higher"'
         if better is None:
             raise SettingError.at(f"metrics.{name}", given, right)
         return Together(partial(computed, given, task.chances), better)

@@ -61,10 +61,12 @@ def _check_values(average: Average, models: Tensor) -> None:
         before = alone.count
         alone.observe(w, round)
         _check_counted(average, alone, round, before)
-        value, seen = average.value(alone.state, w, alone.held), models[: round + 1].double()
+        value = average.value(alone.state, w, alone.held)
+        seen = models[: round + 1].double()
         alike = (value.shape, value.dtype) == (w.shape, w.dtype)
         expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
-        low, high = seen.amin(0) - slack, seen.amax(0) + slack
+        low = seen.amin(0) - slack
+        high = seen.amax(0) + slack
         within = bool(((value.double() >= low) & (value.double() <= high)).all())
         expect(
             within,
@@ -77,7 +79,8 @@ def _check_values(average: Average, models: Tensor) -> None:
 
 def _check_counted(average: Average, alone: Alone, round: int, before: int) -> None:
     """Check the count after the model of `round`; who overrides `count` may count in another way."""
-    count, observed = alone.count, average.observes(round)
+    count = alone.count
+    observed = average.observes(round)
     expect(count > 0 or not observed, average, f"`seen` must count the models: after round {round} it is {count}")
     more = before + observed
     right = f"`seen` must count each observed model once: after round {round} it is {count} and was {before}"
@@ -85,8 +88,10 @@ def _check_counted(average: Average, alone: Alone, round: int, before: int) -> N
 
 
 def _check_copies(average: Average) -> None:
-    models, given = trajectory(ROUNDS), trajectory(ROUNDS)
-    expected, w = follow(average, models).value(models[-1]), given[-1].clone()
+    models = trajectory(ROUNDS)
+    given = trajectory(ROUNDS)
+    expected = follow(average, models).value(models[-1])
+    w = given[-1].clone()
     alone = follow(average, given)
     given.zero_()
     expect(identical(alone.value(w), expected), average, "it must keep copies of the models that it is given")
@@ -96,7 +101,8 @@ def _check_copies(average: Average) -> None:
 
 def _check_past(average: Average) -> None:
     models = trajectory(ROUNDS)
-    alone, retention = Alone(average, models[0]), average.retention()
+    alone = Alone(average, models[0])
+    retention = average.retention()
     for round, w in enumerate(models[1:], start=1):
         needs = set(average.needs(alone.observe(w, round).state))
         seen = {t for t in range(1, round + 1) if average.observes(t)}
@@ -114,7 +120,8 @@ def _check_training(average: Average, settings: dict[str, Any]) -> None:
     expect(identical(one, other), average, "observing must change nothing in the training")
     world = small_federation(**settings | {"averages": {"it": replace(average, part="classifier")}})
     state = after(world, 4)
-    value, rest = world.models(state).get("it", state.w), torch.ones(len(state.w), dtype=torch.bool)
+    value = world.models(state).get("it", state.w)
+    rest = torch.ones(len(state.w), dtype=torch.bool)
     for start, stop in world.layout.ranges("classifier"):
         rest[start:stop] = False
     same = identical(value[rest], state.w[rest])

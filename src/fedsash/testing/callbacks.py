@@ -9,14 +9,15 @@ from typing import Any
 
 from ..averages import Window
 from ..evaluation import Evaluation
-from ..lab.runs import Callback, Result, resume, run
 from ..methods import Scaffold
+from ..runs import Callback, Result, resume, run
 from ..servers import ServerSGD
 from .equality import identical
 from .expect import expect, in_one_sentence
 from .worlds import small_federation
 
-ROUNDS, HALF = 6, 3
+ROUNDS = 6
+HALF = 3
 
 
 def check_callback(callback: Callback, **settings: Any) -> None:

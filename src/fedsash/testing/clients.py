@@ -30,7 +30,8 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
     `settings` are those of a `Federation`. Raises `AssertionError` that names the part of the contract.
     """
     with in_one_sentence(type(clients).__name__):
-        name, sizes = type(clients).__name__, clients.sizes
+        name = type(clients).__name__
+        sizes = clients.sizes
         expect(
             sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
             name,
@@ -45,7 +46,8 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
             expect(isinstance(world.executor, Executor), name, "open must return an Executor")
             settled = clients.settled(world.described()).sizes.tolist()
             expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
-            request, training = first_request(world), world.training()
+            request = first_request(world)
+            training = world.training()
             found = clients.fingerprint(training)
             texts = all(isinstance(text, str) for text in (*found, *found.values()))
             same = clients.fingerprint(training) == found

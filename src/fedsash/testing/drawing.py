@@ -83,7 +83,8 @@ def check_local_schedule(schedule: LocalSchedule, **settings: Any) -> None:
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
     with in_one_sentence(schedule):
-        k, steps = np.arange(8), np.array([[8], [3], [1]])
+        k = np.arange(8)
+        steps = np.array([[8], [3], [1]])
         together = schedule.factors(k, steps)
         expect(together.shape == (3, 8), schedule, "k [8] and steps [3, 1] must give factors [3, 8]")
         taken = together[k < steps]
@@ -108,7 +109,8 @@ def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
     """
     with in_one_sentence(rule):
         given = given or (np.random.default_rng(0).integers(0, 5, 600),)
-        before, other = record(given), copy.deepcopy(rule)  # which remembers nothing of the first one's calls
+        before = record(given)
+        other = copy.deepcopy(rule)  # which remembers nothing of the first one's calls
         for seed in range(3):
             clients = _dealt(rule, given, seed)
             whole = all(own.ndim == 1 and len(own) > 0 and own.dtype.kind in "iu" for own in clients)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..state import State
 
-NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "fingerprint", "oldest", "folder"}
+NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "oldest", "folder"}
 """Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""
 
 Record = dict[str, Any]
@@ -41,7 +41,7 @@ def identical(a: object, b: object) -> Comparison:
 
     An object is a state, the folder of a run, the result of `run` or `evaluate`, a tensor, or a collection of these.
     All of a state is compared: the model, the states of server, method and clients, the averages with the models of
-    past rounds that they need, and the best models. Of a folder the models, the last saved state and the metrics are
+    past rounds that they need. Of a folder the models, the last saved state and the metrics are
     compared. The names in `NOT_COMPARED` are ignored.
     """
     return _compare(record(a), record(b), None)
@@ -96,7 +96,8 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
     from ..basics.saved import place, saved_rounds
 
-    models, states = folder / "models", folder / "state"
+    models = folder / "models"
+    states = folder / "state"
     files = [folder / "metrics.jsonl", *(sorted(models.iterdir()) if models.is_dir() else ())]
     if states.is_dir() and (rounds := saved_rounds(states)):
         files += sorted(place(states, rounds[-1]).glob("*.safetensors"))
@@ -143,7 +144,8 @@ def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
         return f"of types {a.dtype} and {b.dtype}"
     if tolerance is None and torch.equal(_bytes(a), _bytes(b)):
         return ""
-    x, y = a.double(), b.double()
+    x = a.double()
+    y = b.double()
     if tolerance is not None and torch.isclose(x, y, rtol=0, atol=tolerance, equal_nan=True).all():
         return ""
     return f"up to {float((x - y).abs().max()):.3g} apart"

@@ -46,7 +46,9 @@ def examples(registry: Mapping[str, type[T]]) -> dict[str, T]:
 
 def _required(make: Any) -> dict[str, Any]:
     """Values for the fields without a default."""
-    given, values, hints = GIVEN.get(make, {}), {int: 2, float: 0.5}, get_type_hints(make)
+    given = GIVEN.get(make, {})
+    values = {int: 2, float: 0.5}
+    hints = get_type_hints(make)
     named = [field.name for field in _fields(make) if field.default is MISSING and field.default_factory is MISSING]
     return given | {name: values[hints[name]] for name in named if name not in given}
 

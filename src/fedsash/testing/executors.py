@@ -79,7 +79,8 @@ def _fresh(engine: Engine) -> None:
     with _world(engine, method=Scaffold()) as world:
         request = first_request(world)
         asked = record(_content(request))
-        first, kept = [], []
+        first = []
+        kept = []
         for answer in world.executor.work(request):
             first.append(_content(answer))
             kept.append(record(first[-1]))
@@ -178,7 +179,8 @@ def _numbers(engine: Engine, tolerance: float) -> None:
     settings: dict[str, Any] = {"method": Scaffold(), "sampling": Uniform(4), "evaluation": Evaluation(clients=True)}
     one = _world(replace(SEQUENTIAL, pieces=engine.pieces), **settings)
     mine = _world(engine, **settings)
-    reference, state = after(one, 3), after(mine, 3)
+    reference = after(one, 3)
+    state = after(mine, 3)
     expect(close(reference, state, tolerance), engine, "a run must have the numbers of one client at a time")
     expect(identical(state, after(mine, 3)), engine, "a run must be repeated bitwise")
     with one, mine:

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..basics.arrays import Ints
+from ..basics.spaces import Uploaded
 from ..data.federated import Problem
 from ..data.transform import PLAIN
 from ..evaluation import Evaluation
@@ -63,12 +64,13 @@ class Handled(Executor):
 
     def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids):
-            one, where = request.only(slice(place, place + 1)), np.array([place])
+            one = request.only(slice(place, place + 1))
+            where = np.array([place])
             answer = self._clients.handler(one)
             if isinstance(answer, str):
                 yield Missing(where, answer)
                 continue
-            upload = {name: vector[None] for name, vector in answer.items()}
+            upload = Uploaded({name: vector[None] for name, vector in answer.items()})
             effort = Effort(self._clients.sizes[[client]], np.ones(1, dtype=np.int64), np.ones(1))
             yield Reply(
                 places=where,

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from ..executors import Engine
-from ..lab import checkpoints
+from ..runs import checkpoints
 from ..state import State
 from .equality import close, identical
 from .expect import expect, in_one_sentence
 from .worlds import VECTORISED, WORKERS, after, small_federation
 
-ROUNDS, HALF = 4, 2
+ROUNDS = 4
+HALF = 2
 
 
 def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:

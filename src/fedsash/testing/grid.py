@@ -26,8 +26,11 @@ class InProcessGrid:
         fault: Callable[[Any], Fault] = lambda message: "",
     ) -> None:
         identify()
-        self.app, self.configs, self.fault = app, dict(configs), fault
-        self._ids, self._answers = count(1), dict[str, Any]()
+        self.app = app
+        self.configs = dict(configs)
+        self.fault = fault
+        self._ids = count(1)
+        self._answers = dict[str, Any]()
         self._states = dict[int, Any]()
         self.run = None
 
@@ -50,7 +53,8 @@ class InProcessGrid:
     def _pushed(self, message: Any) -> str:
         from flwr.app import Context, Error, Message, RecordDict
 
-        node, name = message.metadata.dst_node_id, str(next(self._ids))
+        node = message.metadata.dst_node_id
+        name = str(next(self._ids))
         message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
         fault = self.fault(message) if node in self.configs else "lost"
         if fault == "lost":
@@ -72,4 +76,6 @@ def identify() -> None:
     with suppress(ImportError):
         from flwr.supercore.task_identity import TaskIdentity
 
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.task_id = 1
+        TaskIdentity.node_id = 1

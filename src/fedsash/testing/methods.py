@@ -17,6 +17,7 @@ from torch import Tensor
 from ..aggregation import Aggregation
 from ..averages import Window
 from ..basics.arrays import Vectors
+from ..basics.spaces import CommonPart, OptimiserState
 from ..broadcast import Broadcast
 from ..exchange import Request
 from ..federation import Federation
@@ -55,7 +56,8 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
         with in_one_sentence(method, "it must be picklable"):
             copied = pickle.loads(pickle.dumps(method))
         expect(copied == method, method, "it must be equal to its pickled copy")
-        before, names = record(method), set(vars(method))
+        before = record(method)
+        names = set(vars(method))
         _check_arguments(method, settings)
         _check_type({"method": method} | settings)
         kept = identical(method, before) if names == set(vars(method)) else False
@@ -118,11 +120,11 @@ def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> N
 
 def _check_steps(server: Server, dtype: torch.dtype) -> None:
     rng = torch.Generator().manual_seed(0)
-    sent = torch.randn(5, dtype=torch.float64, generator=rng).to(dtype)
-    state = server.init(sent)
+    sent = CommonPart(torch.randn(5, dtype=torch.float64, generator=rng).to(dtype))
+    state = OptimiserState(server.init(sent))
     kinds = _kinds(state)
     for number in range(3):
-        delta = torch.randn(5, dtype=torch.float64, generator=rng).to(dtype)
+        delta = CommonPart(torch.randn(5, dtype=torch.float64, generator=rng).to(dtype))
         before = record([sent, delta, state])
         w, new = server.step(sent, delta, state)
         expect(identical([sent, delta, state], before), server, "a step must not change its arguments")
@@ -136,9 +138,10 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
         expect(_kinds(new) == kinds, server, "a step must keep the names, shapes and types of the server state")
         along = number > 0 or float((w - sent) @ delta) >= 0
         expect(along, server, "the first step must not go against the update, which is added to the model")
-        elsewhere = server.step(sent + 1, delta, state)[0] - (sent + 1)
+        elsewhere = server.step(CommonPart(sent + 1), delta, state)[0] - (sent + 1)
         expect(close(w - sent, elsewhere, 1e-5), server, "a step must start from the model that was sent")
-        sent, state = w, new
+        sent = CommonPart(w)
+        state = OptimiserState(new)
 
 
 def _kinds(state: Vectors) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..data.federated import FederatedData
 from ..executors import LocalEngine
 from ..federation import Federation
-from ..lab.runs import Driver
 from ..local import LocalTraining
+from ..runs import Driver
 from ..sampling import Uniform
 from ..state import State
 
@@ -38,7 +38,8 @@ def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> FederatedData:
     n = sum(sizes)
     clients = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     test = rng.normal(size=(20, 4)), rng.integers(0, 3, 20)
-    x, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
+    x = rng.normal(size=(n, 4))
+    y = rng.integers(0, 3, n)
     return FederatedData.from_arrays(x, y, clients, test=test, classes=3)
 
 

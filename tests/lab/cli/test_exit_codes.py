@@ -9,7 +9,7 @@ import pytest
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.cli.common import OK, STUCK, WRONG, report_failures
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 from support.experiments import file_with
 from support.observing import failing
 

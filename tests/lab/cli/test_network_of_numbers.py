@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from fedsash.lab.cli import main
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 from support.worlds import ON_NETWORK
 
 NUMBERS: dict[str, Any] = ON_NETWORK | {

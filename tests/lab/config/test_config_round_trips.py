@@ -32,10 +32,10 @@ from fedsash import (
 )
 from fedsash.averages import Average
 from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
-from fedsash.lab.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, WandB
 from fedsash.lab.config import Experiment, Model, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.words import describe
+from fedsash.runs.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, WandB
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
 from fedsash.schedules import Chained, Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay, Warmup
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD

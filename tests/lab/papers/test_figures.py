@@ -15,10 +15,10 @@ from fedsash.lab.papers.figures import CurvesFigure, Job, LookedAt, StudyFigure,
 from fedsash.lab.papers.measures import of_curves
 from fedsash.lab.papers.pick import pick
 from fedsash.lab.papers.tables import Table
-from fedsash.lab.pictures import Axis, Line, Panel, Picture, look
-from fedsash.lab.pictures.paper import figure as on_paper
-from fedsash.lab.pictures.styles import paired
 from fedsash.lab.studies.landscape.study import LandscapeStudy
+from fedsash.runs.pictures import Axis, Line, Panel, Picture, look
+from fedsash.runs.pictures.paper import figure as on_paper
+from fedsash.runs.pictures.styles import paired
 from support.reproduced import pretend, reproduction
 
 LINE = {"kind": "line", "title": "t", "models": ["a", "b"], "split": "test", "metric": {"name": "accuracy"}}

@@ -18,7 +18,7 @@ from fedsash.lab.papers.pick import Pick
 from fedsash.lab.papers.reproduce import Order, reproduce
 from fedsash.lab.papers.reproduction import Scale
 from fedsash.lab.papers.tables import Table
-from fedsash.lab.records import Records
+from fedsash.runs.records import Records
 from fedsash.settings.errors import SettingError
 from support.places import DOCS
 from support.reproduced import reproduction

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fedsash.evaluation import History
-from fedsash.lab import terminal
 from fedsash.lab.cli.reproduce import _table
 from fedsash.lab.papers.figures import CurvesFigure, Job
 from fedsash.lab.papers.measures import Count, compared, counts, of_target
@@ -18,7 +17,8 @@ from fedsash.lab.papers.pick import Pick, pick
 from fedsash.lab.papers.reproduce import differences, markdown
 from fedsash.lab.papers.results import Measurement
 from fedsash.lab.papers.tables import Table
-from fedsash.lab.records import Records
+from fedsash.runs import terminal
+from fedsash.runs.records import Records
 from support.histories import RMSE, history
 from support.json_files import write_json
 from support.reproduced import DIGITS, load, pretend, reproduction

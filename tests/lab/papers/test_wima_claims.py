@@ -34,8 +34,8 @@ from fedsash.lab.papers.wima_claims import (
     window_and_pseudo_gradients,
     window_and_steps,
 )
-from fedsash.lab.records import Records
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.json_files import write_json
 from support.papers import drawn, lessened

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.report.comparison import Row, compare, table
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
 from fedsash.tasks.criterion import UNKNOWN

@@ -10,13 +10,13 @@ import pytest
 
 from fedsash.evaluation import Curves, Evaluation, History
 from fedsash.lab.cli import main
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import Row
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.markup import MISSING
 from fedsash.lab.report.page.tables import over_seeds
-from fedsash.lab.summaries import GOAL, goal_content, summarise
+from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 from support.json_files import write_json

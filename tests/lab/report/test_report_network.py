@@ -11,9 +11,9 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
+from fedsash.runs.records import Records
 from support.pages import HOSTILE, chromium, figure, written
 from support.worlds import ON_NETWORK
 

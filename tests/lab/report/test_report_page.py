@@ -13,10 +13,10 @@ import pytest
 
 from fedsash.evaluation import History
 from fedsash.lab.cli import main
-from fedsash.lab.pictures.curves import lines
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
+from fedsash.runs.pictures.curves import lines
+from fedsash.runs.records import Records
 from support.histories import ACCURACY
 from support.pages import (
     ANALYSES,

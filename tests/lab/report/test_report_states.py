@@ -14,12 +14,12 @@ import pytest
 
 from fedsash import Broadcast, Fork, Window
 from fedsash.evaluation import Evaluation, History
-from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
 from fedsash.lab.report.page.seeds import _mean
-from fedsash.lab.runs import run
+from fedsash.runs import run
+from fedsash.runs.records import Records
 from fedsash.servers import ServerSGD
 from support.observing import start
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation
-from fedsash.lab.runs import resume, run
 from fedsash.lab.served.news import FILE, Listener, Teller
+from fedsash.runs import resume, run
 from support.worlds import federation
 
 EVERY = Evaluation(every=1, last=1)

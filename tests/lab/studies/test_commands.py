@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.studies import KINDS, STUDIES
+from fedsash.lab.studies import STUDIES, kinds
 from fedsash.lab.studies.study import names_of
 from support.places import ROOT
 from support.studies import analysis, fedsash, refused
@@ -89,7 +89,7 @@ def test_each_kind_of_finding_has_one_study_and_its_entry_names_it() -> None:
     for entry in STUDIES.values():
         assert entry.kinds == entry.study().kinds
     every = [kind for entry in STUDIES.values() for kind in entry.kinds]
-    assert sorted(every) == sorted(KINDS) and all(re.fullmatch(r"\w+", kind) for kind in every)
+    assert sorted(every) == sorted(kinds()) and all(re.fullmatch(r"\w+", kind) for kind in every)
 
 
 @pytest.mark.parametrize("study", ["ensemble", "decompose"])
@@ -138,6 +138,7 @@ def test_findings_on_another_split_have_files_of_their_own(run: Path) -> None:
     assert found == ["test", "train"]
 
 
+@pytest.mark.full
 def test_a_page_without_findings_imports_no_study(tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text("rounds = 1\n[partition]\nname = 'iid'\nclients = 2\n")
     run = str(tmp_path / "run")

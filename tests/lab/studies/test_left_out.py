@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.lab.records import Records
 from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.lab.studies.several_runs import shared_rounds, trained_alike
 from fedsash.lab.studies.window import WindowStudy, client_weights, participation
+from fedsash.runs.records import Records
 from fedsash.settings.errors import RunError
 from support.studies import ENGINE, fedsash, refused
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedsash.basics.saved import place
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
+from fedsash.runs.checkpoints import load_run
 from fedsash.settings.errors import RunError
 from support.studies import SAVED, fedsash, refused
 
@@ -19,7 +21,8 @@ def test_models_have_their_names(opened: OpenRun) -> None:
     same = (("model", "round:6"), ("model", "model@6"), ("w", "w@6"), ("ema", "ema@6"), ("late", "late@6"))
     assert all(torch.equal(opened.model(a), opened.model(b)) for a, b in same)
     assert torch.equal(opened.model(str(opened.folder / "models" / "w.safetensors")), opened.model("w"))
-    assert torch.equal(opened.model("w-best"), opened.state(6).best["w"].w)
+    _, tally = load_run(place(opened.folder / "state", 6), opened.federation.start())
+    assert torch.equal(opened.model("w-best"), tally.best["w"].w)
     assert not torch.equal(opened.model("round:5"), opened.model("round:6"))
 
 

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from fedsash.lab.pictures import Bars, Field, Line, Panel, Picture, Points, Rule
-from fedsash.lab.pictures.page import plotly
-from fedsash.lab.pictures.paper import draw
-from fedsash.lab.studies import KINDS, pictures
+from fedsash.lab.studies import kinds, pictures
+from fedsash.runs.pictures import Bars, Field, Line, Panel, Picture, Points, Rule
+from fedsash.runs.pictures.page import plotly
+from fedsash.runs.pictures.paper import draw
 from support.histories import ACCURACY
 
 pytestmark = pytest.mark.pictures
@@ -97,7 +97,7 @@ def values(line: Line) -> Sequence[float | None]:
 
 
 def test_every_kind_is_tried_here() -> None:
-    assert set(FOUND) == set(KINDS)
+    assert set(FOUND) == set(kinds())
 
 
 @pytest.mark.parametrize("ending", ["png", pytest.param("pdf", marks=pytest.mark.full)])
@@ -118,7 +118,7 @@ def test_every_kind_is_drawn_for_papers_and_on_the_page(kind: str, ending: str, 
     ],
 )
 def test_a_number_that_is_not_finite_is_a_gap(kind: str, changes: dict[str, Any]) -> None:
-    assert plotly(picture(kind, **changes))["views"] and list(KINDS[kind].study().rows(found(kind, **changes)))
+    assert plotly(picture(kind, **changes))["views"] and list(kinds()[kind].study().rows(found(kind, **changes)))
 
 
 def test_an_error_of_0_has_its_place_beside_the_similarity() -> None:

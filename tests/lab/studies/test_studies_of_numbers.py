@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from fedsash.evaluation import Score
-from fedsash.lab.records import Records
 from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.landscape.study import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
+from fedsash.runs.records import Records
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE
 from support.studies import fedsash, refused

@@ -14,9 +14,9 @@ from fedsash import network
 from fedsash.evaluation import Score
 from fedsash.lab import config
 from fedsash.lab.config import ConfigError, NetworkExperiment
-from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.network import ConstantWindow
+from fedsash.runs.records import Records
 from support.observing import Evaluated
 from support.worlds import ON_NETWORK
 

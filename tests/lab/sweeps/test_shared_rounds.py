@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedsash.lab import runs
-from fedsash.lab.progress import Progress
+from fedsash import runs
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.lab.sweeps.foreman import Foreman, trained
 from fedsash.lab.sweeps.machines import Here
+from fedsash.runs.progress import Progress
 from support.sweeps import BASE, IMA, contents, to_train
 
 

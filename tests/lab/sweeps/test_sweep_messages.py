@@ -11,8 +11,8 @@ import pytest
 from fedsash.basics.child import Child
 from fedsash.evaluation import Evaluation, History
 from fedsash.lab.cli import main
-from fedsash.lab.summaries import summarise
 from fedsash.lab.sweeps.process import Message, Process, StopRequest, _results
+from fedsash.runs.summaries import summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 from support.sweeps import BASE, write

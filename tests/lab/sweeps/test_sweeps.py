@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.lab import files, runs
+from fedsash import runs
+from fedsash.basics import files
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
-from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse
+from fedsash.runs.records import Records
 from support.sweeps import BASE, IMA, contents, started, sweep, trains_into, wait_for, write
 
 # What a file means.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse
+from fedsash.runs.records import Records
 from support.clusters import WITHOUT_RAY, started_machines
 from support.sweeps import BASE, contents, started, trains_into, wait_for, write
 

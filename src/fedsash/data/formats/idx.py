@@ -15,7 +15,8 @@ from .memory import check_room, check_unpacked, damages
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 PREFIX = {"train": "train", "test": "t10k"}
-IMAGES, LABELS = 0x00000803, 0x00000801
+IMAGES = 0x00000803
+LABELS = 0x00000801
 """The first four bytes of a file: two zeros, 8 for unsigned bytes, and the number of dimensions."""
 
 
@@ -41,7 +42,8 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     """Images `[n, rows, columns, 1]` and their labels."""
     parts = {}
     for split, (images, labels) in files.items():
-        pixels, y = _read(images, IMAGES, unpacked), _read(labels, LABELS, unpacked)
+        pixels = _read(images, IMAGES, unpacked)
+        y = _read(labels, LABELS, unpacked)
         right = f"must be {len(pixels)}, as many as there are images in {images.name}"
         check(len(y) == len(pixels), f"{labels}: number of labels", len(y), right)
         parts[split] = ImageSplit(pixels[..., None], {"y": y}, str(images))
@@ -74,7 +76,8 @@ def _read(file: Path, magic: int, unpacked: float) -> Pixels:
 
 
 def _shape(file: Path, header: bytes, magic: int) -> tuple[int, ...]:
-    found, length = int.from_bytes(header[:4], "big"), 4 + 4 * (magic & 0xFF)
+    found = int.from_bytes(header[:4], "big")
+    length = 4 + 4 * (magic & 0xFF)
     check(len(header) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
     check(len(header) == length, f"{file}: size", len(header), f"must be at least the {length} bytes of a header")
     return tuple(np.frombuffer(header[4:], dtype=">u4").tolist())

@@ -43,7 +43,9 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     parts = {}
     with progress("reading JSON", sum(map(len, files.values()))) as advance:
         for split, its in files.items():
-            x, y, user = [], [], []
+            x = []
+            y = []
+            user = []
             for file in its:
                 for name, pixels, labels in _users(file):
                     x.append(pixels)

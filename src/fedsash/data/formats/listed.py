@@ -14,7 +14,8 @@ from ...settings.errors import DataError, check
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits
 
-LINE, DIGITS = 2**16, 18
+LINE = 2**16
+DIGITS = 18
 """The longest first line of a list, in characters, and the longest number in it."""
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
 """Possible paths of the image with a given id: all in one folder, or as in the unpacked Google Landmarks v2."""

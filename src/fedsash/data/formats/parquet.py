@@ -131,7 +131,8 @@ def rows(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
     """
     import pyarrow as pa
 
-    tables, named = [], []
+    tables = []
+    named = []
     for file in files:
         with damages(file):
             tables.append(_read(file, names, unpacked))
@@ -150,7 +151,9 @@ def _read(file: Path, names: list[str], unpacked: float) -> pa.Table:
         return _stream(file).read_all().select(names)
     with pq.ParquetFile(plain_file(file)) as opened:
         schema = pa.schema([opened.schema_arrow.field(name) for name in names], opened.schema_arrow.metadata)
-        packed, taken, batches = file.stat().st_size, 0, []
+        packed = file.stat().st_size
+        taken = 0
+        batches = []
         sizes = _chunks(opened.metadata, names)
         check_unpacked(sum(sizes), packed, unpacked, str(file))
         check_room(sum(sizes), str(file))
@@ -203,7 +206,11 @@ class Rows(Sequence[bytes]):
     """
 
     def __init__(self, files: Sequence[Path], name: str, where: str, count: int, unpacked: float) -> None:
-        self._files, self._name, self._where, self._count, self._unpacked = files, name, where, count, unpacked
+        self._files = files
+        self._name = name
+        self._where = where
+        self._count = count
+        self._unpacked = unpacked
 
     def __len__(self) -> int:
         return self._count

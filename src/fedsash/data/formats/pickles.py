@@ -200,7 +200,8 @@ class _Unpickler(pickle._Unpickler):
         self.stack.append(_Table())
 
     def _table(self) -> None:
-        items, table = self.pop_mark(), _Table()
+        items = self.pop_mark()
+        table = _Table()
         for key, value in zip(items[::2], items[1::2], strict=True):
             table[key] = value
         self.stack.append(table)
@@ -219,7 +220,8 @@ class _Kind:
     """The type of an array's numbers, such as `u1`. Its state begins with a version and the byte order."""
 
     def __init__(self, name: str | bytes, *_: object) -> None:
-        self.name, self.order = (name.decode("ascii") if isinstance(name, bytes) else name), "<"
+        self.name = name.decode("ascii") if isinstance(name, bytes) else name
+        self.order = "<"
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]

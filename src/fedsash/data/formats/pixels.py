@@ -61,7 +61,8 @@ class Decoder:
     @property
     def ready(self) -> Pixels | None:
         """All images, if they are already pixels of the wanted size; otherwise None."""
-        images, look = self.part.images, self.look
+        images = self.part.images
+        look = self.look
         if not isinstance(images, np.ndarray) or look.channels not in (None, images.shape[3]):
             return None
         return images if look.size is None or (look.zoom == 1 and images.shape[1:3] == (look.size,) * 2) else None
@@ -92,7 +93,8 @@ class Decoder:
             np.subtract(255, out, out=out)
 
     def _image(self, row: int) -> Image.Image:
-        place, where = self.part.images[row], self.part.where
+        place = self.part.images[row]
+        where = self.part.where
         image = _open(place, where, row, self.look, self.unpacked)
         height, width, channels = self.shape
         if image.size != (width, height):
@@ -141,7 +143,8 @@ def headers(part: ImageSplit, most: int) -> list[tuple[tuple[int, int], str]]:
 
     Only their headers are read. Raises `DataError`, naming the file or the row, for one that can't be read.
     """
-    images, count = part.images, len(part.images)
+    images = part.images
+    count = len(part.images)
     if isinstance(images, np.ndarray):
         return [((images.shape[2], images.shape[1]), MODES.get(images.shape[3], "other"))]
     rows = range(count) if count <= most else [count * i // most for i in range(most)]
@@ -219,15 +222,18 @@ def _identified(opened: IO[bytes]) -> Image.Image:
 def _resized(image: Image.Image, look: Look, unpacked: float, name: str) -> Image.Image:
     from PIL import Image
 
-    size, channels = look.size or 0, look.channels
+    size = look.size or 0
+    channels = look.channels
     if channels is not None and image.mode != MODES[channels]:
         image = image.convert(MODES[channels])  # before resizing, because a palette can't be interpolated
     scale = look.zoom * size / min(image.size)
     if scale != 1:
-        width, height = round(image.width * scale), round(image.height * scale)
+        width = round(image.width * scale)
+        height = round(image.height * scale)
         check_unpacked(PIXEL * width * height, PIXEL * image.width * image.height, unpacked, f"{name}, scaled")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (image.width - size) // 2, (image.height - size) // 2
+    left = (image.width - size) // 2
+    top = (image.height - size) // 2
     return image if image.size == (size, size) else image.crop((left, top, left + size, top + size))
 
 

@@ -13,7 +13,8 @@ from . import parquet
 from .memory import content, damages
 from .splits import Files, ImageSplits, spellings
 
-STATE, SPLITS = "state.json", "dataset_dict.json"
+STATE = "state.json"
+SPLITS = "dataset_dict.json"
 
 
 def matches(folder: Path) -> bool:

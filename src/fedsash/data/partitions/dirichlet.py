@@ -104,7 +104,9 @@ class DirichletClasses(NamedPartition, name="dirichlet_classes"):
 
     def _cuts(self, sizes: Ints, min_size: int, rng: np.random.Generator) -> Ints:
         """The positions at which each class is cut, `[C, N - 1]`: the first draw that gives all clients `min_size`."""
-        best, begun, told = 0, time.monotonic(), False
+        best = 0
+        begun = time.monotonic()
+        told = False
         for number in range(self.tries):
             if not told and time.monotonic() - begun > SILENT:
                 told = True

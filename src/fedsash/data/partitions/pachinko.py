@@ -78,7 +78,8 @@ def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
     parent = coarse[first]
     odd = np.flatnonzero(coarse != parent[place])
     if odd.size:
-        y, both = labels[odd[0]], sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
+        y = labels[odd[0]]
+        both = sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
         raise DataError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
     return [np.flatnonzero(parent == c) for c in np.unique(parent)]
 

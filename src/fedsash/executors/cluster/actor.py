@@ -14,6 +14,7 @@ import torch
 from ...aggregation import Aggregation
 from ...aggregation.uploads import Uploads, pieces_of
 from ...basics.arrays import Ints, stacked
+from ...basics.spaces import ClientState
 from ...client_store import StateRows
 from ...exchange import SCORES, Reply, Request
 from ..local_engine import LocalEngine
@@ -34,7 +35,10 @@ class Actor:
     """
 
     def __init__(self, training: Packed, data: Packed, engine: LocalEngine, pieces: int, paths: Sequence[str]) -> None:
-        self._parts, self._engine, self._pieces, self._paths = (training, data), engine, pieces, paths
+        self._parts = (training, data)
+        self._engine = engine
+        self._pieces = pieces
+        self._paths = paths
 
     def ready(self) -> Packed:
         """Get ready to train; None, or the exception that prevents it."""
@@ -84,7 +88,8 @@ class Actor:
         assert isinstance(self._engine.block, int)
         for rows, asked in request.blocks(self._engine.block):
             if states:
-                asked = replace(asked, clients=StateRows(stacked([unpacked(state) for state in states[rows]])))
+                own = ClientState(stacked([unpacked(state) for state in states[rows]]))
+                asked = replace(asked, clients=StateRows(own))
             yield self._trainer.answer(asked, places[rows])
 
 
@@ -93,7 +98,7 @@ def _held(replies: Iterator[Reply], first: int, made: list[Any]) -> Iterator[Rep
     for reply in replies:
         for row, place in enumerate(reply.places.tolist()):
             made[place - first] = packed({name: rows[row] for name, rows in reply.client_state.items()})
-        yield replace(reply, client_state={})
+        yield replace(reply, client_state=ClientState({}))
 
 
 def sizes_of(work: ClientWork) -> Ints:

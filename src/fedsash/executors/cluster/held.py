@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import ray
 from ray.exceptions import ObjectLostError
 
-from ...basics.arrays import Vectors
+from ...basics.spaces import ClientState
 from ...client_store import Handle
 from ...settings.errors import WorkerError
 from .packing import packed, unpacked
@@ -23,9 +23,9 @@ class InCluster(Handle):
     client: int = field(kw_only=True)
     ref: Any = field(kw_only=True)
 
-    def vectors(self) -> Vectors:
+    def vectors(self) -> ClientState:
         try:
-            found: Vectors = unpacked(ray.get(self.ref))
+            found: ClientState = unpacked(ray.get(self.ref))
         except ObjectLostError as error:
             if self.saved is None:
                 lost = f"the state of client {self.client} was lost with its machine before it was saved"

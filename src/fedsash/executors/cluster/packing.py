@@ -25,7 +25,8 @@ class Packed:
 
 def packed(value: Any) -> Packed:
     """A value, ready to be sent; its tensors must be on the CPU."""
-    file, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+    file = io.BytesIO()
+    buffers = list[pickle.PickleBuffer]()
     _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
     return Packed(file.getvalue(), [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers])
 

@@ -42,7 +42,9 @@ class Pool:
     """
 
     def __init__(self, make: Callable[[], Any], count: int) -> None:
-        self._make, self._count, self._losses = make, count, Counter[int]()
+        self._make = make
+        self._count = count
+        self._losses = Counter[int]()
         self._free: list[Any] = []
         self._busy: dict[Any, Any] = {}
         self._starting: set[Any] = set()
@@ -59,7 +61,8 @@ class Pool:
         Those that are first in order begin first. A call that was given up before may still keep its actor busy. `what`
         names the request in messages.
         """
-        left, asked = deque(calls), UnderWay()
+        left = deque(calls)
+        asked = UnderWay()
         self._losses.clear()
         self._fill()
         done = 0
@@ -86,7 +89,8 @@ class Pool:
         """End all actors."""
         for actor in (*self._free, *self._busy.values()) if ray.is_initialized() else ():
             ray.kill(actor)
-        self._free, self._busy = [], {}
+        self._free = []
+        self._busy = {}
 
     def _fill(self) -> None:
         """Start as many actors as are not there: a request that was interrupted or refused may have left fewer."""
@@ -101,7 +105,8 @@ class Pool:
 
     def _hand_out(self, calls: Mapping[int, PieceCall], left: deque[int], asked: UnderWay) -> None:
         while left and self._free:
-            actor, number = self._free.pop(), left.popleft()
+            actor = self._free.pop()
+            number = left.popleft()
             answer, *more = calls[number].make(actor)
             self._busy[answer], asked[answer] = actor, (number, more)
 
@@ -148,7 +153,8 @@ class Pool:
 
     def _replace_idle(self) -> None:
         """Replace free actors that have died with nothing to do, as with their machine, before a piece tries them."""
-        asked, self._free = [(actor, actor.process.remote()) for actor in self._free], []
+        asked = [(actor, actor.process.remote()) for actor in self._free]
+        self._free = []
         for actor, process in asked:
             try:
                 ray.get(process)

@@ -47,7 +47,8 @@ class Form:
         found = {name: model[name].numpy() for name in self._types}
         for name, array in found.items():
             if array.shape != self._shapes[name]:
-                here, there = list(array.shape), list(self._shapes[name])
+                here = list(array.shape)
+                there = list(self._shapes[name])
                 raise ModelError(f"Averaged: {name} has the shape {here} in the strategy's model and {there} at first")
         return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
 

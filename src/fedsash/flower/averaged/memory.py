@@ -48,7 +48,8 @@ def restore(strategy: Strategy, memory: Memory) -> None:
     inside = dict(chain(strategy))
     for place, value in memory.items():
         at, dot, name = place.rpartition(".")
-        owner, own = inside[f"{at}{dot}"], copy.deepcopy(value)
+        owner = inside[f"{at}{dot}"]
+        own = copy.deepcopy(value)
         if _stateful(getattr(owner, name, None)):
             getattr(owner, name).load_state_dict(own)
         else:

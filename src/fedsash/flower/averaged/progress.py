@@ -42,7 +42,9 @@ class Progress:
         folder: Path | None,
         latest: Collection[str] = (),
     ) -> None:
-        self.form, self.model, self.round = Form(first), first, 0
+        self.form = Form(first)
+        self.model = first
+        self.round = 0
         self._tensors = self.form.tensors(first)
         check_finite(self._tensors)
         self._averages = ModelAverages(averages, self._tensors, folder, latest)
@@ -53,7 +55,8 @@ class Progress:
         tensors = self.form.tensors(model)
         if wrong := self.form.wrong(model, tensors):
             return wrong
-        self.model, self._tensors = ArrayRecord(dict(model.items())), tensors  # a strategy may change its own record
+        self.model = ArrayRecord(dict(model.items()))
+        self._tensors = tensors  # a strategy may change its own record
         self._averages.observe(tensors, round)
         return ""
 
@@ -100,7 +103,9 @@ class Progress:
         check_fits(f"{path} is of another training", about, facts["about"], "; take a new folder")
         rest: dict[str, Any] = unpack(facts["rest"], state)
         self._averages.load(state, path)
-        self.round, self.model, self.metrics = facts["round"], rest["model"], rest["metrics"]
+        self.round = facts["round"]
+        self.model = rest["model"]
+        self.metrics = rest["metrics"]
         self._tensors = self.form.tensors(self.model)
         random.setstate(rest["random"])
         return rest["memory"], rest["configs"]

@@ -81,7 +81,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         folder: str | Path | None = None,
     ) -> None:
         _check_strategy(strategy)
-        self.strategy, self.averages = strategy, by_name(averages, "Averaged")
+        self.strategy = strategy
+        self.averages = by_name(averages, "Averaged")
         self.serve = next(iter(self.averages)) if serve is None else serve
         known = [*self.averages, "model"]
         check(self.serve in known, "Averaged.serve", self.serve, f"must be one of {known}")
@@ -91,7 +92,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         self._check_broadcast()
         check_choice("Averaged.evaluate", evaluate, "all", "served")
         check(not isinstance(latest, str), "Averaged.latest", latest, "must be a list of names")
-        self.evaluate, self.latest = evaluate, tuple(latest)
+        self.evaluate = evaluate
+        self.latest = tuple(latest)
         self.folder = None if folder is None else Path(folder)
         self._progress: Progress | None = None
         self._settings: Memory = {}
@@ -156,7 +158,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The strategy's step; its model is observed, and the average `serve` stands in its place."""
-        progress, round = self._running(), self._before + server_round
+        progress = self._running()
+        round = self._before + server_round
         memory = remembered(self.strategy, spent=False)  # a release counts, whatever became of the round
         model, metrics = self._own.aggregate_train(round, replies)
         progress.note("train_metrics_clientapp", round, metrics)

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...basics.arrays import Vectors, joined
+from ...basics.arrays import joined
 from ...basics.layout import Layout
 from ...basics.saved import versions
 from ...basics.sharing import Sharing
+from ...basics.spaces import ClientState, Uploaded
 from ...client_store import StateVersions
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation
@@ -122,7 +123,8 @@ class Share:
 
     def __post_init__(self) -> None:
         if self.data.numbers is None:
-            given, clients = self.partition, len(self.data.clients)
+            given = self.partition
+            clients = len(self.data.clients)
             right = (
                 "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
             )
@@ -181,10 +183,10 @@ class Node:
             return work.replies(request), {}
         here, rows, without = self.versions.read(request, work.training.memory.first(request.sent))
         replies = work.replies(replace(here, clients=rows))
-        made = joined([reply.client_state for reply in replies])
+        made = ClientState(joined([reply.client_state for reply in replies]))
         if made:
             self.versions.write(here, made)
-            replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
+            replies = [replace(reply, client_state=ClientState({}), upload=_withdrawn(reply)) for reply in replies]
         return replies, without
 
     def _work(self, settings: str, dtype: torch.dtype) -> Work:
@@ -226,12 +228,14 @@ def _numbers(data: FederatedData) -> Any:
     return data.numbers
 
 
-def _withdrawn(reply: Reply) -> Vectors:
+def _withdrawn(reply: Reply) -> Uploaded:
     """The uploads of clients, without a number of those whose upload or new state is not finite."""
     bad = ~torch.isfinite(reply.norms)
     if not bad.any():
         return reply.upload
-    return {name: rows.where(~bad.view(-1, *[1] * (rows.dim() - 1)), torch.nan) for name, rows in reply.upload.items()}
+    return Uploaded(
+        {name: rows.where(~bad.view(-1, *[1] * (rows.dim() - 1)), torch.nan) for name, rows in reply.upload.items()}
+    )
 
 
 def _counts(data: FederatedData, of: Sequence[Any]) -> list[int]:

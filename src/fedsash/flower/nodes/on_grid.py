@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints, Vectors
+from ...basics.spaces import ClientState, Uploaded
 from ...client_store import StateVersions
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
@@ -100,8 +101,11 @@ class OnGrid(Executor):
     """
 
     def __init__(self, clients: FlowerClients, training: Training) -> None:
-        self.grid, self.roll_call, self._training = clients.grid, clients.roll_call, training
-        self.waiting, self.minimum = clients.waiting, clients.waiting.minimum
+        self.grid = clients.grid
+        self.roll_call = clients.roll_call
+        self._training = training
+        self.waiting = clients.waiting
+        self.minimum = clients.waiting.minimum
         self._settings = encoded(training, clients.model, clients.evaluation)
         self._fingerprint = checksum(training)
 
@@ -117,7 +121,8 @@ class OnGrid(Executor):
                 yield message
             else:
                 pending[message] = places
-        until, over = time.monotonic() + self.waiting.deadline, False
+        until = time.monotonic() + self.waiting.deadline
+        over = False
         while pending and not over:
             over = time.monotonic() >= until  # what lies there at the deadline is in time
             for answer, places in pulled(self.grid, pending):
@@ -131,18 +136,22 @@ class OnGrid(Executor):
         """Send one message to each node of a request; gives its id, or why it was not sent, and its places."""
         from flwr.app import Message
 
-        live, owners, messages = self.roll_call.look(), self.roll_call.roster.nodes, []
+        live = self.roll_call.look()
+        owners = self.roll_call.roster.nodes
+        messages = []
         of_node: dict[int, list[int]] = {}
         for place, client in enumerate(request.ids.tolist()):
             of_node.setdefault(owners[client], []).append(place)
         there: list[Ints] = []
-        model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
+        model = wire.packed({"w": request.sent})
+        server = wire.packed(request.server_state)
         for node, places in ((node, np.array(own)) for node, own in of_node.items()):
             if node not in live:
                 yield Missing(places, "away: its node has left"), places
                 continue
             content = wire.asked(request.only(places), model, server, self._settings)
-            kind, group = wire.ACTIONS[request.job], str(request.round + 1)
+            kind = wire.ACTIONS[request.job]
+            group = str(request.round + 1)
             messages.append(Message(content, node, kind, ttl=self.waiting.lifetime, group_id=group))
             there.append(places)
         for message, places in zip(pushed(self.grid, messages), there, strict=True):
@@ -169,7 +178,8 @@ class OnGrid(Executor):
             yield Missing(places, _of_a_node(why))
 
     def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
-        asked, training = request.only(places), self._training
+        asked = request.only(places)
+        training = self._training
         device = request.sent.device
         if request.job in SCORES:
             uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)
@@ -178,7 +188,8 @@ class OnGrid(Executor):
             uploads = wire.unpacked(content[wire.UPLOAD], right, device)
         own = wire.unpacked(content[wire.CLIENTS], _forms_of_states(training, asked, len(places)), device)
         for row, place in enumerate(places.tolist()):
-            upload, kept = ({name: value[row : row + 1] for name, value in rows.items()} for rows in (uploads, own))
+            upload = Uploaded({name: value[row : row + 1] for name, value in uploads.items()})
+            kept = ClientState({name: value[row : row + 1] for name, value in own.items()})
             one = request.only(np.array([place]))
             effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
             yield Reply(

@@ -117,7 +117,8 @@ class Roster:
         notes = []
         for node in filter(live.__contains__, self._claims):
             for client, counts in self._claims[node].items():
-                owner, known = self.nodes.get(client), tuple(int(self.counts[name][client]) for name in COUNTS)
+                owner = self.nodes.get(client)
+                known = tuple(int(self.counts[name][client]) for name in COUNTS)
                 if owner == node:
                     continue
                 if owner in live:

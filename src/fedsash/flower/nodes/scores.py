@@ -37,7 +37,8 @@ def checked(vectors: Vectors, training: Training, request: Request, counts: Mapp
         if value.dim() != 2 or len(value) != len(request.ids) or value.shape[1] > MOST or value.dtype != torch.float64:
             raise WireError(f"{name} is {Form.of(value)}: must be float64 [{len(request.ids)}, k]")
     for split in splits:
-        found, known = vectors[scored(split, "loss")].numpy(), counts[COUNTS[split]][request.ids]
+        found = vectors[scored(split, "loss")].numpy()
+        known = counts[COUNTS[split]][request.ids]
         if found.shape[1] != 2 or not np.array_equal(found[:, 1], known):
             raise WireError(f"has scored other numbers of samples in {split} than it said it has")
         values_of(training.goal, {name: vectors[scored(split, name)].numpy() for name in training.goal.names})

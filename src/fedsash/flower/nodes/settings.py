@@ -30,7 +30,8 @@ from ...settings.resolve import Allowed, allowed_only, resolve
 from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
 from ...tasks.losses import PerSample
 
-CLASS, FUNCTION = "$class", "$function"
+CLASS = "$class"
+FUNCTION = "$function"
 """The keys of a dataclass's name and of a function's place."""
 
 REGISTERED: dict[str, Any] = {
@@ -66,7 +67,8 @@ def encoded(training: Training, model: NamedModel | None, evaluation: Evaluation
     Without a `model` by name, nodes need one of their own. Raises `SettingError` for a setting that has no name, such
     as a lambda.
     """
-    problem, goal = training.problem, training.goal
+    problem = training.problem
+    goal = training.goal
     return json.dumps(
         {
             "model": None if model is None else {name: _plain(value, name) for name, value in vars(model).items()},
@@ -104,12 +106,14 @@ def decoded(settings: str, module: nn.Module | None, allowed: Allowed) -> Decode
     with allowed_only(allowed):
         table = json.loads(settings)
         parts = {name: _made(table[name]) for name in (*_OTHERS, "metrics", "criterion", "personal")}
-        named, problem = table["model"], Problem(test=None, **{n: _made(v) for n, v in table["problem"].items()})
+        named = table["model"]
+        problem = Problem(test=None, **{n: _made(v) for n, v in table["problem"].items()})
         right = "the server names no model: the node needs one of its own, client_app(data, model=...)"
         check(named is not None or module is not None, "model", None, right)
         if module is None:
             module = NamedModel(**{name: _made(value) for name, value in named.items()}).build()
-        task, loss = problem.task, _made(table["loss"])
+        task = problem.task
+        loss = _made(table["loss"])
     metrics = {name: as_metric(metric, name, task) for name, metric in parts.pop("metrics").items()}
     goal = Goal(task, task.loss_of if loss is None else loss, metrics, parts.pop("criterion"))
     sharing = Sharing.of(module, table["buffers"], parts.pop("personal"))

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Vectors, stacked
+from ...basics.arrays import stacked
 from ...basics.paths import sync_folder
+from ...basics.spaces import ClientState
 from ...client_store import StateRows, StateVersions
 from ...exchange import Request
 
@@ -36,14 +37,14 @@ class Versions:
 
     folder: Path
 
-    def read(self, request: Request, start: Vectors) -> tuple[Request, StateRows, dict[int, str]]:
+    def read(self, request: Request, start: ClientState) -> tuple[Request, StateRows, dict[int, str]]:
         """The request to its clients whose state is here, their state `[C, ...]`, and why others have none.
 
         The states are of the versions that the request names; 0 stands for the `start`. The others are named by their
         places in the request.
         """
         named = _named(request)
-        rows: dict[int, Vectors] = {}
+        rows: dict[int, ClientState] = {}
         without: dict[int, str] = {}
         for place, (client, version) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             try:
@@ -51,9 +52,9 @@ class Versions:
             except NoVersion as error:
                 without[place] = str(error)
         here = request.only(np.array(list(rows), dtype=np.int64))
-        return here, StateRows(stacked(list(rows.values()))), without
+        return here, StateRows(ClientState(stacked(list(rows.values())))), without
 
-    def write(self, request: Request, client_state: Vectors) -> None:
+    def write(self, request: Request, client_state: ClientState) -> None:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
         named = _named(request)
         version = request.round + 1
@@ -69,7 +70,7 @@ class Versions:
                     other.unlink(missing_ok=True)
             self._prune(folder, before, named.oldest)
 
-    def _one(self, named: StateVersions, client: int, version: int, start: Vectors) -> Vectors:
+    def _one(self, named: StateVersions, client: int, version: int, start: ClientState) -> ClientState:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -84,7 +85,7 @@ class Versions:
             raise NoVersion(f"client {client} has the state of another method or model of round {version}")
         if not all(bool(torch.isfinite(value).all()) for value in own.values()):
             raise NoVersion(f"client {client} has a state of round {version} that is not finite")
-        return {name: own[name].to(value) for name, value in start.items()}
+        return ClientState({name: own[name].to(value) for name, value in start.items()})
 
     def _of(self, named: StateVersions, version: int, client: int) -> Path:
         run = named.run_of(version) or "run"

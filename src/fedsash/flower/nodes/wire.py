@@ -16,13 +16,18 @@ import torch
 from torch import Tensor
 
 from ...basics.arrays import Vectors, joined
+from ...basics.spaces import ClientState, Download, WholeModel
 from ...client_store import ClientTicket, StateRows, StateVersions
 from ...exchange import Reply, Request
 
-ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
+ASKED = "request"
+MODEL = "model"
+SERVER = "server_state"
+CLIENTS = "client_state"
 """The records of a request: its numbers, the model, the method's vectors, and the clients' state if it travels."""
 
-SAID, UPLOAD = "reply", "upload"
+SAID = "reply"
+UPLOAD = "upload"
 """The records of a reply: what it says, and the uploads; the clients' state as in a request."""
 
 ACTIONS = {"train": "train", "probe": "train.probe", "evaluate": "evaluate", "tune": "evaluate.tune"}
@@ -114,8 +119,8 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
         job=numbers["job"],
         round=int(numbers["round"]),
         ids=np.array(numbers["ids"], dtype=np.int64),
-        sent=unpacked(content[MODEL], device=device)["w"],
-        server_state=unpacked(content[SERVER], device=device),
+        sent=WholeModel(unpacked(content[MODEL], device=device)["w"]),
+        server_state=Download(unpacked(content[SERVER], device=device)),
         clients=_ticket_of(numbers["versions"], content[CLIENTS], device),
         server_steps=None if numbers["server_steps"] is None else int(numbers["server_steps"]),
     )
@@ -132,7 +137,7 @@ def _versions(ticket: ClientTicket) -> dict[str, Any] | None:
 def _ticket_of(versions: Mapping[str, Any] | None, rows: Any, device: torch.device) -> ClientTicket:
     """The ticket of a request: its versions, or else the rows that came with it."""
     if versions is None:
-        return StateRows(unpacked(rows, device=device))
+        return StateRows(ClientState(unpacked(rows, device=device)))
     return StateVersions(
         last=np.array(versions["last"], dtype=np.int64),
         oldest=int(versions["oldest"]),

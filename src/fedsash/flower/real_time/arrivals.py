@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ...settings.errors import RunError, one_line
 
-FILE, KEY = "timeline.json", "arrivals"
+FILE = "timeline.json"
+KEY = "arrivals"
 """The file of a run's folder that has the list, and its name there and in saved states."""
 
-AWAY, BACK = "away", "back"
+AWAY = "away"
+BACK = "back"
 """What a client does between its trips."""
 
 REFUSED = "refused"

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 
 from ...basics.machine import own_version
+from ...runs import terminal
 from ...settings.errors import FedsashError, one_line
-from .. import terminal
 from ..studies import STUDIES
 from .arguments import Parser
 from .common import CLOSED, OK, WRONG, report_stop
@@ -80,7 +80,7 @@ def _answer(args: Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
     if not getattr(args, "json", False):
         return _run(args)
-    from ..files import json_of
+    from ...basics.files import json_of
 
     with redirect_stdout(sys.stderr):
         code = _run(args)
@@ -95,7 +95,7 @@ def _run(args: Namespace) -> int:
     if seconds is None:
         code = args.command(args)
         return code
-    from ..runs.time_limit import limited
+    from ...runs.time_limit import limited
 
     with limited(seconds):
         code = args.command(args)

@@ -10,8 +10,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
+from ...runs import terminal
 from ...settings.errors import shortened
-from .. import terminal
 from .common import WRONG
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...basics.paths import check_folder
-from .. import terminal
+from ...runs import terminal
 
 if TYPE_CHECKING:
     from ..config import Experiment
@@ -43,7 +43,7 @@ def check_out(out: Path, new: bool) -> None:
     A command asks before it loads data.
     """
     from ...basics.lock import check_free
-    from ..runs.folder import RunFolder
+    from ...runs.folder import RunFolder
 
     check_folder(out)
     check_free(out)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import terminal
+from ...runs import terminal
 from .arguments import Parser
 from .common import OK
 

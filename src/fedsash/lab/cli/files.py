@@ -7,8 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import RunError, check, printable
-from .. import terminal
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, load_experiment
 
@@ -31,8 +31,8 @@ def add_init(parser: Parser) -> None:
 
 
 def _init(args: Namespace) -> int:
+    from ...basics.files import replace_file
     from ..config.template import SAID, template
-    from ..files import replace_file
 
     file = args.file
     if file.exists() or file.is_symlink():
@@ -61,9 +61,9 @@ def add_partition(parser: Parser) -> None:
 
 
 def _partition(args: Namespace) -> int:
+    from ...runs import plot_clients
+    from ...runs.partition import record, table
     from ..config.errors import prefixed
-    from ..partition import record, table
-    from ..runs import plot_clients
 
     if args.picture is not None:
         _check_picture(args.picture)
@@ -95,7 +95,7 @@ def add_schema(parser: Parser) -> None:
 
 
 def _schema(args: Namespace) -> int:
-    from ..files import replace_file
+    from ...basics.files import replace_file
     from ..sweeps.schema import text
 
     file = args.file

@@ -11,8 +11,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import SettingError, check, check_count, check_positive
-from .. import terminal
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
@@ -100,8 +100,8 @@ def _serve(args: Namespace) -> int:
 
 def _show(out: Path) -> int:
     """Print the results of a run in its folder. Returns the exit code."""
-    from .. import files
-    from ..table import tables
+    from ...basics import files
+    from ...runs.table import tables
 
     summary = files.table(out / "summary.json")
     for table in tables(summary):
@@ -116,8 +116,8 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
 
     A signal that asks to stop stops the run of Flower, and then raises `StoppedError`.
     """
-    from ..progress import Progress
-    from ..runs.interrupts import StoppedError, stop_flag
+    from ...runs.interrupts import StoppedError, stop_flag
+    from ...runs.progress import Progress
     from ..served.news import Listener
     from ..served.superlink import SuperLink
 

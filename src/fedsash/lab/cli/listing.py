@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from .. import terminal
+from ...runs import terminal
 from .arguments import Parser, add_options
 from .common import OK
 

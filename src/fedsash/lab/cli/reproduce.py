@@ -7,8 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...runs import terminal
 from ...settings.errors import SettingError
-from .. import terminal
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, report_failures
 
@@ -103,7 +103,7 @@ def _full_command(args: Namespace) -> str:
 
 def _table(content: dict[str, Any]) -> Table:
     """A filled table for the terminal. A row of the paper takes up to three lines."""
-    from ..table import empty_table
+    from ...runs.table import empty_table
 
     table = empty_table()
     table.title = content["title"]

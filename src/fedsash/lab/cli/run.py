@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.paths import check_folder
+from ...runs import terminal
 from ...settings.errors import shortened
-from .. import terminal
 from .arguments import Parser, add_options
 from .common import RUNS, check_out, exit_code, load_experiment, report_stop
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
+    from ...runs import Result
     from ..config import Experiment, NetworkExperiment
-    from ..runs import Result
-    from ..runs.timing import TimeStudy
+    from ..timing import TimeStudy
 
 
 def add_run(parser: Parser) -> None:
@@ -61,7 +61,7 @@ def _fork(text: str) -> tuple[Path, int]:
 
 
 def _run(args: Namespace) -> int:
-    from .. import runs
+    from ... import runs
     from ..config import ConfigError, NetworkExperiment
 
     numbers = {"seed": args.seed, "rounds": args.rounds}
@@ -76,9 +76,9 @@ def _run(args: Namespace) -> int:
 
 
 def _resume(args: Namespace) -> int:
-    from .. import runs
+    from ... import runs
+    from ...runs.folder import RunFolder
     from ..config import NetworkExperiment, OwnExperiment, load_run
-    from ..runs.folder import RunFolder
 
     check_out(args.out, new=False)
     overrides = [] if args.rounds is None else [f"rounds={args.rounds}"]
@@ -167,7 +167,7 @@ def _end(
 
     Returns the exit code. With --json the answer is the run's summary, where it is, and whether rounds are left.
     """
-    from ..table import tables
+    from ...runs.table import tables
 
     args.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
     if result.interrupted:
@@ -183,7 +183,7 @@ def _end(
 
 def _network_lines(result: Result | TimeStudy) -> list[str]:
     """The network's results, one per line."""
-    from ..summaries import metric_of
+    from ...runs.summaries import metric_of
 
     summary = result.summary
     network = summary["network"]

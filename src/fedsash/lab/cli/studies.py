@@ -14,8 +14,8 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from ...runs import terminal
 from ...settings.errors import SettingError, shortened
-from .. import terminal
 from ..studies import STUDIES
 from .arguments import Parser, add_options
 from .common import OK
@@ -212,9 +212,9 @@ def _bar(what: str) -> Iterator[OnProgress]:
 
 def _show(findings: Mapping[Path, Found]) -> None:
     """Draw the findings, on common scales if there are several, and print the tables and the paths."""
-    from ..pictures.paper import draw
+    from ...runs.pictures.paper import draw
+    from ...runs.table import with_names
     from ..studies import pictures, study_of
-    from ..table import with_names
 
     for path, picture in zip(findings, pictures(list(findings.values())), strict=True):
         for ending in ("png", "pdf"):

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import terminal
+from ...runs import terminal
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, report_failures
 

@@ -23,14 +23,14 @@ from ...executors.clients import Clients
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg, Method
+from ...runs import Callback, Checkpoint, Driver, RunningSums
+from ...runs.callbacks import Track
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ...settings.accepts import Accepts, default
 from ...settings.limits import Count, Seed
 from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
-from ..callbacks import Track
-from ..runs import Callback, Checkpoint, Driver, RunningSums
 from . import tables
 from .errors import ConfigError, located
 from .model import Model

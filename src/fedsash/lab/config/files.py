@@ -9,12 +9,12 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from ...basics import files
 from ...basics.paths import plain_file
 from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
 from ...settings.errors import RunError, one_line, shortened
 from ...settings.options import options
-from .. import files
 from .errors import ConfigError, join
 
 TomlTable = Mapping[str, Any]
@@ -119,7 +119,8 @@ def without_others(table: TomlTable, wanted: TomlTable, usual: TomlTable) -> dic
     """
     result = dict(table)
     for key, value in table.items():
-        other, common = wanted.get(key), _as_table(usual.get(key))
+        other = wanted.get(key)
+        common = _as_table(usual.get(key))
         if not isinstance(value, Mapping) or not isinstance(other, Mapping):
             continue
         if _names_another({"name": common.get("name")} | dict(value), other):

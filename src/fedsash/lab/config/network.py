@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ... import runs
 from ...network.driver import Asynchronous
 from ...network.learning import EVERYBODY, Timing
 from ...network.rounds import OnNetwork
 from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
+from ...runs import Callback, Driver
+from ...runs.callbacks import Track
 from ...sampling import Sampling
-from .. import runs
-from ..callbacks import Track
-from ..runs import Callback, Driver
-from ..runs.timing import TimeStudy, simulate
+from ..timing import TimeStudy, simulate
 from .errors import ConfigError, located
 from .experiment import Experiment
 from .registries import REGISTRIES

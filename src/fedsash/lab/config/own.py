@@ -8,9 +8,9 @@ from typing import Any
 
 from ...data import FederatedData
 from ...federation import Federation
+from ...runs import Driver
 from ...settings.errors import check
 from ...settings.resolve import resolve
-from ..runs import Driver
 from . import tables
 from .errors import ConfigError, located
 from .experiment import Experiment

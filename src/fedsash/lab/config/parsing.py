@@ -7,10 +7,10 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import there
+from ...runs import own_code as permits
 from ...settings.errors import shortened
 from ...settings.resolve import Allowed, allow, allowed_only
-from .. import own_code as permits
-from ..files import there
 from . import tables
 from .errors import ConfigError, located, prefixed
 from .experiment import Experiment

@@ -19,6 +19,8 @@ from ...methods import METHODS, Method
 from ...models import MODELS
 from ...network.client_windows import CLIENT_WINDOWS, ClientWindow
 from ...network.schedulers import SCHEDULERS, Scheduler
+from ...runs import Callback
+from ...runs.callbacks import CALLBACKS
 from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
@@ -27,8 +29,6 @@ from ...settings.options import Make, Option, options
 from ...settings.resolve import resolve
 from ...settings.setting import hints_of
 from ...tasks import METRICS, TASKS, Metric, Task
-from ..callbacks import CALLBACKS
-from ..runs import Callback
 from .errors import ConfigError
 from .model import Model, options_of
 from .words import shown, suggestion

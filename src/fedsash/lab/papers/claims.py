@@ -239,7 +239,8 @@ def _listed(numbers: Numbers) -> str:
     """The numbers if they are few, and otherwise the lowest and the highest."""
     shown = {key: quantity.mean for key, quantity in numbers.items()}
     if len(shown) > 6:
-        low, high = min(shown, key=shown.__getitem__), max(shown, key=shown.__getitem__)
+        low = min(shown, key=shown.__getitem__)
+        high = max(shown, key=shown.__getitem__)
         shown = {low: shown[low], high: shown[high]}
         return f"from {_named(low, shown[low])} to {_named(high, shown[high])}"
     return ", ".join(_named(key, value) for key, value in shown.items())

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...runs.pictures import Axis, Bars, Line, Panel, Picture, Points, look
+from ...runs.pictures.picture import Layer
 from ...settings.errors import RunError
-from ..pictures import Axis, Bars, Line, Panel, Picture, Points, look
-from ..pictures.picture import Layer
 from ..studies import pictures
 
-COLUMN, ROW = 4.6, 4.0
+COLUMN = 4.6
+ROW = 4.0
 """Inches of a panel among others."""
 
 
@@ -101,7 +102,8 @@ def _overlaid(i: int, parts: Sequence[_Part]) -> Panel:
         heights = [row for _, each in bars for row in each.heights]
         drawn.append(replace(bars[0][1], names=names, heights=heights, colours=colours))
     panels = [part.panels[i] for part in parts]
-    x, y = _axis([panel.x for panel in panels]), _axis([panel.y for panel in panels])
+    x = _axis([panel.x for panel in panels])
+    y = _axis([panel.y for panel in panels])
     return replace(panels[0], x=x, y=y, layers=[*others, *drawn], width=8, height=4.5, ends=not bars)
 
 
@@ -110,7 +112,8 @@ def _axis(axes: Sequence[Axis]) -> Axis:
     lows, highs = (
         [end for end in ends if end is not None] for ends in zip(*((a.low, a.high) for a in axes), strict=True)
     )
-    low, high = min(lows) if len(lows) == len(axes) else None, max(highs) if len(highs) == len(axes) else None
+    low = min(lows) if len(lows) == len(axes) else None
+    high = max(highs) if len(highs) == len(axes) else None
     return replace(axes[0], low=low, high=high)
 
 

@@ -192,7 +192,8 @@ def _gains(accuracy: Numbers, data: str) -> Numbers:
 
 def _a_pair(gains: Numbers, gain: float) -> Finding:
     """Whether one of all gains is this number when rounded to one digit; the words name the nearest."""
-    low, high = gain - DIGIT, gain + DIGIT
+    low = gain - DIGIT
+    high = gain + DIGIT
     pairs = {key: between(Numbers((), {(): quantity}), low, high) for key, quantity in gains.items()}
     if not pairs:
         return Finding(None, NO_NUMBERS)
@@ -582,7 +583,8 @@ def gaps_of_algorithm_1(option: Literal["I", "II"] = "II", left_out: int = 0) ->
     `left_out`: how many of the K + 1 steps k = 0, ..., K are not made. The variates are those of three rounds of
     FedMoSWA with clients that differ, beside the clients' own gradients, weighted by the rates.
     """
-    steps, rho = 4, 0.1
+    steps = 4
+    rho = 0.1
     places = np.arange(steps + 1 - left_out)
     rates = SawTooth(rho).factors(places, np.full(len(places), steps))
     gaps: dict[Key, float] = {
@@ -676,21 +678,30 @@ def gap_over_bound(case: Case, rate: float = 1.0) -> Evidence:
 
 
 def _gap_over_bound(case: Case, method: str, rate: float, seed: int) -> float:
-    clients, samples, size, steps, rounds, mu = 20, 4, 120, 5, 20, 0.001
+    clients = 20
+    samples = 4
+    size = 120
+    steps = 5
+    rounds = 20
+    mu = 0.001
     random = np.random.default_rng(seed)
     loss = _Logistic(mu) if case == "strongly convex" else _SquaredSigmoid()
     x = _signed(random, clients * samples, size).reshape(clients, samples, size)
     eta = rate / (loss.smoothness * steps * rounds)
-    w, m, c = np.zeros(size), np.zeros(size), np.zeros((clients, size))
+    w = np.zeros(size)
+    m = np.zeros(size)
+    c = np.zeros((clients, size))
     for _ in range(rounds):
-        y, at_start = np.tile(w, (clients, 1)), loss.gradients(np.tile(w, (clients, 1)), x).mean(1)
+        y = np.tile(w, (clients, 1))
+        at_start = loss.gradients(np.tile(w, (clients, 1)), x).mean(1)
         for k in range(steps):
             chosen = random.integers(samples, size=clients)
             drawn = loss.gradients(y, x[np.arange(clients), chosen][:, None])[:, 0]
             correction = m - c if method == "FedMoSWA" else 0.0
             y = y - eta * (1 - 0.9 * k / steps) * (drawn + correction)
         c = at_start  # option I
-        w, m = w + 1.5 * (y.mean(0) - w), m + 0.2 * (c.mean(0) - m)
+        w = w + 1.5 * (y.mean(0) - w)
+        m = m + 0.2 * (c.mean(0) - m)
     gap = loss.mean(w, _signed(random, 4000, size)) - loss.mean(w, x.reshape(-1, size))
     return gap / _gap_bound(case, method, loss, x, w, steps, rounds)
 
@@ -704,7 +715,9 @@ def _gap_bound(
     of_client = each.mean(1)
     sigma = float(np.sqrt(np.square(each - of_client[:, None]).sum(-1).mean(1).max()))
     sigma_g = float(np.sqrt(np.square(of_client - of_client.mean(0)).sum(-1).mean()))
-    lipschitz, smoothness, mu = loss.slope + loss.mu * float(np.linalg.norm(w)), loss.smoothness, loss.mu
+    lipschitz = loss.slope + loss.mu * float(np.linalg.norm(w))
+    smoothness = loss.smoothness
+    mu = loss.mu
     factor = exp(1 + 1 / rounds) if case == "non-convex" else exp(1 - mu / ((smoothness + mu) * rounds))
     c = float(constant(case, steps, rounds, Fraction(mu / (smoothness + mu))))
     inner = c * lipschitz + (sigma_g if method == "FedMoSWA" else c * sigma_g) + c * sigma
@@ -722,7 +735,9 @@ def _signed(random: np.random.Generator, count: int, size: int) -> Floats:
 class _SquaredSigmoid:
     """The loss (1 - s(z))^2 of z = w.x y, s the sigmoid: smooth and not convex. |l'| <= 8/27, and |l''| <= 0.16."""
 
-    slope, smoothness, mu = 8 / 27, 0.16, 0.0
+    slope = 8 / 27
+    smoothness = 0.16
+    mu = 0.0
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         """The gradients of each client's model `[m, d]` for its samples `[m, n, d]`."""
@@ -741,7 +756,8 @@ class _Logistic:
     slope = 1.0
 
     def __init__(self, mu: float) -> None:
-        self.mu, self.smoothness = mu, 0.25 + mu
+        self.mu = mu
+        self.smoothness = 0.25 + mu
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         """The gradients of each client's model `[m, d]` for its samples `[m, n, d]`."""

@@ -406,7 +406,8 @@ def a_squared_step_is_bounded_by_the_noise(excess: Numbers) -> Finding:
 
 def worth_of_a_step(trains: Training = "one") -> Evidence:
     """How much of -eta E ||grad F||^2 a run's step is worth, in the first step and after 30, for a small rate."""
-    rate, late = 1e-3, 30
+    rate = 1e-3
+    late = 30
     found: dict[Key, float] = {}
     for size in SIZES:
         slide = size if trains == "all" else 1
@@ -692,7 +693,8 @@ def _by_hand(size: int, start: Beginning, steps: int, divisor: int) -> tuple[Flo
     w = 1.0
     own = [w] * CLIENTS
     window = [(client, w) for client in range(size)]
-    models, moved = [w], []
+    models = [w]
+    moved = []
     for step in range(steps):
         entering = (size + step) % CLIENTS
         upload = _trained(own[entering] if start == "own" else w, SPREAD[entering])
@@ -711,7 +713,8 @@ def _recursion(size: int, age: int | None, rate: float, steps: int, trains: Trai
 
     They train from models `age` steps old. Where it is None, the window's models are all the newest, as in the proof.
     """
-    models, uploads = [1.0], [1.0] * size
+    models = [1.0]
+    uploads = [1.0] * size
     for step in range(steps - 1):
         newest = models[-1]
         if trains == "all":

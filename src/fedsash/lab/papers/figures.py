@@ -11,20 +11,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...basics.files import table as read_table
+from ...basics.files import write_table
 from ...evaluation import Curves
+from ...runs.interrupts import StoppedError
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.pictures.curves import curves
+from ...runs.pictures.paper import draw as draw_picture
+from ...runs.pictures.smoothing import smooth
+from ...runs.pictures.styles import paired
+from ...runs.progress import Progress
+from ...runs.time_limit import TIME_UP, time_limit
 from ...settings.errors import FedsashError, RunError, check
 from ..config import Experiment
 from ..config.words import show
-from ..files import table as read_table
-from ..files import write_table
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.curves import curves
-from ..pictures.paper import draw as draw_picture
-from ..pictures.smoothing import smooth
-from ..pictures.styles import paired
-from ..progress import Progress
-from ..runs.interrupts import StoppedError
-from ..runs.time_limit import TIME_UP, time_limit
 from ..studies import pictures
 from ..studies.study import Study
 from ..sweeps import PlannedRun
@@ -384,7 +384,8 @@ def _client(model: str, run: OpenRun) -> str:
     if place is None:
         return model
     experiment: Experiment = run.experiment
-    number, round = int(place[1]), int(place[2])
+    number = int(place[1])
+    round = int(place[2])
     ids = experiment.sampling.clients(round, run.federation.sizes, experiment.seed)
     if not 1 <= number <= len(ids):
         raise RunError(f"{model}: {len(ids)} clients take part in the round after {round}")

@@ -634,7 +634,8 @@ def resnet_on_cifar10_gains_most(accuracy: Numbers) -> Finding:
     but for that of the same network and data at alpha = 0.1. Without all methods of its own row nothing is decided. The
     method is not named; the printed 49.65 to 59.30 is FedNova's.
     """
-    own, beside = "CIFAR-10 ResNet #C=2", "CIFAR-10 ResNet a=0.1"
+    own = "CIFAR-10 ResNet #C=2"
+    beside = "CIFAR-10 ResNet a=0.1"
     gains = gain(accuracy).without(row=beside)
     if lacking(gains, row=[own], column=METHODS):
         return Finding(None, f"not all methods of {own}")
@@ -981,7 +982,8 @@ def two_methods_miss_the_target(accuracy: Numbers) -> Finding:
     below the target as well (61.00 to 61.31), and are listed as reaching it in round 394. Table 1's runs evaluate each
     tenth round; for a yes they are run with `--set evaluation.every=1`.
     """
-    means, highest = accuracy.at(of="last ten"), accuracy.at(of="highest")
+    means = accuracy.at(of="last ten")
+    highest = accuracy.at(of="highest")
     missed = of_all(below(highest, TARGET), highest, method=BELOW_TARGET, cell=CELLS)
     if not highest:
         missed = Finding(None, "of single rounds nothing is known")

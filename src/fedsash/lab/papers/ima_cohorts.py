@@ -100,7 +100,8 @@ def missing_labels(partition: Rule = TWO_SHARDS) -> Evidence:
     for seed in range(SEEDS):
         held = Held.by(partition(CIFAR10, seed), CIFAR10)
         for share in PARTICIPATIONS:
-            apart, wrong = [], []
+            apart = []
+            wrong = []
             for ids in held.cohorts(share, seed):
                 ours = held.counts[ids].sum(0)
                 missing = held.counts.sum(0) - ours
@@ -136,7 +137,8 @@ def weighted_labels(weights: Callable[[Ints], Floats] = by_samples) -> Evidence:
         held = Held.by(DirichletClasses(CLIENTS, 0.1)(CIFAR10, seed), CIFAR10)
         alone = variation(held.shares, held.all)
         for kind, weight in kinds.items():
-            own, together = [], []
+            own = []
+            together = []
             for ids in held.cohorts(0.1, seed):
                 p = weight(held.sizes[ids])
                 own.append(float(p @ alone[ids]))
@@ -194,7 +196,8 @@ def cost(models: int = P) -> Evidence:
     """
     more: dict[Key, float] = {}
     with _federation() as plain, _federation(models) as ima:
-        ours, theirs = _round(ima), _round(plain)
+        ours = _round(ima)
+        theirs = _round(plain)
         more[("bytes down",)] = ours["down"] - theirs["down"]
         more[("bytes up",)] = ours["up"] - theirs["up"]
         more[("clients",)] = float(len(ours["clients"] ^ theirs["clients"]))
@@ -205,7 +208,8 @@ def cost(models: int = P) -> Evidence:
 def _federation(models: int = 0) -> Federation:
     """Eight clients, of whom three take part, with a linear model; with IMA if it keeps `models`."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(40, 4)), rng.integers(0, 3, 40)
+    x = rng.normal(size=(40, 4))
+    y = rng.integers(0, 3, 40)
     model = nn.Linear(4, 3, dtype=torch.float64)
     averages = {"ima": Window(models)} if models else {}
     return Federation(

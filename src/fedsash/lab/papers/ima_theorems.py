@@ -200,7 +200,8 @@ def five_factors(sums: Callable[[Decomposition], Tensor] | None = None) -> Evide
 
     `sums` `[n]` gives the sum of the terms.
     """
-    world, sums = trained(), sums or three_terms
+    world = trained()
+    sums = sums or three_terms
 
     def gap(share: float) -> float:
         w = world.shrunk(share)
@@ -289,7 +290,8 @@ def kernel_variance(power: int = 1) -> Evidence:
     for spacing in SPACINGS:
         own = spacing * np.arange(5.0)
         everyone = np.concatenate([own + shift for shift in (0.0, 0.3, -0.5, 5.0 * spacing)])
-        size, n = 2.0, len(own)
+        size = 2.0
+        n = len(own)
         inner, across, whole = (_kernel(a, b, size) for a, b in ((own, own), (everyone, own), (everyone, everyone)))
         explained = np.einsum("ij,ji->i", across, np.linalg.solve(inner, across.T))
         variance = float((whole.diagonal() - explained).mean())

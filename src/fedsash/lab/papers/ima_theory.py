@@ -31,7 +31,8 @@ CLAIMS = Claims("IMA")
 CROSS_DEVICE = "CIFAR-10 CNN #C=2"
 CROSS_SILO = "cross-silo"
 STAGES = ("early", "middle", "final")
-NO_DECAY, DECAY = "no decay", "decay 0.01"
+NO_DECAY = "no decay"
+DECAY = "decay 0.01"
 RUNS = (NO_DECAY, DECAY)
 MODELS = ("model 1", "model 2", "model 3", "mean")
 LINES = [f"{one} to {other}" for one, other in combinations(MODELS, 2)]
@@ -118,13 +119,15 @@ class Plane:
             return np.array([math.nan, math.nan]), math.nan
         value = float(np.nanmin(grid))
         rows, columns = np.nonzero(grid == value)
-        x, y = np.asarray(self.found["x"], dtype=float), np.asarray(self.found["y"], dtype=float)
+        x = np.asarray(self.found["x"], dtype=float)
+        y = np.asarray(self.found["y"], dtype=float)
         return np.array([x[columns].mean(), y[rows].mean()]), value
 
     @property
     def coarse(self) -> bool:
         """Whether a place that lies on no point of the grid may be `OFF` the nearest one: by half a cell's diagonal."""
-        x, y = self.found["x"], self.found["y"]
+        x = self.found["x"]
+        y = self.found["y"]
         half = math.hypot(x[1] - x[0], y[1] - y[0]) / 2
         return half > OFF * self.radius
 
@@ -405,7 +408,8 @@ def clients_climb_and_the_mean_descends(height: Numbers, distance: Numbers) -> F
     """
     found = []
     for number in (height, distance):
-        clients, mean = number.at(model="clients"), number.at(model="mean")
+        clients = number.at(model="clients")
+        mean = number.at(model="mean")
         steps = []
         for earlier, later in pairwise(STAGES):
             growth = clients.at(panel=later) / clients.at(panel=earlier)
@@ -424,7 +428,8 @@ def clients_are_near_their_own_optima(error: Numbers) -> Finding:
     20 % for the ideal accuracy; on a balanced test set 80 % is the floor of whoever answers two classes only. No study
     trains clients on; the first of the two errors is in the planes of Figure 1.
     """
-    after, settled = error.at(model="round"), error.at(model="trained on")
+    after = error.at(model="round")
+    settled = error.at(model="trained on")
     return every(between(after, 77, 83), between(after - settled, -2, 2))
 
 
@@ -745,7 +750,8 @@ def with_decay_bias_and_error_move_together(bias: Numbers, error: Numbers) -> Fi
 
     Both by "run" and "round": their correlation over the rounds is positive from 40 to 75 and from 75 on.
     """
-    bias, error = bias.at(run=DECAY), error.at(run=DECAY)
+    bias = bias.at(run=DECAY)
+    error = error.at(run=DECAY)
     phases = ((TURN, SETTLED), (SETTLED, math.inf))
     return every(
         *(above(together("round", correlation, _rounds(bias, *phase), _rounds(error, *phase))) for phase in phases)
@@ -776,7 +782,8 @@ def bias_and_error_are_correlated(bias: Numbers, error: Numbers) -> Finding:
 
     Both by "run" and "round": their correlation over the rounds from 40 on, for each run.
     """
-    late_bias, late_error = _rounds(bias, TURN), _rounds(error, TURN)
+    late_bias = _rounds(bias, TURN)
+    late_error = _rounds(error, TURN)
     found = above(together("round", correlation, late_bias, late_error))
     return of_all(of_all(found, late_bias, run=RUNS), late_error, run=RUNS)
 
@@ -808,8 +815,10 @@ def early_errors_fall_as_distances_rise(distance: Numbers, error: Numbers) -> Fi
     The trends over the rounds up to 40 of the distance by "run", "kind" (largest, mean) and "round", and of the error
     by "run" and "round".
     """
-    early_distance, early_error = _rounds(distance, last=TURN), _rounds(error, last=TURN)
-    rises, falls = above(along(early_distance, "round", slope)), below(along(early_error, "round", slope))
+    early_distance = _rounds(distance, last=TURN)
+    early_error = _rounds(error, last=TURN)
+    rises = above(along(early_distance, "round", slope))
+    falls = below(along(early_error, "round", slope))
     return every(of_all(rises, early_distance, run=RUNS, kind=KINDS), of_all(falls, early_error, run=RUNS))
 
 
@@ -834,7 +843,8 @@ def distances_settle(distance: Numbers) -> Finding:
     growth of less than a tenth of its mean, and its largest value is at most a tenth above the largest before. A
     distance that falls, as with a rate that falls, is bounded, too.
     """
-    settled, before = _rounds(distance, SETTLED), _rounds(distance, last=SETTLED)
+    settled = _rounds(distance, SETTLED)
+    before = _rounds(distance, last=SETTLED)
     growth = along(settled, "round", slope) * _span(settled) / settled.over("round")
     bounded = settled.over("round", max) / before.over("round", max)
     found = every(below(growth, 0.1), below(bounded, 1.1))

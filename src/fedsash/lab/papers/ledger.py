@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from ...basics import files
+from ...basics.files import flat
 from ...settings.errors import RunError, SettingError, one_line
-from .. import files
 from ..config.experiment import changes_numbers
 from ..config.words import show, suggestion
-from ..files import flat
 from ..sweeps import PlannedRun, Sweep
 from .claims import Claim, Finding
 from .numbers import Key, Numbers

@@ -43,7 +43,8 @@ def together(dim: str, function: Callable[..., float], *several: Numbers) -> Num
 
     All have the same dimensions. Only the labels and the seeds that all of them have count.
     """
-    first, count = several[0], len(several)
+    first = several[0]
+    count = len(several)
     place = first.dims.index(dim)
     groups: dict[Key, list[Key]] = {}
     for key in first:

@@ -76,7 +76,8 @@ def of_ends(figure: CurvesFigure, results: Results) -> Numbers:
 
 # --- Rounds, or client trips, until a target that some runs don't reach ---
 
-REACHED, BEYOND = "reached", "beyond"
+REACHED = "reached"
+BEYOND = "beyond"
 """The labels of "target": rounds until it, and all rounds of runs that did not reach it."""
 
 

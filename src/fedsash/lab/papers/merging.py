@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...basics import files
 from ...basics.lock import held
+from ...runs import terminal
 from ...settings.errors import FedsashError, RunError, check, one_line
-from .. import files, terminal
 from .claims import Claim
 from .ledger import FORMAT, PRINTED, Cell, Ledger, Row, cells, setting_of
 from .reproduction import Reproduction
@@ -112,7 +113,8 @@ def _taken_claim(
     table: Mapping[str, Any], ledger: Ledger, reproductions: Iterable[Reproduction], claims: Claims
 ) -> Iterator[str]:
     """Take the evidence for a claim."""
-    paper, name = str(table.get("paper")), str(table.get("claim"))
+    paper = str(table.get("paper"))
+    name = str(table.get("claim"))
     if name not in claims.get(paper, {}):
         raise RunError(f"no paper has the claim {paper} {name}")
     claim = claims[paper][name]

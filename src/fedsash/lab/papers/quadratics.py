@@ -17,8 +17,8 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...network import Network, OnNetwork
 from ...network.chronicle import NetworkChronicle
+from ...runs import Driver
 from ...sampling import Uniform
-from ..runs import Driver
 
 ENGINE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 

@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import flat, replace_file, write_table
 from ...basics.lock import held
 from ...basics.paths import check_folder
-from .. import terminal
+from ...runs import terminal
 from ..config import ConfigError
 from ..config.experiment import changes_numbers
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..files import flat, replace_file, write_table
 from ..sweeps import Sweep, all_or, check_same, execute
 from . import claims, reproductions
 from .claims import NO_NUMBERS
@@ -139,7 +139,8 @@ def reproduce(
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed
-        done.failed, done.signal = executed.failed, executed.signal
+        done.failed = executed.failed
+        done.signal = executed.signal
     with held(out, wait=say):  # another call may train other runs into the same folder
         results = order.results(out, missing)
         for name, table in _tables(order.reproduction, results, done.note):
@@ -215,7 +216,8 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
 
     Data without a `path`, or with `data/NAME`, are those in `folder`; others are where they are said to be.
     """
-    runs, missing = [], {}
+    runs = []
+    missing = {}
     for run in sweep.runs:
         data = run.experiment.data
         name = REGISTRIES["datasets"].name_of(data)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ...basics.files import flat
 from ...settings.errors import SettingError, check
 from ..config import ConfigError, NetworkExperiment
 from ..config.files import TomlTable, merged
-from ..files import flat
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import label_of, named_axis
@@ -202,7 +202,8 @@ class Reproduction:
         such as `"rounds=50"` override everything else. With `own_code` they may name code outside fedsash. Raises
         `ConfigError` for unknown scales, labels and settings.
         """
-        chosen, only = self.at(scale), list(only)
+        chosen = self.at(scale)
+        only = list(only)
         given = {axis: chosen.values.get(axis, values) for axis, values in self.axes.items()}
         axes = {axis: values if isinstance(values, Mapping) else list(values) for axis, values in given.items()}
         named = {named_axis(choice.partition("=")[0], axes) for choice in only}

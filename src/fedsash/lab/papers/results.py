@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
+from ...basics import files
 from ...broadcast import Broadcast, Choice
 from ...evaluation import History, Score, last_rounds, mean_or_none
+from ...runs.records import Records
+from ...runs.summaries import goal_of, over, stuck_text, summarise
 from ...tasks import Criterion
-from .. import files
 from ..config import Experiment
-from ..records import Records
-from ..summaries import goal_of, over, stuck_text, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import AxisLabels, Pick
 

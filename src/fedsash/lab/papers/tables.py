@@ -30,7 +30,8 @@ class Number:
     @property
     def difference(self) -> float | None:
         """Measured minus published. None if one is missing, or if the paper's runs did not reach the target."""
-        printed, measured = self.published, self.measured.value
+        printed = self.published
+        measured = self.measured.value
         if printed.value is None or printed.beyond or measured is None:
             return None
         return measured - printed.value

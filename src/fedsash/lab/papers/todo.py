@@ -173,7 +173,8 @@ def complete(cell: Cell, ledger: Ledger) -> bool:
 
 def cost_of(runs: Iterable[PlannedRun]) -> Cost:
     """What it takes to train some runs; rounds that they share count once. Evaluations, up to a tenth, are left out."""
-    hours, minutes = 0.0, 0.0
+    hours = 0.0
+    minutes = 0.0
     for rounds, experiment in _trained(runs):
         samples = rounds * _samples_a_round(experiment)
         speed = SPEEDS.get(experiment.model.name, Speed(math.nan))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...averages import Tracker, Window
+from ...basics.spaces import CommonPart, OptimiserState
 from ...data import FederatedData
 from ...executors import LocalEngine
 from ...federation import Federation
@@ -287,7 +288,8 @@ def _federation(**settings: Any) -> Federation:
     """Six clients of unequal size, four of them in a round, with random data and a small network in float64."""
     random = np.random.default_rng(0)
     sizes = (7, 12, 3, 20, 9, 1)
-    x, y = random.normal(size=(sum(sizes), 4)), random.integers(0, 3, sum(sizes))
+    x = random.normal(size=(sum(sizes), 4))
+    y = random.integers(0, 3, sum(sizes))
     clients = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -321,12 +323,16 @@ def _walk(server: Server, size: int, rounds: int) -> _Walk:
     """
     with _federation(server=server, averages={"wima": Window(size)}) as federation:
         state = federation.start()
-        w, pseudo_gradients, steps = [state.w.clone()], [], []
+        w = [state.w.clone()]
+        pseudo_gradients = []
+        steps = []
         for _ in range(rounds):
             models = client_models(federation, state)
             pseudo_gradients.append((models.p[:, None] * (state.w - models.w)).sum(0))
-            memory = {name: value.clone() for name, value in state.optimiser.items()}
-            steps.append(state.w - server.step(state.w.clone(), -pseudo_gradients[-1], memory)[0])
+            sent = federation.sharing.common_of(state.w)
+            update = CommonPart(-pseudo_gradients[-1])
+            memory = OptimiserState({name: value.clone() for name, value in state.optimiser.items()})
+            steps.append(state.w - server.step(sent, update, memory)[0])
             state, _ = federation.round(state)
             w.append(state.w.clone())
         window = federation.models(state)["wima"].clone()
@@ -355,7 +361,8 @@ def _factors(size: int) -> Tensor:
 
     Update k is the unit vector k, so that entry k of any position is the weight of update k in it.
     """
-    position, server = _Position(size), ServerSGD()
+    position = _Position(size)
+    server = ServerSGD()
     tracker = Tracker(Window(size), position)
     for update in torch.eye(size, dtype=torch.float64):
         w, _ = server.step(position.w.detach(), update, {})
@@ -393,7 +400,8 @@ def added_by_the_window(**changed: Any) -> Evidence:
     def trained(**settings: Any) -> tuple[dict[str, float], Tensor]:
         with _federation(**settings) as federation:
             sent = lengths(federation.training(), None).train
-            state, samples = federation.start(), 0
+            state = federation.start()
+            samples = 0
             for _ in range(3):
                 state, report = federation.round(state)
                 samples += report.samples
@@ -481,7 +489,8 @@ def robust_to_bad_rounds(drop: Numbers, spread: Numbers) -> Finding:
     The paper has no experiment of its own for it. They need an evaluation after every round; who took part in a round
     is what the run's sampling draws again.
     """
-    drops, spreads = drop.at(model="WiMA") - drop.at(model="base"), spread.at(model="WiMA") - spread.at(model="base")
+    drops = drop.at(model="WiMA") - drop.at(model="base")
+    spreads = spread.at(model="WiMA") - spread.at(model="base")
     return every(below(drops), below(spreads))
 
 
@@ -578,7 +587,8 @@ def any_server_optimiser(gap: Numbers) -> Finding:
 
 def off_the_printed_factors() -> Evidence:
     """What the paper says of the factors of a window of eight models, taken from what they are."""
-    factors, twice = _factors(8), _factors(16)
+    factors = _factors(8)
+    twice = _factors(16)
     off: dict[Key, float] = {
         ("the oldest factor, from 1",): float(factors[0]) - 1,
         ("the newest factor, from 1/W",): float(factors[-1]) - 1 / 8,
@@ -603,7 +613,8 @@ def factors_as_printed(off: Numbers) -> Finding:
 
 def weights_by_age(place: Literal["position", "velocity"] = "position") -> Evidence:
     """The weight of an update by its age in a window's mean and, with momentum, in the model's place or velocity."""
-    momentum, size = ServerSGD(momentum=0.9), 8
+    momentum = ServerSGD(momentum=0.9)
+    size = 8
     w = torch.zeros(size, dtype=torch.float64)
     memory = momentum.init(w)
     for update in torch.eye(size, dtype=torch.float64):
@@ -702,7 +713,8 @@ def _lead_of_the_worst(accuracy: Numbers) -> Numbers:
     leads: dict[Key, Quantity] = {}
     for column in accuracy.labels("column"):
         split = accuracy.at(column=column)
-        base, gain = split.at(cell="base"), _gain(split)
+        base = split.at(cell="base")
+        gain = _gain(split)
         if not base:
             continue
         (worst,) = min(base, key=lambda key: base[key].mean)
@@ -721,7 +733,8 @@ def worst_methods_gain_most(accuracy: Numbers) -> Finding:
     these two, and contradicts the rest: MIME SGD is second lowest in the two, above FedDyn, which gains 2.60 and 3.66.
     Of all six splits the lowest base gains most in one, which the finding names, too.
     """
-    gain, lead = _gain(accuracy), _lead_of_the_worst(accuracy)
+    gain = _gain(accuracy)
+    lead = _lead_of_the_worst(accuracy)
     worst = _with_table_2(above(lead.at(column=CIFAR_100)), gain, CIFAR_100)
     mime = gain.at(row="MIME SGD", column=CIFAR_100)
     finding = every(worst, of_all(above(mime, 11), mime, column=CIFAR_100))
@@ -889,7 +902,8 @@ def the_gap_to_more_clients_narrows(accuracy: Numbers) -> Finding:
     """
     fedavg = accuracy.at(model="FedAvg")
     more = fedavg.without(clients=10)
-    gap, narrowed = more - fedavg.at(clients=10), more - accuracy.at(clients=10, model="WiMA")
+    gap = more - fedavg.at(clients=10)
+    narrowed = more - accuracy.at(clients=10, model="WiMA")
     counts = [int(count) for count in COUNTS if count != "10"]
     return of_all(given(above(gap), below(narrowed - gap)), narrowed - gap, split=ALPHAS, clients=counts)
 
@@ -991,7 +1005,8 @@ def small_batches_show_drift(numbers: Numbers) -> Finding:
     Table 2's runs, with the client models of some rounds.
     """
     change = numbers.at(batch=20) - numbers.at(batch=100)
-    accuracy, distance = below(change.at(what="accuracy")), above(change.at(what="distance"))
+    accuracy = below(change.at(what="accuracy"))
+    distance = above(change.at(what="distance"))
     if distance.words == NO_NUMBERS:
         distance = Finding(None, "there are no distances of clients")
     return of_all(every(accuracy, distance), change, what=["accuracy", "distance"], split=CIFAR_SPLITS)

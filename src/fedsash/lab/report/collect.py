@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import read, table, there
 from ...basics.paths import inside
 from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
+from ...runs.client_results import CLIENTS
+from ...runs.records import Records
+from ...runs.summaries import goal_of, over, stuck_text, summarise
 from ...settings.errors import RunError, one_line
-from ..client_results import CLIENTS
-from ..files import read, table, there
-from ..records import Records
-from ..summaries import goal_of, over, stuck_text, summarise
 from ..sweeps import index
 
 
@@ -167,14 +167,16 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
     content = index.read(folder)
-    runs, failed = content["runs"], content["failed"]
+    runs = content["runs"]
+    failed = content["failed"]
     axes = {axis: [str(label) for label in labels] for axis, labels in content["axes"].items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
     found.sweeps.append(CollectedSweep(title, folder, axes, reasons))
     for run, labelled in runs.items():
         labels = {axis: str(label) for axis, label in labelled.items()}
-        name, place = f"{prefix}/{run}" if prefix else run, inside(folder / "runs", run)
+        name = f"{prefix}/{run}" if prefix else run
+        place = inside(folder / "runs", run)
         if not there(place / "metrics.jsonl"):
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
@@ -198,7 +200,8 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
     if not ended:
         summary = summarise(history, evaluation, criterion) | {"rounds": last, "stuck": history.stuck(last)}
     summary["over_clients"] = history.over_clients(evaluation.last)
-    partition, newest = _optional(folder / "partition.json"), _newest(folder / "state")
+    partition = _optional(folder / "partition.json")
+    newest = _newest(folder / "state")
     forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
     run = CollectedRun(
         name=name,
@@ -255,7 +258,8 @@ def _made_of(newest: dict[str, Any]) -> dict[str, str]:
 
 def _whole(summary: dict[str, Any]) -> bool:
     """Whether a summary is complete."""
-    models, rounds = summary.get("models"), summary.get("rounds")
+    models = summary.get("models")
+    rounds = summary.get("rounds")
     each = models.values() if isinstance(models, dict) else ()
     known = isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and "averaged" in summary
     return known and all("last_mean" in of for of in each)

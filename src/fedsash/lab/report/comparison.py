@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from ...basics.files import flat
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
+from ...runs.client_results import WORDS
+from ...runs.table import empty_table
 from ...settings.errors import RunError, shortened
 from ...tasks.criterion import UNKNOWN
-from ..client_results import WORDS
 from ..config.experiment import CARRIED_OUT, changes_numbers
-from ..files import flat
 from ..sweeps.axes import named_axis
-from ..table import empty_table
 from .collect import CollectedRun
 
 if TYPE_CHECKING:
@@ -121,9 +121,11 @@ def _compared(run: CollectedRun, of: str) -> list[Compared]:
         values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
         return [({}, Curves(criterion, run.curves.split, {}), values)]
     split, _, number = of.partition("/")
-    results, clients = run.summary["over_clients"], run.clients or {"clients": [], "splits": {}}
+    results = run.summary["over_clients"]
+    clients = run.clients or {"clients": [], "splits": {}}
     if number == EACH and split in clients["splits"]:
-        named, models = replace(criterion, name=f"{criterion.name} (last evaluation)"), clients["splits"][split]
+        named = replace(criterion, name=f"{criterion.name} (last evaluation)")
+        models = clients["splits"][split]
         return [
             (_client(name, run), Curves(named, split, {}), {model: each[i] for model, each in models.items()})
             for i, name in enumerate(clients["clients"])

@@ -19,15 +19,15 @@ from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
 from ...network import Asynchronous, Scheduler, Synchronous
+from ...runs import Callback, Driver, Result, resume, run
+from ...runs.folder import RunFolder
+from ...runs.interrupts import StoppedError
 from ...sampling import Uniform
 from ...settings.errors import FedsashError, check, one_line
 from ...settings.resolve import Allowed
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
-from ..runs import Callback, Driver, Result, resume, run
-from ..runs.folder import RunFolder
-from ..runs.interrupts import StoppedError
 from .news import Teller
 
 PYPROJECT: Mapping[str, Any] = {
@@ -59,7 +59,8 @@ def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiti
     an asynchronous scheduler, for a simulated deadline, and for a minimum that no round can reach, and `ConfigError` if
     a round asks more clients than there are.
     """
-    scheduler, asked = _scheduler(experiment), count
+    scheduler = _scheduler(experiment)
+    asked = count
     precision = experiment.engine.precision
     check(precision == "full", "engine.precision", precision, PRECISION)
     if isinstance(scheduler, Synchronous):
@@ -91,15 +92,19 @@ def server_app() -> Any:
     from flwr.serverapp import ServerApp
 
     def main(grid: Any, context: Any) -> None:
-        config, code, line = context.run_config, 1, ""
+        config = context.run_config
+        code = 1
+        line = ""
         teller = Teller(Path(config["news"]))
         try:
             code, line = (2, STOPPED) if serve(grid, config, [teller]).signal else (0, "")
         except (FedsashError, OSError) as error:
-            code, line = 2, one_line(error)
+            code = 2
+            line = one_line(error)
             raise
         except StoppedError:
-            code, line = 2, STOPPED
+            code = 2
+            line = STOPPED
             raise
         except BaseException:
             line = traceback.format_exc()

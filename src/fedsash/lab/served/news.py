@@ -11,8 +11,8 @@ from typing import Any
 
 from ...evaluation import Score
 from ...exchange import RoundReport
-from ..runs import Callback
-from ..runs.callback import LiveRun
+from ...runs import Callback
+from ...runs.callback import LiveRun
 
 FILE = "news.jsonl"
 """The name of the file, in the folder of the app that the command has written."""
@@ -25,7 +25,8 @@ class Teller(Callback):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._values = folder / FILE, dict[str, str]()
+        self._file = folder / FILE
+        self._values = dict[str, str]()
         logging.getLogger("fedsash").addHandler(_Notes(self))
 
     def tell(self, news: Mapping[str, Any]) -> None:
@@ -37,7 +38,8 @@ class Teller(Callback):
         self.tell({"round": run.round, "values": {}})
 
     def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
-        criterion, models = run.federation.goal.criterion, run.curves().models
+        criterion = run.federation.goal.criterion
+        models = run.curves().models
         self._values = {name: criterion.text(own[run.round]) for name, own in models.items() if run.round in own}
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
@@ -61,7 +63,8 @@ class Listener:
     """Reads what was told since the last look."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._read = folder / FILE, 0
+        self._file = folder / FILE
+        self._read = 0
 
     def news(self) -> list[dict[str, Any]]:
         """The new lines: a `note`, a `round` with `values`, or at the end a `code` with a `line`."""

@@ -41,7 +41,8 @@ class SuperLink:
 
     def stop(self, number: int, out: Path) -> str:
         """Stop a run of Flower, and wait until its process has let go of the folder `out`; returns a line about it."""
-        answer, until = _flwr("stop", str(number), self.name), time.monotonic() + STOP
+        answer = _flwr("stop", str(number), self.name)
+        until = time.monotonic() + STOP
         if not answer.get("success"):
             return f"flwr stop was refused: {_why(answer)}"
         while True:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ...settings.errors import check_choice
 
 if TYPE_CHECKING:
-    from ..pictures import Picture
+    from ...runs.pictures import Picture
     from .study import Study
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The place of a study's class, `"module:Class"` in this package, one line about it, and its kinds of findings."""
+    """The place of a study's class, `"package.module:Class"`, one line about it, and its kinds of findings."""
 
     place: str
     summary: str
@@ -24,53 +24,80 @@ class Entry:
 
     def study(self) -> type[Study]:
         """The study's class. Its module is imported now."""
-        study: type[Study] = pkgutil.resolve_name(f"{__name__}.{self.place}")
+        study: type[Study] = pkgutil.resolve_name(self.place)
         return study
 
 
 STUDIES = {
     "landscape": Entry(
-        "landscape.study:LandscapeStudy",
+        f"{__name__}.landscape.study:LandscapeStudy",
         "loss and error along a line, in a plane, around a model",
         ("line", "plane", "surface"),
     ),
     "decompose": Entry(
-        "decomposition:DecompositionStudy",
+        f"{__name__}.decomposition:DecompositionStudy",
         "bias, variance and covariance of the clients' models",
         ("decomposition",),
     ),
     "ensemble": Entry(
-        "ensemble:EnsembleStudy",
+        f"{__name__}.ensemble:EnsembleStudy",
         "the mean of 1, 2, ... client models, beside the ensemble of their answers",
         ("ensemble",),
     ),
     "variance": Entry(
-        "variance:VarianceStudy", "variance and covariance of 1, 2, ... client models, and their bounds", ("variance",)
+        f"{__name__}.variance:VarianceStudy",
+        "variance and covariance of 1, 2, ... client models, and their bounds",
+        ("variance",),
     ),
-    "flatness": Entry("flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness", ("flatness",)),
-    "window": Entry("window:WindowStudy", "the weight of every round and client in a window's mean", ("window",)),
+    "flatness": Entry(
+        f"{__name__}.flatness:FlatnessStudy",
+        "the Hessian's largest eigenvalues, and sharpness",
+        ("flatness",),
+    ),
+    "window": Entry(
+        f"{__name__}.window:WindowStudy",
+        "the weight of every round and client in a window's mean",
+        ("window",),
+    ),
     "coverage": Entry(
-        "coverage:CoverageStudy", "the share of the samples that the rounds in a window have seen", ("coverage",)
+        f"{__name__}.coverage:CoverageStudy",
+        "the share of the samples that the rounds in a window have seen",
+        ("coverage",),
     ),
-    "average": Entry("averages:AveragesStudy", "any window or EMA of a finished run", ("averages",)),
-    "map": Entry("window_map:MapStudy", "every window of a finished run, by its size and its end", ("map",)),
-    "bound": Entry("bound:BoundStudy", "FedWindow's bound on the gradient's norms, beside them", ("bound",)),
+    "average": Entry(
+        f"{__name__}.averages:AveragesStudy",
+        "any window or EMA of a finished run",
+        ("averages",),
+    ),
+    "map": Entry(
+        f"{__name__}.window_map:MapStudy",
+        "every window of a finished run, by its size and its end",
+        ("map",),
+    ),
+    "bound": Entry(
+        f"{__name__}.bound:BoundStudy",
+        "FedWindow's bound on the gradient's norms, beside them",
+        ("bound",),
+    ),
 }
 """The studies by their commands, in the order of the page. A module is imported when it is used."""
 
-KINDS = {kind: entry for entry in STUDIES.values() for kind in entry.kinds}
-"""The studies by the kinds of their findings, in the order of the page."""
+
+def kinds() -> dict[str, Entry]:
+    """The study of each kind of findings, in the order of the page."""
+    return {kind: entry for entry in STUDIES.values() for kind in entry.kinds}
 
 
 def study_of(found: Mapping[str, Any]) -> type[Study]:
     """The study that made these findings. Raises `ValueError` if no study has this kind of findings."""
-    check_choice("kind", str(found.get("kind")), *KINDS)
-    return KINDS[found["kind"]].study()
+    known = kinds()
+    check_choice("kind", str(found.get("kind")), *known)
+    return known[found["kind"]].study()
 
 
 def pictures(findings: Sequence[Mapping[str, Any]]) -> list[Picture]:
     """The pictures of findings that are shown together. Pictures of one kind have the same colour scales."""
-    from ..pictures.scales import common
+    from ...runs.pictures.scales import common
 
     drawn = [study_of(found).picture(found) for found in findings]
     for kind in {found["kind"] for found in findings}:

@@ -15,10 +15,10 @@ from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined, window_starts
 from ...evaluation import Score
 from ...evaluation.history import COMPARED
+from ...runs import running_sums
 from ...settings.errors import RunError, check
 from ...state import State
 from ...tasks import Criterion
-from ..runs import running_sums
 from .opened import OpenRun
 
 TOGETHER = 8
@@ -48,7 +48,8 @@ class Afterwards:
     """
 
     def __init__(self, run: OpenRun, at: int | None = None) -> None:
-        self.run, self.folder = run, run.folder / running_sums.FOLDER
+        self.run = run
+        self.folder = run.folder / running_sums.FOLDER
         rounds = running_sums.kept(self.folder)
         if not rounds:
             raise RunError(f"{run.folder} {MISSING}")

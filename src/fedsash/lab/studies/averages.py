@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
+from ...basics.files import replace_file
 from ...basics.paths import check_file
 from ...evaluation import Goal, Score
+from ...runs.pictures import Axis, Line, Panel, Picture, Rule, look
+from ...runs.pictures.styles import QUIET
+from ...runs.records import Records
 from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
-from ..files import replace_file
-from ..pictures import Axis, Line, Panel, Picture, Rule, look
-from ..pictures.styles import QUIET
-from ..records import Records
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
 from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, times, unseen
@@ -100,11 +100,13 @@ Its error is the share of its weight that lies on another model of the same bloc
         """The average that was asked for, in words, and its metrics."""
         if self.window is not None:
             size = best_window(trail) if self.window == "auto" else self.window
-            since, chosen = trail.begins(size), ", the best on held-out data," if self.window == "auto" else ","
+            since = trail.begins(size)
+            chosen = ", the best on held-out data," if self.window == "auto" else ","
             which = f"of rounds {since + 1} to {trail.round}" if since else f"all there are up to round {trail.round}"
             return f"the window of {size} models{chosen} {which}", trail.judge(trail.window(size))
         if self.ema is not None:
-            what, profile = f"the EMA of decay {self.ema:g}", profiles.ema(self.ema, trail.count)
+            what = f"the EMA of decay {self.ema:g}"
+            profile = profiles.ema(self.ema, trail.count)
         else:
             assert self.power is not None
             what = f"the power-function EMA of sigma_rel {self.power:g}"
@@ -114,8 +116,11 @@ Its error is the share of its weight that lies on another model of the same bloc
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
-        trail, criterion = Afterwards(run, self.at), run.federation.goal.criterion
-        sizes, windows, emas = trail.sizes, {}, {}
+        trail = Afterwards(run, self.at)
+        criterion = run.federation.goal.criterion
+        sizes = trail.sizes
+        windows = {}
+        emas = {}
         for size, w in trail.windows():
             windows[size] = trail.judge(w)
             progress(len(windows), 2 * len(sizes))
@@ -141,7 +146,9 @@ Its error is the share of its weight that lies on another model of the same bloc
 
     @staticmethod
     def rows(found: Found) -> Rows:
-        windows, emas, chosen = found["windows"], found["emas"], found["chosen"]
+        windows = found["windows"]
+        emas = found["emas"]
+        chosen = found["chosen"]
         criterion = Criterion(**found["metric"])
         also = chosen is not None and found["split"] == "test"
         yield [
@@ -166,7 +173,9 @@ Its error is the share of its weight that lies on another model of the same bloc
     @staticmethod
     def picture(found: Found) -> Picture:
         """The metric and the loss of windows and of EMAs, by the number of models that they average."""
-        split, chosen, criterion = found["split"], found["chosen"], Criterion(**found["metric"])
+        split = found["split"]
+        chosen = found["chosen"]
+        criterion = Criterion(**found["metric"])
         sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
         values = [*_lines(found, "value", criterion.scale), *_others(found, criterion.scale)]
         label = criterion.label(split)
@@ -209,7 +218,8 @@ def _marks(sizes: Sequence[int]) -> dict[float, str]:
 
 
 def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:
-    judged, name = list(averages.values()), criterion.name
+    judged = list(averages.values())
+    name = criterion.name
     return {
         "value": [of.metrics[name] for of in judged],
         "loss": [of.metrics.loss for of in judged],

@@ -18,10 +18,10 @@ from ...federation import Federation
 from ...local import LocalTraining, RoundPlan
 from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.records import Records
 from ...settings.errors import RunError, check, check_count
 from ..config import NetworkExperiment
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..records import Records
 from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun, spaced
 from .several_runs import check_settings
@@ -146,7 +146,9 @@ class BoundStudy(Study):
 
     def _constants(self, runs: Sequence[OpenRun], progress: OnProgress) -> Constants:
         """The largest L and sigma_l^2 along the runs, and the mean of their first losses above F*."""
-        smoothness, noise, first = [], [], []
+        smoothness = []
+        noise = []
+        first = []
         for done, run in enumerate(runs, 1):
             federation = run.federation
             start = federation.start().w
@@ -169,7 +171,8 @@ class BoundStudy(Study):
     @staticmethod
     def picture(found: Found) -> Picture:
         """The norms, their mean up to each trip, and the bound on it."""
-        trips, terms = found["trips"], found["terms"]
+        trips = found["trips"]
+        terms = found["terms"]
         total = [_sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
         lines = [
             Line("squared norm", trips, found["squared_norms"], look(1)),

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
-from ..pictures import Line, look
-from ..pictures.styles import Style
+from ...runs.pictures import Line, look
+from ...runs.pictures.styles import Style
 from .study import Found, option, times
 
 ORDERS = option("random orders of the clients")
@@ -37,7 +37,8 @@ def by_number(found: Found, solid: str, dashed: str, called: str, scale: float =
     places = np.unique(np.linspace(0, len(found["rounds"]) - 1, LINES).round().astype(int)).tolist()
     lines = []
     for i, place in enumerate(places):
-        style, name = look(i), f"round {found['rounds'][place] + 1}"
+        style = look(i)
+        name = f"round {found['rounds'][place] + 1}"
         lines.append(_line(name, found[solid][place], scale, style))
         other = Style(style.colour, "dash", style.symbol)
         lines.append(_line(f"{name}, {called}", found[dashed][place], scale, other))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...basics.arrays import Ints
 from ...basics.sharing import OWN
+from ...basics.spaces import CommonPart, WholeModel
 from ...data.federated import FederatedData
 from ...exchange import PartialSum, Reply
 from ...executors import Engine
@@ -69,10 +70,10 @@ def _trained_by(engine: Engine, data: FederatedData | Clients) -> FederatedData 
     return replace(data, engine=engine) if isinstance(data, LocalClients) else data
 
 
-def _models(federation: Federation, sent: Tensor, reply: Reply) -> Tensor:
+def _models(federation: Federation, sent: WholeModel, reply: Reply) -> WholeModel:
     """The models `[b, D]` of a reply's clients, each with what it keeps for itself."""
     sharing = federation.sharing
-    w = sent + sharing.model_change(reply.upload["delta"], reply.upload)
+    w = WholeModel(sent + sharing.model_change(CommonPart(reply.upload["delta"]), reply.upload))
     return sharing.with_own(w, reply.client_state[OWN]) if sharing.own_size else w
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
 from ...federation import Federation
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.pictures.styles import QUIET
 from ...sampling import Poisson, Uniform
 from ...settings.errors import check, check_count
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.styles import QUIET
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
 from .window import participation
@@ -29,7 +29,8 @@ def covered(clients: Sequence[Ints], there: NDArray[np.bool_], size: int) -> NDA
     says who takes part. W is `size`; before round W it is the number of rounds that there are.
     """
     n = 1 + max(int(index.max(initial=-1)) for index in clients)
-    holders, found = np.zeros(n, dtype=np.int64), np.zeros((len(there), n), dtype=np.bool_)
+    holders = np.zeros(n, dtype=np.int64)
+    found = np.zeros((len(there), n), dtype=np.bool_)
     for t, now in enumerate(there):
         for i in np.flatnonzero(now).tolist():
             holders[clients[i]] += 1
@@ -58,7 +59,8 @@ def expected(federation: Federation, size: int) -> float | None:
 
     It holds if all clients are equally likely in every round, and each sample is held by one. Otherwise it is None.
     """
-    sampling, sizes = federation.sampling, federation.sizes
+    sampling = federation.sampling
+    sizes = federation.sizes
     traced = not isinstance(sampling.trace, str) or bool(sampling.trace)
     shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
     if not isinstance(sampling, Uniform | Poisson) or traced or shared:
@@ -121,7 +123,8 @@ class CoverageStudy(Study):
     def rows(found: Found) -> Rows:
         yield ["window", "samples\nseen", "\nleast", "uniform\nsampling", "labels:\ndistance", "\nlargest"]
         for i, size in enumerate(found["sizes"]):
-            shares, distances = _full(found, "share", i), _full(found, "distance", i)
+            shares = _full(found, "share", i)
+            distances = _full(found, "distance", i)
             cells = [share(_mean(shares)), share(min(shares)), share(found["expected"][i])]
             yield [str(size), *cells, number(_mean(distances), 3), number(max(distances, default=None), 3)]
 
@@ -129,8 +132,10 @@ class CoverageStudy(Study):
     def picture(found: Found) -> Picture:
         """What windows cover on average, by their size, and each of them, by round."""
         ticks = {size: str(size) for size in found["sizes"]}
-        size, round = Axis("W, the rounds in a window", log=True, ticks=ticks), Axis("round", whole=True)
-        seen, apart = Axis("share of all samples (%)", low=0, high=100), Axis("distance of the labels", low=0)
+        size = Axis("W, the rounds in a window", log=True, ticks=ticks)
+        round = Axis("round", whole=True)
+        seen = Axis("share of all samples (%)", low=0, high=100)
+        apart = Axis("distance of the labels", low=0)
         panels = [
             Panel("samples by size", size, seen, [_means(found, "share", 100), *_expectation(found)]),
             Panel("samples by round", round, seen, _by_round(found, "share", 100)),

@@ -17,9 +17,9 @@ from ...basics.layout import Layout
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...federation import Federation
+from ...runs.pictures import Axis, Line, Panel, Picture, look
+from ...runs.pictures.styles import INK, Style
 from ...settings.errors import check
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced
 from .outputs import outputs
 from .several_runs import by_round, check_alike, shared_rounds, trained_alike
@@ -137,7 +137,8 @@ def predictions(
     samples, held = union(data, ids)
     if count is not None:
         chosen = spaced(len(samples), count).to(samples.y.device)
-        samples, held = samples[chosen], held[:, chosen]
+        samples = samples[chosen]
+        held = held[:, chosen]
     f = probabilities(module, w, samples, data, layout).double()
     return f, one_hot(samples.y, f.shape[-1]).to(f), held
 
@@ -227,7 +228,8 @@ class DecompositionStudy(Study):
         """All numbers of one round."""
         trained = trained_alike(runs, round)
         first = trained[0]
-        federation, w = runs[0].federation, torch.stack([models.w for models in trained])
+        federation = runs[0].federation
+        w = torch.stack([models.w for models in trained])
         f, targets, held = predictions(
             federation.module, w, federation.training_data, first.ids, self.samples, federation.layout
         )

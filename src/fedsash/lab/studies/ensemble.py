@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check_count
-from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels
 from .decomposition import likeness, probabilities
@@ -96,7 +96,8 @@ class EnsembleStudy(Study):
         last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
         similar = list(zip(found["cka"], times(100, last["mean"]), strict=True))
         apart = [place if all(place) else (None, None) for place in zip(last["distance"], last["gap"], strict=True)]
-        far, gap = Axis("distance, the largest from their mean", log=True), Axis("gap", log=True)
+        far = Axis("distance, the largest from their mean", log=True)
+        gap = Axis("gap", log=True)
         panels = [
             Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
             Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(found, similar)),
@@ -129,8 +130,10 @@ class Group:
         p = self.models.p[index.to(self.models.p.device)]
         p = p / p.sum()
         w = self.models.w[index]
-        mean, learned = p.to(w) @ w, self.run.federation.layout.trained
-        one, all_of_them = self._answers(mean), torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
+        mean = p.to(w) @ w
+        learned = self.run.federation.layout.trained
+        one = self._answers(mean)
+        all_of_them = torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
         gap = torch.linalg.vector_norm(all_of_them - one, dim=-1).mean()
         return self._error(one), self._error(all_of_them), float(gap), spread(w[:, :learned], mean[:learned]).largest
 

@@ -17,13 +17,14 @@ from ...basics.randomness import Purpose, generator
 from ...data.samples import Samples
 from ...evaluation import Curvature
 from ...federation import Federation
+from ...runs.pictures import Axis, Bars, Panel, Picture
+from ...runs.pictures.styles import of_bars
 from ...settings.errors import check
-from ..pictures import Axis, Bars, Panel, Picture
-from ..pictures.styles import of_bars
 from .opened import MODELS, OpenRun
 from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
-STEPS, TOLERANCE = 100, 1e-3
+STEPS = 100
+TOLERANCE = 1e-3
 """The largest number of products with the Hessian for a model's eigenvalues, and how accurate they are to be."""
 
 
@@ -140,7 +141,8 @@ def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
 
 def curvature_of(federation: Federation, samples: Samples) -> Curvature:
     """The loss that the federation's clients minimise, over these samples."""
-    goal, batch = federation.goal, federation.evaluation.batch
+    goal = federation.goal
+    batch = federation.evaluation.batch
     return Curvature(federation.module, federation.training_data, samples, goal.loss, batch, federation.layout)
 
 
@@ -156,7 +158,8 @@ def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1
     """
     check(isfinite(rho) and rho > 0, "sharpness: rho", rho, "must be a positive number")
     check(steps >= 1, "sharpness: steps", steps, "must be at least 1")
-    point, losses = w, []
+    point = w
+    losses = []
     for _ in range(steps):
         g = curvature.gradient(point)
         length = float(g.norm())
@@ -198,7 +201,8 @@ class FlatnessStudy(Study):
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         seen = run.samples(self.split, self.samples)
-        curvature, found = curvature_of(run.federation, seen), {}
+        curvature = curvature_of(run.federation, seen)
+        found = {}
         for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
             tick = partial(_tick, progress, done * STEPS, len(self.models) * STEPS)
             found[name] = self._measured(curvature, run.model(model), tick)
@@ -230,7 +234,8 @@ class FlatnessStudy(Study):
     @staticmethod
     def picture(found: Found) -> Picture:
         """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
-        models, where = found["models"], split_in_words(found)
+        models = found["models"]
+        where = split_in_words(found)
         eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
         radii = list(next(iter(models.values()))["sharpness"])
         rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}

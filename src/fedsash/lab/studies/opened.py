@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...basics import files
 from ...basics.arrays import Ints
 from ...basics.layout import Layout
 from ...basics.saved import place, saved_rounds
@@ -21,13 +22,13 @@ from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
+from ...runs import checkpoints
+from ...runs.records import Records
 from ...settings.errors import RunError, check, check_choice, check_count, one_line, some
 from ...settings.fingerprint import differences
 from ...state import State
-from .. import checkpoints, files
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
 from ..config.errors import prefixed
-from ..records import Records
 from .client_models import ClientModels, client_models
 
 log = logging.getLogger("fedsash")
@@ -154,7 +155,8 @@ class OpenRun(Shown):
 
     def _personal(self, client: int, name: str) -> Tensor:
         """The last saved model `[D]` with what a client keeps."""
-        sharing, clients = self.federation.sharing, len(self.federation.sizes)
+        sharing = self.federation.sharing
+        clients = len(self.federation.sizes)
         self._check(sharing.own_size > 0, name, "nothing of this model stays with the clients: take model")
         self._check(client < clients, name, f"the clients are 0 to {clients - 1}")
         self._check(bool(self.rounds), name, "no state is saved")
@@ -201,7 +203,8 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
     built, and `RunError` if it is a run of another federation.
     """
-    folder, function = Path(folder), federation if isinstance(federation, str) else ""
+    folder = Path(folder)
+    function = federation if isinstance(federation, str) else ""
     experiment = load_run(folder, own_code=own_code, federation=function)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")

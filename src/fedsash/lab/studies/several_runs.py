@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...basics.files import flat
 from ...settings.errors import RunError, check, some
 from ...tasks import Classification
 from ..config.experiment import changes_numbers
-from ..files import flat
 from .client_models import ClientModels
 from .opened import OpenRun
 from .study import OnProgress
@@ -31,7 +31,8 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
         check_classes(run)
         run.check_rounds()
         y = run.federation.training_data.train.y
-        here, there = first.training_data.clients, run.federation.training_data.clients
+        here = first.training_data.clients
+        there = run.federation.training_data.clients
         same = len(here) == len(there) and all(map(np.array_equal, here, there))
         same = same and torch.equal(first.training_data.train.y, y)
         same = same and first.layout.shapes == run.federation.layout.shapes

@@ -37,7 +37,8 @@ def linear_cka(x: Tensor, y: Tensor) -> Tensor:
     `ValueError` if the numbers of inputs differ.
     """
     check(x.dim() == y.dim() == 2 and len(x) == len(y), "linear_cka: y", tuple(y.shape), f"x is {list(x.shape)}")
-    x, y = _centred(x), _centred(y)
+    x = _centred(x)
+    y = _centred(y)
     return _inner(x, y) / (_inner(x, x) * _inner(y, y)).sqrt()
 
 

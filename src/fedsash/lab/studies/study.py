@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ...basics.files import table, write_table
+from ...runs.pictures import Picture
 from ...settings.errors import check
 from ...tasks.criterion import UNKNOWN
-from ..files import table, write_table
-from ..pictures import Picture
 from .opened import OpenRun
 
 Found = Mapping[str, Any]
@@ -103,7 +103,8 @@ class Study(ABC):
         An interrupted study may leave `NAME.npz`, from which it continues.
         """
         folder = runs[0].folder
-        draft, file = place(folder, name, "npz"), place(folder, name, "json")
+        draft = place(folder, name, "npz")
+        file = place(folder, name, "json")
         made = self.go_on(runs, draft, progress)
         write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
+from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check, check_count
-from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
@@ -112,7 +112,8 @@ class VarianceStudy(Study):
     def _measured(self, runs: Sequence[OpenRun], round: int) -> dict[str, Any]:
         """The numbers of one round."""
         trained = trained_alike(runs, round)
-        federation, ids = runs[0].federation, trained[0].ids
+        federation = runs[0].federation
+        ids = trained[0].ids
         w = torch.stack([models.w for models in trained])
         f, targets, held = predictions(
             federation.module, w, federation.training_data, ids, self.samples, federation.layout
@@ -144,9 +145,12 @@ class VarianceStudy(Study):
     def picture(found: Found) -> Picture:
         """The terms by the number of models, and each client's variance by the distance of its data."""
         size = Axis("K, the number of models", whole=True)
-        falls, held, whole = Axis("variance", log=True), Axis("covariance"), Axis("squared error", low=0)
+        falls = Axis("variance", log=True)
+        held = Axis("covariance")
+        whole = Axis("squared error", low=0)
         clients = Points([str(i) for i in found["ids"][-1]], found["distances"][-1], found["variances"][-1])
-        far, own = Axis("MMD² of the labels"), Axis("variance of the model", low=0)
+        far = Axis("MMD² of the labels")
+        own = Axis("variance of the model", low=0)
         panels = [
             Panel("variance", size, falls, by_number(found, "variance", "equal", "V/K")),
             Panel("covariance and its bound", size, held, by_number(found, "covariance", "bound", "bound")),
@@ -176,8 +180,10 @@ class Group:
     def numbers(self, chosen: Ints) -> tuple[float, ...]:
         """The numbers of `NUMBERS` for some of the models, by their places."""
         index = torch.from_numpy(chosen)
-        f, p = self.f[:, index], self.p[index] / self.p[index].sum()
-        parts, between = decompose(f, self.y, self.held[index], p), covariances(f)
+        f = self.f[:, index]
+        p = self.p[index] / self.p[index].sum()
+        parts = decompose(f, self.y, self.held[index], p)
+        between = covariances(f)
         terms = (parts.error, parts.bias, parts.variance)
         equal = float(between.diagonal().mean()) / len(p)
         means = [float(term.mean()) for term in terms]

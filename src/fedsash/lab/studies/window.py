@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ...federation import Federation
+from ...runs.pictures import Axis, Bars, Line, Panel, Picture, look
+from ...runs.pictures.styles import RED
 from ...settings.errors import RunError, check
-from ..pictures import Axis, Bars, Line, Panel, Picture, look
-from ..pictures.styles import RED
 from .client_models import weights
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
@@ -114,7 +114,8 @@ class WindowStudy(Study):
         past = run.state(newest).past
         if self.average not in past:
             raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
-        window, broadcast = past[self.average], run.federation.broadcast
+        window = past[self.average]
+        broadcast = run.federation.broadcast
         right = "must be a window of global models: this one is of clients' means, before the server's step"
         means = broadcast.of_means(run.federation.server) if broadcast else ()
         check(self.average not in means, "WindowStudy.average", self.average, right)
@@ -138,8 +139,10 @@ class WindowStudy(Study):
 
     @staticmethod
     def rows(found: Found) -> Rows:
-        weights, clients = np.array(found["weights"]), np.array(found["clients"])
-        held, away = list(found["distance_rounds"]), np.array(found["distances"])
+        weights = np.array(found["weights"])
+        clients = np.array(found["clients"])
+        held = list(found["distance_rounds"])
+        away = np.array(found["distances"])
         largest = f"{number(float(clients.max()))} (client {int(clients.argmax())})"
         yield ["in the window", ""]
         yield ["models", f"{len(held)}, of rounds {held[0]} to {held[-1]}"]
@@ -161,7 +164,8 @@ class WindowStudy(Study):
         rounds = Line("", found["rounds"], found["weights"], look(0), steps="middle", filled=True)
         clients = Bars([""], places, [by_weight], [RED], width=1)
         away = Line("", found["distance_rounds"], found["distances"], look(2))
-        weight, distance = Axis("weight in the mean", low=0), Axis("distance from the mean", low=0)
+        weight = Axis("weight in the mean", low=0)
+        distance = Axis("distance from the mean", low=0)
         panels = [
             Panel("weight of each round's update", Axis("round", whole=True), weight, [rounds]),
             Panel("weight of each client", Axis("clients, by their weight", whole=True), weight, [clients]),

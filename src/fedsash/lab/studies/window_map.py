@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ...runs.pictures.picture import Layer
+from ...runs.pictures.scales import INNER, LEVELS
+from ...runs.pictures.styles import QUIET
+from ...runs.records import Records
 from ...settings.errors import check, check_count
 from ...tasks import Criterion
-from ..pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
-from ..pictures.picture import Layer
-from ..pictures.scales import INNER, LEVELS
-from ..pictures.styles import QUIET
-from ..records import Records
 from .afterwards import Afterwards
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, option, unseen
@@ -47,14 +47,16 @@ class MapStudy(Study):
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
-        newest, criterion = Afterwards(run), run.federation.goal.criterion
+        newest = Afterwards(run)
+        criterion = run.federation.goal.criterion
         counts = {round: count for round, count in newest.counts.items() if round % (self.every or 1) == 0}
         ends = [round for round, count in counts.items() if count > 0]
         known = list(newest.counts)[1:]
         check(bool(ends), "every", self.every, f"the sums are of the rounds {known[0]} to {known[-1]}")
         possible = [sorted({counts[end] - counts[begin] for begin in counts if begin < end} - {0}) for end in ends]
         values: list[list[float]] = []
-        split, total = "", sum(map(len, possible))
+        split = ""
+        total = sum(map(len, possible))
         for end, sizes in zip(ends, possible, strict=True):
             trail = Afterwards(run, end)
             judged = [trail.judge(w).metrics for _, w in trail.windows(sizes)]
@@ -85,10 +87,12 @@ class MapStudy(Study):
     @staticmethod
     def picture(found: Found) -> Picture:
         """All windows as a map, and the values of the best window at the last end by the round after which it ends."""
-        criterion, ends = Criterion(**found["metric"]), found["ends"]
+        criterion = Criterion(**found["metric"])
+        ends = found["ends"]
         sizes, grid = grid_of(found)
         label = criterion.label(found["split"])
-        last, size = ends[-1], best_at_the_end(found)
+        last = ends[-1]
+        size = best_at_the_end(found)
         margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
         end = Axis("round after which the window ends", ends[0] - margin, last + margin)
         height = Axis("W, the number of models")
@@ -140,7 +144,8 @@ def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> lis
 def _reach(grid: Sequence[Sequence[float | None]], own: Sequence[float | None]) -> tuple[float, float]:
     """The ends of the axis of values: beyond those of all windows and of the model, whatever W is chosen."""
     known = _known([*grid, own])
-    low, high = float(known.min()), float(known.max())
+    low = float(known.min())
+    high = float(known.max())
     margin = 0.04 * (high - low) or 1.0
     return low - margin, high + margin
 

@@ -15,10 +15,10 @@ import torch
 
 from ...exchange import RoundReport
 from ...executors import LocalEngine
+from ...runs import Callback, Driver, Fork, LiveRun, Result
+from ...runs.folder import RunFolder, with_engine
 from ..config import Experiment, parse
-from ..runs import Callback, Driver, Fork, LiveRun, Result
-from ..runs.folder import RunFolder, with_engine
-from ..runs.timing import TimeStudy
+from ..timing import TimeStudy
 
 
 @dataclass(frozen=True)

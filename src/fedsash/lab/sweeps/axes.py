@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import flat
 from ...settings.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
@@ -18,7 +19,6 @@ from ..config.errors import check_known, prefixed
 from ..config.files import KEY, TomlTable, merged, named, put, read, without_others
 from ..config.network import NetworkExperiment
 from ..config.words import show, shown
-from ..files import flat
 
 KEYS = {
     "title": "what tables and pages call the sweep",
@@ -103,7 +103,8 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
     """The sweep in a TOML file (see `parse`). Raises `ConfigError`, which names the file."""
     path = Path(path)
     with prefixed(path):
-        table, overrides = read(path), list(overrides)
+        table = read(path)
+        overrides = list(overrides)
         _check_free(table, overrides)
         return parse(table, path.parent, only, overrides, own_code)
 
@@ -279,9 +280,11 @@ def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTabl
 
     Raises `ConfigError` if a later axis chooses another thing by its name, and so takes away what an earlier one set.
     """
-    table, earlier = base, list[str]()
+    table = base
+    earlier = list[str]()
     for axis, label in labels.items():
-        before, table = table, axes[axis].applied(table, label)
+        before = table
+        table = axes[axis].applied(table, label)
         for name in earlier:
             key = axes[name].key
             if key is not None and _has(before, key) and not _has(table, key):

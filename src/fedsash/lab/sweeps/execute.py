@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ...basics.files import flat
 from ...basics.paths import check_folder
+from ...runs.folder import RunFolder
+from ...runs.progress import Progress
 from ...settings.errors import RunError, check_count, library
 from ...settings.fingerprint import differences
 from ..config import ConfigError, Experiment, load_run
 from ..config.experiment import changes_numbers
 from ..config.words import shown
-from ..files import flat
-from ..progress import Progress
-from ..runs.folder import RunFolder
 from . import index
 from .axes import Sweep
 from .foreman import Foreman, SweepReport, done, is_done

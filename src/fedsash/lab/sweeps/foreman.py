@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from ...basics import files
 from ...basics.saved import saved_rounds
+from ...runs.interrupts import on_stop
+from ...runs.progress import Progress
+from ...runs.time_limit import TIME_UP, time_limit
 from ...settings.errors import RunError
-from .. import files
-from ..progress import Progress
-from ..runs.interrupts import on_stop
-from ..runs.time_limit import TIME_UP, time_limit
 from .machines import Machines
 from .plan import Leg, Plan
 from .process import Message, Process, StopRequest
@@ -242,7 +242,8 @@ def is_done(leg: Leg, out: Path) -> bool:
     """
     file = out / leg.folder / "summary.json"
     try:
-        summary, lost = files.table(file), files.lost(file.parent)
+        summary = files.table(file)
+        lost = files.lost(file.parent)
     except (FileNotFoundError, RunError):
         return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last

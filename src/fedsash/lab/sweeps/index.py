@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...basics import files
 from ...basics.lock import held
 from ...settings.errors import RunError
-from .. import files
 from ..config import ConfigError
 from .axes import Sweep
 
@@ -27,7 +27,8 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
         new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
         before = read(out) if (out / NAME).exists() else new
         if list(before["axes"]) != list(sweep.axes):
-            there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
+            there = ", ".join(before["axes"])
+            here = ", ".join(sweep.axes)
             raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
         axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
         runs = {run.name: run.labels for run in sweep.runs}

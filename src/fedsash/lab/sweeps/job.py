@@ -21,14 +21,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
+from ... import runs
 from ...basics.lock import when_free
 from ...basics.signals import STOPS
+from ...runs import Result
+from ...runs.interrupts import ECHO
 from ...settings.errors import FedsashError, one_line
-from .. import runs
 from ..config import NetworkExperiment
-from ..runs import Result
-from ..runs.interrupts import ECHO
-from ..runs.timing import TimeStudy
+from ..timing import TimeStudy
 from .assigned import Assigned, Messages, Tell, tell
 
 T = TypeVar("T")
@@ -86,7 +86,8 @@ def trained(leg: Assigned, engines: Engines) -> Result:
 
     def go() -> Result:
         driver = leg.experiment.driver()
-        rounds, settings = leg.experiment.rounds, leg.settings(driver)
+        rounds = leg.experiment.rounds
+        settings = leg.settings(driver)
         if leg.begun:
             return runs.resume(driver, rounds, leg.folder, **settings)
         alike = driver.settled(engines.get(place, {}))

@@ -40,14 +40,16 @@ class Here(Machines):
     tries = 1
 
     def __init__(self, legs: Sequence[Leg], out: Path, jobs: int | None) -> None:
-        self._out, self._cores = out, cores()
+        self._out = out
+        self._cores = cores()
         self.slots = range(min(jobs or self._most(legs), len(legs)))
 
     def program(self, slot: int) -> Child:
         return Child(JOB, log_of(self._out, f"{slot}"), os.getcwd(), {})
 
     def cores(self, slots: Sequence[int]) -> Sequence[int]:
-        count, cores = len(self.slots), self._cores
+        count = len(self.slots)
+        cores = self._cores
         return sorted({core for i in slots for core in cores[i::count] or [cores[i % len(cores)]]})
 
     def _most(self, legs: Sequence[Leg]) -> int:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...runs.warned import beyond, rate_notes
 from ...settings.errors import some
-from ..runs.warned import beyond, rate_notes
 from . import index
 from .axes import PlannedRun, Sweep, short
 
@@ -16,7 +16,8 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
     """The lines of `beyond` and `rate_notes` about the sweep's runs, after the labels of those that a line concerns."""
     found: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
-        experiment, rounds = run.experiment, run.experiment.rounds
+        experiment = run.experiment
+        rounds = run.experiment.rounds
         unreached = beyond(experiment, experiment.checkpoint, experiment.trajectory, rounds)
         for line in (*unreached, *rate_notes(experiment.local, getattr(experiment, "scheduler", None), rounds)):
             found.setdefault(line, []).append(run)

@@ -41,7 +41,8 @@ class OnRay(Machines):
         for leg in legs:
             _check_fits(leg.experiment)
         connect(None if address == "local" else address, "cluster")
-        self._out, self._width = out.absolute(), max(_width(leg.experiment) for leg in legs)
+        self._out = out.absolute()
+        self._width = max(_width(leg.experiment) for leg in legs)
         machines = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= self._width]
         there = sum(int(node["Resources"]["CPU"]) // self._width for node in machines)
         check(there > 0, "cluster", address, f"has no machine with the {self._width} cores that a run needs")
@@ -61,7 +62,8 @@ class OnActor:
     """A program that an actor holds. What it is told before the actor has started, it gets then."""
 
     def __init__(self, actor: Any) -> None:
-        self._actor, self._log = actor, actor.log.remote()
+        self._actor = actor
+        self._log = actor.log.remote()
 
     def log(self) -> str:
         return str(_got(self._log))

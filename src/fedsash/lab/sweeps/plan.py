@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ...local.settings import Amount
-from ..callbacks import Track
+from ...runs import Checkpoint
+from ...runs.callbacks import Track
 from ..config import Experiment
-from ..runs import Checkpoint
 from .axes import PlannedRun
 
 OBSERVERS = ("averages", "checkpoint", "track")
@@ -101,7 +101,8 @@ class _Planned:
     """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
     def __init__(self, run: PlannedRun) -> None:
-        self.name, self.experiment = run.name, run.experiment
+        self.name = run.name
+        self.experiment = run.experiment
         self.table = run.experiment.table()
         self.family = self.name if self.experiment.alone else self._settings()
         waits, acts, begins = self._broadcast()

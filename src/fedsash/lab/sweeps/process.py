@@ -13,8 +13,8 @@ from threading import Thread
 from typing import Any, Protocol
 
 from ...basics.signals import ending
+from ...runs.summaries import metric_of, stuck_text
 from ...settings.errors import WorkerError, one_line
-from ..summaries import metric_of, stuck_text
 from .plan import Leg
 
 
@@ -60,7 +60,8 @@ class Process:
     """Trains one leg after another in a program, and puts its messages into the queue `heard`."""
 
     def __init__(self, program: Program, heard: SimpleQueue[Message | StopRequest]) -> None:
-        self._program, self._heard = program, heard
+        self._program = program
+        self._heard = heard
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -89,7 +90,8 @@ class Process:
         try:
             for line in self._lines():
                 told = json.loads(line)
-                ended, results = "reached" in told, _results(told.pop("summary", {}))
+                ended = "reached" in told
+                results = _results(told.pop("summary", {}))
                 reason = told.pop("error", "")
                 self._heard.put(Message(self, ended=ended, results=results, reason=reason, **told))
             reason = self._why(self._program.code())
@@ -125,7 +127,8 @@ def _results(summary: dict[str, Any]) -> str:
     """The models' values, and whether the run ended early or is stuck."""
     if not summary:
         return ""
-    criterion, means = metric_of(summary), {name: of["last_mean"] for name, of in summary["models"].items()}
+    criterion = metric_of(summary)
+    means = {name: of["last_mean"] for name, of in summary["models"].items()}
     known = [f"{name} {criterion.text(mean)}" for name, mean in means.items() if mean is not None]
     early = [f"ended after round {summary['rounds']}"] if summary.get("ended_early") else []
     still = [stuck_text(since)] if (since := summary.get("stuck")) else []

@@ -132,7 +132,8 @@ def _limits(limit: Limit | None) -> Schema:
 
 def _of_type(kind: Any) -> Schema:
     """The schema of the values of a type, as TOML writes them; an empty one for what no schema can say."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin in (Union, UnionType):
         each = [_of_type(one) for one in arguments if one is not NoneType]
         written = [one for one in each if one]  # an object of Python can't be written into a file

@@ -105,7 +105,9 @@ class _Ring:
     """The ring during a run: the clients that wait, in order, the window's uploads, and each client's last model."""
 
     def __init__(self, rule: FedWindow, site: Site) -> None:
-        self.rule, self.site, self.control = rule, site, rule.window.begin(site)
+        self.rule = rule
+        self.site = site
+        self.control = rule.window.begin(site)
         self._first = Start(site.learner.newest(), 0)
         self._own: dict[int, Start] = {}
         self._coming: dict[int, Event] = {}
@@ -114,14 +116,17 @@ class _Ring:
         order = self._order()
         self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in order[:size])
         self._sum: AnyModel = 0.0 if w is None else size * w
-        self._free, self._working, self._waits = deque(order), 0, False
+        self._free = deque(order)
+        self._working = 0
+        self._waits = False
         self._free.rotate(-size)
         self._came = site.env.event()
         site.log.window.add(site.env.now, self.control.size)
 
     def _order(self) -> list[int]:
         """The clients in the ring's order. Raises `SettingError` for a list that is not of all clients."""
-        order, n = self.rule.order, self.site.size
+        order = self.rule.order
+        n = self.site.size
         if order == "index":
             return list(range(n))
         if order == "shuffled":
@@ -156,9 +161,11 @@ class _Ring:
             if client is None and self._waits:
                 break
             if client is None:
-                self._working, self._waits = self._working - 1, True
+                self._working = self._working - 1
+                self._waits = True
                 yield from self._someone()
-                self._working, self._waits = self._working + 1, False
+                self._working = self._working + 1
+                self._waits = False
                 self.fill()
                 continue
             self._take([(yield from self._trip(client))])
@@ -190,7 +197,8 @@ class _Ring:
 
     def _trip(self, client: int) -> Steps:
         """A client's trip, once it has the model that it was sent when it left."""
-        start, coming = self._sent(client), self._coming.pop(client, None)
+        start = self._sent(client)
+        coming = self._coming.pop(client, None)
         if coming is not None and not coming.processed:
             yield coming
         return (yield from self.site.trip(client, start, download=self._downloads))

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ...pictures import Picture
-from ...studies import KINDS, pictures, study_of
+from ....runs.pictures import Picture
+from ...studies import kinds, pictures, study_of
 from ..collect import Analysis
 from .noted import drawn_or_noted
 
 
 def drawn(analyses: Sequence[Analysis]) -> tuple[list[tuple[Analysis, Picture]], list[str]]:
     """Each analysis with its picture, grouped by kind, and notes on analyses that cannot be drawn."""
-    order = list(KINDS)
-    good, wrong = [], list[str]()
+    order = list(kinds())
+    good = []
+    wrong = list[str]()
     for analysis in sorted(analyses, key=lambda a: order.index(a.kind) if a.kind in order else len(order)):
         if drawn_or_noted(analysis.file, partial(_picture, analysis), wrong):
             good.append(analysis)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...pictures import Picture
-from ...pictures.clients import clients as picture_of
+from ....runs.pictures import Picture
+from ....runs.pictures.clients import clients as picture_of
 from ..collect import CollectedRun
 from .noted import drawn_or_noted
 

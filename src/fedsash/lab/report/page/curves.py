@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ....evaluation import mean_or_none
-from ...pictures import Line, Panel, Picture, look
-from ...pictures.curves import capital, lines, panel
-from ...pictures.smoothing import ORDER, WINDOW
+from ....runs.pictures import Line, Panel, Picture, look
+from ....runs.pictures.curves import capital, lines, panel
+from ....runs.pictures.smoothing import ORDER, WINDOW
 from ..collect import CollectedRun
 
 MOST = 120_000
@@ -27,7 +27,8 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
     if not drawn:
         return None
     step = math.ceil(sum(len(points) for run in drawn for points in run.curves.models.values()) / MOST)
-    several, first = len(drawn) > 1, drawn[0].curves
+    several = len(drawn) > 1
+    first = drawn[0].curves
     panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
     if several:
         found = by_model(drawn, smoothed=True)

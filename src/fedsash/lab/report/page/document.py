@@ -11,11 +11,11 @@ from typing import Any
 
 from ....basics.machine import own_version
 from ....evaluation import NOT_EVALUATED
+from ....runs import own_code
+from ....runs.pictures import Field, Picture
+from ....runs.pictures.curves import capital
+from ....runs.pictures.page import plotly
 from ....settings.errors import RunError, library, some
-from ... import own_code
-from ...pictures import Field, Picture
-from ...pictures.curves import capital
-from ...pictures.page import plotly
 from ..collect import CollectedRun, Collection, by_metric
 from ..comparison import unlike
 from . import network, seeds, tables, windows

@@ -23,7 +23,8 @@ def title(found: Collection) -> str:
 
 def subtitle(found: Collection) -> str:
     """How many runs there are, of how many rounds, and how many of them are not finished or failed."""
-    runs, rounds = found.runs, sorted({run.rounds for run in found.runs})
+    runs = found.runs
+    rounds = sorted({run.rounds for run in found.runs})
     span = f" of {' to '.join(map(str, dict.fromkeys([rounds[0], rounds[-1]])))} rounds" if rounds else ""
     failed = sum(len(sweep.failed) for sweep in found.sweeps)
     unfinished = sum(not run.finished for run in runs)
@@ -35,14 +36,16 @@ def subtitle(found: Collection) -> str:
 
 def _trained(runs: Sequence[CollectedRun]) -> str:
     """Method and data of the runs, such as "FedAvg on digits"; empty if they differ, or nobody knows them."""
-    methods, data = {_method(run) for run in runs}, {_name(run, "data") for run in runs}
+    methods = {_method(run) for run in runs}
+    data = {_name(run, "data") for run in runs}
     method, of = (found.pop() if len(found) == 1 else "" for found in (methods, data))
     return " on ".join(filter(None, [method, of]))
 
 
 def _method(run: CollectedRun) -> str:
     """On a network the scheduler, unless it makes rounds of the method."""
-    scheduler, method = _name(run, "scheduler"), _name(run, "method")
+    scheduler = _name(run, "scheduler")
+    method = _name(run, "method")
     known: type | None = METHODS.get(method) if scheduler in ("", "synchronous") else SCHEDULERS.get(scheduler)
     return known.__name__ if known else method
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...pictures import Picture
-from ...pictures.curves import panel
-from ...pictures.network import AGAINST, link, over_time, progress, timeline
+from ....runs.pictures import Picture
+from ....runs.pictures.curves import panel
+from ....runs.pictures.network import AGAINST, link, over_time, progress, timeline
 from ..collect import CollectedRun, by_metric
 from .curves import by_model
 from .noted import drawn_or_noted

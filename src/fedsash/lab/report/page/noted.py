@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ....runs.pictures import Picture
+from ....runs.pictures.page import plotly
 from ....settings.errors import LibraryError
-from ...pictures import Picture
-from ...pictures.page import plotly
 
 
 def drawn_or_noted(what: object, draw: Callable[[], Picture], notes: list[str]) -> Picture | None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import chain, count, product
 from pathlib import Path
 
-from ...pictures import Picture
-from ...pictures.curves import curves
-from ...pictures.network import link, progress, timeline
-from ...pictures.paper import draw as draw_picture
+from ....runs.pictures import Picture
+from ....runs.pictures.curves import curves
+from ....runs.pictures.network import link, progress, timeline
+from ....runs.pictures.paper import draw as draw_picture
 from ..collect import CollectedRun, Collection
 from . import seeds
 from .analyses import drawn

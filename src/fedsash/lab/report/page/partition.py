@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...pictures import Panel, Picture
-from ...pictures.partition import AREA, partition
+from ....runs.pictures import Panel, Picture
+from ....runs.pictures.partition import AREA, partition
 from ..collect import CollectedRun
 from .noted import drawn_or_noted
 

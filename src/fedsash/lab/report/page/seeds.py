@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ....evaluation import mean_or_none
+from ....runs.pictures import Picture
 from ....settings.errors import RunError
-from ...pictures import Picture
 from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of
 from .curves import curves
@@ -49,7 +49,8 @@ def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
 
 def _of_means(picture: Picture) -> Picture:
     """The picture, which says that it shows means."""
-    title, caption = f"{picture.title}, mean over seeds", f"Means over seeds. {picture.caption}"
+    title = f"{picture.title}, mean over seeds"
+    caption = f"Means over seeds. {picture.caption}"
     return replace(picture, title=title, caption=caption)
 
 
@@ -61,7 +62,8 @@ def labels_text(labels: dict[str, str]) -> str:
 def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
     """One run in place of several: its curves are their means, at the rounds that all of them have."""
     first = runs[0].curves
-    models, found = {}, {}
+    models = {}
+    found = {}
     for model in first.models:
         each = [run.curves.models.get(model, {}) for run in runs]
         rounds = [round for round in each[0] if all(round in points for points in each)]

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....basics.files import flat
 from ...config.experiment import CARRIED_OUT
-from ...files import flat
 from ..collect import CollectedRun
 from .markup import MISSING
 

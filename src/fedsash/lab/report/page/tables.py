@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....evaluation import SPLITS
+from ....runs.client_results import HEADS, client_rows, counted
+from ....runs.pictures.curves import capital
+from ....runs.table import leader
 from ....settings.errors import RunError, some
 from ....tasks.criterion import UNKNOWN
-from ...client_results import HEADS, client_rows, counted
-from ...pictures.curves import capital
-from ...table import leader
 from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
 from .markup import MISSING, Html, join, table, tag
@@ -66,7 +66,9 @@ def cost(runs: Sequence[CollectedRun]) -> Html:
     rows = []
     for run in runs:
         s = run.summary
-        seconds, speed, memory = s.get("seconds"), s.get("samples_per_second"), s.get("peak_memory_bytes")
+        seconds = s.get("seconds")
+        speed = s.get("samples_per_second")
+        memory = s.get("peak_memory_bytes")
         rows.append(
             [
                 run.name,
@@ -109,7 +111,8 @@ def _on_network(run: CollectedRun) -> list[str]:
 
 def over_clients(runs: Sequence[CollectedRun]) -> Html:
     """A row for each model of each run on each split that clients score. One metric decides all runs."""
-    criterion, groups = runs[0].curves.criterion, []
+    criterion = runs[0].curves.criterion
+    groups = []
     for run in runs:
         for split, models in run.summary["over_clients"].items():
             title = f"{run.name}, {SPLITS[split]}" if len(runs) > 1 else capital(SPLITS[split])
@@ -160,7 +163,8 @@ def reproduction(result: Analysis) -> Html:
 
     Raises `ValueError` if the data are not a table.
     """
-    columns, rows = result.content.get("columns"), result.content.get("rows")
+    columns = result.content.get("columns")
+    rows = result.content.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list) or not columns:
         raise RunError("it must have columns and rows")
     if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
@@ -211,11 +215,13 @@ def _over_seeds(rows: Sequence[Row]) -> list[list[str]]:
 def _rows(run: CollectedRun) -> list[list[str]]:
     models: dict[str, dict[str, Any]] = run.summary["models"]
     criterion = run.curves.criterion
-    lead, to_target = leader(models, criterion), criterion.target
+    lead = leader(models, criterion)
+    to_target = criterion.target
     rows = []
     for name, model in models.items():
         best = model.get("best") or {}
-        gain, reached = None if name == "model" else model.get("gain"), model.get("rounds_to_target")
+        gain = None if name == "model" else model.get("gain")
+        reached = model.get("rounds_to_target")
         rows.append(
             [
                 name,

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ....runs import running_sums
+from ....runs.pictures import Picture
 from ....settings.errors import some
 from ....tasks import Criterion
-from ...pictures import Picture
-from ...runs import running_sums
 from ..collect import Analysis, CollectedRun
 from .markup import Html, code, join, tag
 
@@ -39,7 +39,8 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -
     every, by_end = picture.panels
     overview = replace(picture, panels=[every], caption=EVERY)
     curve = Picture("The chosen number of models, whenever it ends", [by_end], caption=CURVE)
-    sizes, criterion = grid_of(found)[0], Criterion(**found["metric"])
+    sizes = grid_of(found)[0]
+    criterion = Criterion(**found["metric"])
     sliders = [
         _slider("W, the number of models", "size", len(sizes), sizes.index(best_at_the_end(found))),
         _slider("ends after round", "end", len(found["ends"]), len(found["ends"]) - 1),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ....runs.pictures.scales import INNER
 from ....tasks import Criterion
-from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
-from ...pictures.scales import INNER
 from ..study import Found, number, split_in_words, times
 
 STRIP = 0.4
@@ -54,7 +54,8 @@ def of_plane(found: Found) -> Picture:
 
 def of_surface(found: Found) -> Picture:
     """The loss and the error in three dimensions, and as contours."""
-    x, y = Axis("a, along the first direction"), Axis("b, along the second")
+    x = Axis("a, along the first direction")
+    y = Axis("b, along the second")
     centre = Points([""], [0], [0])
     deep = [Panel(f"{field.label}, in 3-D", Axis("a"), Axis("b"), [field]) for field in _fields(found, relief=True)]
     flat = [

@@ -75,7 +75,8 @@ def plane(
     first, second, third = (
         w[:entries].detach().cpu().double() for w in (w1, w2, w3)
     )  # on the host, because Apple's GPUs have no float64
-    u, to_third = second - first, third - first
+    u = second - first
+    to_third = third - first
     length = float(u.norm())
     along = float(to_third @ u) / length if length else 0.0
     height = float((to_third - along / length * u).norm()) if length else 0.0
@@ -91,7 +92,8 @@ def plane(
     unit = _axis(points, -margin, 1 + margin)
     corners = np.array([[0.0, 0.0], [length, 0.0], [along, height]])
     places = np.vstack([corners, corners.mean(axis=0)])
-    left, right = min(0.0, along), max(length, along)
+    left = min(0.0, along)
+    right = max(length, along)
     axes = left + (right - left) * unit, height * unit
     return Section(torch.stack([w1, w2, w3]), axes, places, coefficients)
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....basics.layout import Layout
+from ....runs.pictures import Picture
 from ....settings.errors import check, check_count
 from ....tasks import Criterion
 from ....tasks.criterion import UNKNOWN
-from ...pictures import Picture
 from ..opened import MODELS, OpenRun
 from ..study import Found, OnProgress, Rows, Study, names_of, number, option, unseen
 from . import sections
@@ -76,12 +76,14 @@ Ctrl-C loses nothing: the same command continues.
 
     def _made(self, runs: Sequence[OpenRun], draft: Path | None, progress: OnProgress) -> dict[str, Any]:
         (run,) = runs
-        federation, samples = run.federation, run.samples(self.split, self.samples)
+        federation = run.federation
+        samples = run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
         landscape = Landscape(
             federation.module, federation.layout, federation.training_data, samples, federation.goal, batch
         )
-        section, names = self._section(run), names_of(self.models)
+        section = self._section(run)
+        names = names_of(self.models)
         relief = landscape.over(section, draft, progress)
         measured = [dict(zip(("loss", "error"), landscape.at(section.at(at)), strict=True)) for at in section.places]
         return {
@@ -141,7 +143,8 @@ def _through(names: Sequence[str]) -> str:
 
 def _lowest(found: Found, criterion: Criterion) -> list[str]:
     """The row of the point with the lowest finite loss."""
-    loss, error = np.array(found["loss"], dtype=float), np.array(found["error"], dtype=float)
+    loss = np.array(found["loss"], dtype=float)
+    error = np.array(found["error"], dtype=float)
     if not np.isfinite(loss).any():
         return ["lowest", UNKNOWN, UNKNOWN]
     index = np.unravel_index(int(np.argmin(np.where(np.isfinite(loss), loss, np.inf))), loss.shape)

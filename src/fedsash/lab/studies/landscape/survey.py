@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from ....basics.arrays import Floats
+from ....basics.files import replace_file
 from ....basics.layout import Layout
 from ....data.federated import FederatedData
 from ....data.samples import Samples
 from ....evaluation import Goal, Scorer
 from ....settings.errors import RunError, check
-from ...files import replace_file
 from ..study import OnProgress, unseen
 from .sections import Section
 
@@ -81,7 +81,8 @@ class Landscape:
         batch: int = 500,
     ) -> None:
         self._scorer = Scorer(module, layout, goal, data.problem, batch)
-        self._samples, self._criterion = samples, goal.criterion
+        self._samples = samples
+        self._criterion = goal.criterion
         self._layout = layout
 
     def at(self, w: Tensor) -> tuple[float, float]:
@@ -99,8 +100,10 @@ class Landscape:
 
         Raises `ValueError` if the file holds other models, another grid or other samples.
         """
-        relief, saved = self._begun(section, file), time.monotonic()
-        loss, error = relief.loss.ravel(), relief.error.ravel()  # views: writing to them fills the relief
+        relief = self._begun(section, file)
+        saved = time.monotonic()
+        loss = relief.loss.ravel()
+        error = relief.error.ravel()  # views: writing to them fills the relief
         try:
             for done in range(relief.done, loss.size):
                 found = self.at(section.point(*map(int, np.unravel_index(done, section.shape))))

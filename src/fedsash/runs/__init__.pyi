@@ -1,0 +1,31 @@
+from .callback import (
+    Callback as Callback,
+    LiveRun as LiveRun,
+)
+from .drawn import (
+    plot_clients as plot_clients,
+)
+from .driver import (
+    Driver as Driver,
+)
+from .forks import (
+    Fork as Fork,
+)
+from .models import (
+    UnknownModelError as UnknownModelError,
+)
+from .result import (
+    BestRound as BestRound,
+    ModelResult as ModelResult,
+    Result as Result,
+)
+from .running_sums import (
+    RunningSums as RunningSums,
+)
+from .settings import (
+    Checkpoint as Checkpoint,
+)
+from .start import (
+    resume as resume,
+    run as run,
+)

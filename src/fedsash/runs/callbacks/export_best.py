@@ -1,0 +1,45 @@
+"""Export of the best models while the run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...basics import files
+from ...evaluation import Score
+from ...federation import Federation
+from ...settings.accepts import Accepts, default
+from ...settings.errors import check
+from .. import Callback, LiveRun
+
+
+@dataclass(frozen=True)
+class ExportBest(Callback, name="export_best"):
+    """Writes the best version of a model as soon as it is found, to `models/NAME-best.safetensors` in the run's folder.
+
+    Without it these files are written when a session ends. Which version is the best is decided by the run's own metric
+    on `evaluation.best_on`, by default held-out samples. A file is replaced completely or not at all, so another
+    process may read it at any moment.
+    """
+
+    models: Accepts[tuple[str, ...], list[str]] = default(())
+    """the names of the models that are written; empty: all"""
+
+    def fits(self, federation: Federation) -> None:
+        known = ["model", *federation.averages]
+        for name in self.models:
+            check(name in known, "ExportBest.models", name, f"must be one of {', '.join(known)}")
+        best_on = federation.evaluation.best_on
+        held = federation.clients.held
+        right = 'on held-out samples needs evaluation.held_out, for example 0.1; or set evaluation.best_on = "test"'
+        check(best_on == "test" or held, "evaluation.best_on", best_on, right)
+
+    def begin(self, run: LiveRun) -> None:
+        check(run.folder is not None, "out", None, "must be a folder: ExportBest writes into it")
+
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
+        assert run.folder is not None
+        found = {name: best for name, best in run.tally.best.items() if best.round == run.round}
+        wanted = {name: best for name, best in found.items() if name in self.models or not self.models}
+        (run.folder / "models").mkdir(exist_ok=True)
+        export = run.federation.export
+        files.write(run.folder, ((f"models/{name}-best.safetensors", export(best.w)) for name, best in wanted.items()))

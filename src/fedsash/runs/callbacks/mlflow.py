@@ -1,0 +1,136 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...basics.files import flat
+from ...evaluation import Score
+from ...federation import Federation
+from ...settings.errors import RunError, SettingError, library, one_line, shortened
+from ...settings.resolve import check_address
+from .. import Callback, LiveRun, Result
+from .rows import Rows, by_round
+
+log = logging.getLogger("fedsash")
+
+TAG = "fedsash.run"
+"""The tag of a run of MLflow that holds the id of the run here."""
+MOST = 1000
+"""MLflow takes so many numbers at a time."""
+
+
+@dataclass
+class MLflow(Callback, name="mlflow"):
+    """Sends all recorded numbers and the settings to MLflow.
+
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. A resumed run
+    goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the numbers are sent
+    after the next evaluation.
+    """
+
+    experiment: str = "fedsash"
+    """the experiment, which is MLflow's word for a group of runs"""
+    run_name: str = ""
+    """the run's name there; empty: that of its folder"""
+    uri: str = ""
+    """where MLflow keeps the runs: a folder, a data base or a server; empty: what MLflow itself is set to
+    (`MLFLOW_TRACKING_URI`). In a file it is refused unless the command line names it, too, or trusts the file by
+    `--own-code`"""
+
+    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _client: Any = field(default=None, init=False, repr=False, compare=False)
+    _id: str = field(default="", init=False, repr=False, compare=False)
+    _taken: set[tuple[str, int]] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.uri:
+            otherwise = f"set it by MLFLOW_TRACKING_URI or --set track.mlflow.uri={self.uri}"
+            check_address(self.uri, "MLflow", "uri", otherwise)
+
+    def fits(self, federation: Federation) -> None:
+        with library("mlflow", "MLflow", "fedsash[mlflow]"):
+            from mlflow import MlflowClient, MlflowException
+        try:
+            self._client = MlflowClient(self.uri or None)
+            self._client.get_experiment_by_name(self.experiment)  # which fails without a connection
+        except MlflowException as error:
+            raise SettingError("MLflow", "uri", self.uri, shortened(one_line(error), 250)) from error
+
+    def begin(self, run: LiveRun) -> None:
+        from mlflow import MlflowException
+
+        try:
+            self._id = self._begun(run)
+            self._client.update_run(self._id, status="RUNNING")
+        except MlflowException as error:  # such as: the experiment was deleted
+            raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
+        self._rows = Rows()
+        self._taken = None
+        self._send(run)
+
+    def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
+        self._send(run)
+
+    def end(self, run: LiveRun, result: Result | None) -> None:
+        self._send(run)
+        status = "FAILED" if result is None else "KILLED" if result.interrupted else "FINISHED"
+        with self._forgiven():
+            self._client.set_terminated(self._id, status)
+
+    def _begun(self, run: LiveRun) -> str:
+        """The id of MLflow's run: that of an earlier session, or of a new one with the settings."""
+        from mlflow.entities import Param
+
+        client = self._client
+        group = client.get_experiment_by_name(self.experiment)
+        place = client.create_experiment(self.experiment) if group is None else group.experiment_id
+        if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
+            return str(before[0].info.run_id)
+        name = self.run_name or (run.folder.resolve().name if run.folder else None)
+        new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
+        client.log_batch(new, params=[Param(key, str(value)) for key, value in flat(run.config)])
+        return new
+
+    def _send(self, run: LiveRun) -> None:
+        """Send the new numbers that MLflow does not have, so that it has each once, whenever a session was killed."""
+        from mlflow.entities import Metric
+
+        now = round(1000 * time.time())
+        with self._forgiven():
+            if self._taken is None:
+                self._taken = self._numbers_there()
+            metrics = [
+                Metric(name, value, now, index)
+                for index, values in by_round(self._rows.new(run))
+                for name, value in values.items()
+                if (name, index) not in self._taken
+            ]
+            for first in range(0, len(metrics), MOST):
+                batch = metrics[first : first + MOST]
+                self._client.log_batch(self._id, metrics=batch)
+                self._taken.update((metric.key, metric.step) for metric in batch)
+
+    def _numbers_there(self) -> set[tuple[str, int]]:
+        """The names and steps of all numbers that MLflow has of the run."""
+        names = self._client.get_run(self._id).data.metrics
+        history = self._client.get_metric_history
+        return {(name, metric.step) for name in names for metric in history(self._id, name)}
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        """An error of MLflow here is a warning: it must not end the training. The rows are sent the next time."""
+        from mlflow import MlflowException
+
+        sent = self._rows.sent
+        try:
+            yield
+        except MlflowException as error:
+            self._rows.sent = sent
+            self._taken = None  # it may have taken some of them
+            log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))

@@ -1,0 +1,37 @@
+"""The table `[track]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import get_args, get_type_hints
+
+from ...settings.errors import check_choice
+from ...settings.setting import Setting
+from .. import Callback
+from .mlflow import MLflow
+from .tensorboard import TensorBoard
+from .wandb import WandB
+
+
+@dataclass(frozen=True)
+class Track(Setting):
+    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`."""
+
+    tensorboard: TensorBoard | None = None
+    """files for TensorBoard in the run's folder"""
+    wandb: WandB | None = None
+    """Weights & Biases"""
+    mlflow: MLflow | None = None
+    """MLflow"""
+
+    @classmethod
+    def of(cls, name: str) -> Track:
+        """The table that `track = "wandb"` means: one of them, with its defaults."""
+        hints = get_type_hints(cls)
+        kinds = {field.name: get_args(hints[field.name])[0] for field in fields(cls)}
+        check_choice("Track.name", name, *kinds)
+        return cls(**{name: kinds[name]()})
+
+    def chosen(self) -> dict[str, Callback]:
+        """Those that are switched on, by name."""
+        return {name: callback for name, callback in vars(self).items() if callback is not None}

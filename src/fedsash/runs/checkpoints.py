@@ -1,0 +1,183 @@
+"""The state of a run on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..basics import saved
+from ..basics.arrays import Ints
+from ..basics.paths import inside
+from ..basics.saved import StateError
+from ..basics.spaces import ClientState, ExecutorMemory
+from ..state import State, files_of
+from .tally import Best, Tally
+
+FORMAT = 7
+NO_RUN = Tally()
+"""The tally of rounds that nobody runs but a loop of one's own."""
+
+
+def save(
+    state: State,
+    folder: Path,
+    keep: tuple[int, ...] = (),
+    *,
+    tally: Tally = NO_RUN,
+    fingerprint: Mapping[str, str] = MappingProxyType({}),
+    sizes: Sequence[int] | Ints = (),
+) -> Path:
+    """Save the state as `folder/<round>`. Keep this state, the one before it, and those of the rounds in `keep`.
+
+    With it are saved the run's `tally`, and of what experiment it is: the `fingerprint` of what determines its numbers,
+    and the clients' numbers of samples, `sizes` `[N]`. Raises `RunError` for a state that a later round has used up.
+
+    Each past model, and the client state of each client that has taken part, has a file of its own, which is linked if
+    it has not changed. `saved.save` says what a kill or a full disk leaves.
+    """
+    state.check_usable()
+    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("client_state/")}
+    whole["sizes"] = torch.tensor(sizes, dtype=torch.int64)
+    whole |= {f"executor/{name}": tensor for name, tensor in state.executor.items()}
+    best = {f"best/{name}": best.w for name, best in tally.best.items()}
+    facts = {
+        "format": FORMAT,
+        "round": state.round,
+        "forked": tally.forked,
+        "samples": tally.samples,
+        "seconds": tally.seconds,
+        "training_seconds": tally.training_seconds,
+        "lineage": state.clients.lineage,
+        "records": tally.records,
+        "fingerprint": dict(fingerprint),
+        "evaluation_due": tally.evaluation_due,
+        "choice": state.choice and state.choice.saved(),
+        "best": {name: {"value": best.value, "by": best.by, "round": best.round} for name, best in tally.best.items()},
+        "tensors": _kinds(state),
+        "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
+    }
+    apart = {**dict(state.models()), **state.clients.saved()}
+    path = saved.save(folder, state.round, whole | best, apart, facts, keep)
+    state.clients.note_saved(lambda file: ClientState(saved.tensors(path / file)))
+    return path
+
+
+Begin = Callable[[State, Collection[str]], None]
+"""Lets averages of these names begin at the model of a state."""
+
+
+def load(path: Path, state: State, begin: Begin = lambda state, names: None) -> State:
+    """The state alone of `load_run`."""
+    return load_run(path, state, begin)[0]
+
+
+def load_run(path: Path, state: State, begin: Begin = lambda state, names: None) -> tuple[State, Tally]:
+    """Fill `state`, the start of the same experiment, with the state saved at `path`; with the tally beside it.
+
+    Clients that have not taken part keep their client state of the start. The averages may differ, because a fork may
+    have other averages than its source. Averages that only `state` has `begin` at the saved model. Averages that only
+    the saved state has are ignored, with the past models that only they need.
+
+    Raises `StateError` if another tensor does not fit the experiment, and `UnreadableError` if a file is missing or
+    damaged. In both cases `state` is unchanged.
+    """
+    state.check_usable()
+    manifest, found = saved.read(path, FORMAT)
+    here = _kinds(state)
+    there = manifest["tensors"]
+    common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
+    for name in here | there:
+        kinds = there.get(name, "missing"), here.get(name, "missing")
+        if kinds[0] != kinds[1] and _belongs(name, common):
+            raise StateError(f"{path} is of another experiment: {name} is {kinds[0]} there and {kinds[1]} here")
+    for name, tensor in state.tensors():
+        if name in found:
+            tensor.copy_(found[name])
+    begin(state, state.averages.keys() - common)
+    _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
+    state.clients.load(lambda file: ClientState(saved.tensors(path / file)))
+    state.round = manifest["round"]
+    state.clients.lineage = tuple(map(tuple, manifest["lineage"]))
+    executor = {name.removeprefix("executor/"): found[name] for name in found if name.startswith("executor/")}
+    state.executor = ExecutorMemory(executor)
+    state.choice = state.choice and state.choice.loaded(manifest["choice"])
+    best = {
+        name: Best(best["value"], best["by"], best["round"], found[f"best/{name}"].to(state.w.device, copy=True))
+        for name, best in manifest["best"].items()
+        if name == "model" or name in state.averages
+    }
+    return state, Tally(
+        best=best,
+        forked=manifest["forked"],
+        samples=manifest["samples"],
+        seconds=manifest["seconds"],
+        training_seconds=manifest["training_seconds"],
+        records=tuple(manifest["records"]),
+        evaluation_due=manifest["evaluation_due"],
+    )
+
+
+def load_newest(
+    folder: Path,
+    start: State,
+    check: Callable[[Path], None] = lambda path: None,
+    begin: Begin = lambda state, names: None,
+) -> tuple[State, Tally, list[str]]:
+    """The newest readable state of a run and its tally, or the start if none was saved, and lines about it.
+
+    `saved.newest` says which one it is. `check` may refuse the state at a path before it is loaded; `begin` is as in
+    `load`. Raises `StateError` if all
+    saved states are unreadable, or if the newest readable one is of another experiment.
+    """
+
+    def loaded(path: Path) -> tuple[State, Tally]:
+        check(path)
+        return load_run(path, start, begin)
+
+    found, notes = saved.newest(folder, loaded)
+    state, tally = found or (start, NO_RUN)
+    return state, tally, notes
+
+
+def fingerprint(path: Path) -> dict[str, str]:
+    """What determines the numbers of the state saved at `path`. Raises `UnreadableError` if its manifest is damaged."""
+    found: dict[str, str] = saved.manifest(path, FORMAT)["fingerprint"]
+    return found
+
+
+def sizes(path: Path) -> Tensor:
+    """The clients' numbers of samples, int64 `[N]`, of the state saved at `path`. Raises `UnreadableError`."""
+    return saved.read(path, FORMAT)[1]["sizes"]
+
+
+def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:
+    """Fill the past models that the averages in `kept` need. Each file is read once."""
+    for name in kept:
+        state.past[name].clear()
+    for name, models in kept.items():
+        past = state.past[name]
+        if models["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
+            owner = models["owner"]
+            taken = {each.trajectory.owner for each in state.past.values()}
+            while owner in taken:  # by another average, whose files have this name
+                owner += "+"
+            past = state.past[name] = past.trajectory.apart(owner).share()
+        files = {int(round): inside(path, file) for round, file in models["files"].items()}
+        past.fill(files, files.__getitem__)
+
+
+def _belongs(name: str, averages: Set[str]) -> bool:
+    """Whether a tensor must exist in both states. Of the averages, this holds only for those in `averages`."""
+    group, *rest = name.split("/")
+    return group != "averages" or rest[0] in averages
+
+
+def _kinds(state: State) -> dict[str, str]:
+    """The type and shape of every tensor, and the part of the model that each past tensor belongs to."""
+    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
+    return tensors | {f"averages/{name}": f"models of {past.trajectory.part}" for name, past in state.past.items()}

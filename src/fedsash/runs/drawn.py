@@ -1,0 +1,41 @@
+"""The pictures in a run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..basics import files
+from ..data.federated import FederatedData
+from ..evaluation import Curves, History
+from ..tasks import Criterion
+from .client_results import CLIENTS
+from .partition import record
+from .pictures import Picture, network
+from .pictures.clients import clients
+from .pictures.paper import draw
+from .pictures.partition import partition
+
+
+def plot_clients(data: FederatedData) -> Picture:
+    """The picture of who holds what: each client's samples, and below them a dot for each class that it holds.
+
+    A notebook shows the picture; `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the
+    same one. Raises `ImportError`, when it is drawn, without matplotlib.
+    """
+    return partition(record(data))
+
+
+def draw_clients(folder: Path, criterion: Criterion) -> None:
+    """Draw `clients.png` if clients scored models."""
+    if files.there(folder / CLIENTS):
+        draw(clients(files.table(folder / CLIENTS), criterion), folder / "clients.png")
+
+
+def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: History, found: Curves) -> None:
+    """Draw the pictures of a run on a network."""
+    draw(network.timeline(timeline), folder / "timeline.png")
+    draw(network.link({folder.name: timeline}), folder / "link.png")
+    if found:
+        draw(network.progress(found, history.network), folder / "progress.png")

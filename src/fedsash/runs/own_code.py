@@ -1,0 +1,122 @@
+"""Which code of one's own a run's folder may name again: a permit, which holds here only.
+
+A run that was started with `--own-code` goes on without it. So its folder holds `own_code.json`: the places that its
+config.toml names, and a signature, an HMAC over them, the folder's path and the working directory. The key is a random
+secret in the user's own folder. In a folder that was copied, moved, downloaded or changed the signature is wrong, and
+from another working directory other code could be meant. There the user is asked again. Beside them it has checksums of
+the files, by which a later session says that the code has changed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import secrets
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_state_path
+
+from ..basics.files import json_of
+from ..basics.paths import plain_file
+from ..settings.resolve import was_resolved
+
+log = logging.getLogger("fedsash")
+
+NAME = "own_code.json"
+
+
+def permit(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """The file that allows the run in `folder` to name the code that its `config` names and this process has used.
+
+    There is no file if there is no such code, or no key, for example because the user's folder can't be written. A
+    warning names each module that is another one than in an earlier session of the run.
+    """
+    places = sorted({text for text in _texts(config) if was_resolved(text)})
+    key = _key(make=True) if places else None
+    if key is None:
+        return {}
+    code = _checksums(places)
+    before = _found(folder).get("code")
+    for file, checksum in before.items() if isinstance(before, dict) else ():
+        if code.get(file, checksum) != checksum:
+            log.warning("%s has changed since rounds of this run were trained with it", file)
+    return {NAME: json_of({"places": places, "signature": _sign(key, folder, places), "code": code})}
+
+
+def of(folder: Path) -> list[str]:
+    """The places that the run in `folder` may name. None of them without a permit that holds here."""
+    try:
+        found = _found(folder)
+        places = [str(place) for place in found["places"]]
+        signature = str(found["signature"])
+    except (KeyError, TypeError):
+        return []
+    key = _key(make=False)
+    return places if key and hmac.compare_digest(signature.encode(), _sign(key, folder, places).encode()) else []
+
+
+def _found(folder: Path) -> dict[str, Any]:
+    """The content of the permit in a folder; nothing if it can't be read."""
+    try:
+        return dict(json.loads(plain_file(folder / NAME).read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _checksums(places: Iterable[str]) -> dict[str, int]:
+    """The checksums of the files that hold these places, without those that can't be read."""
+    files = {str(getattr(sys.modules.get(place.partition(":")[0]), "__file__", "")) for place in places}
+    found = {}
+    for file in sorted(filter(None, files)):
+        with suppress(OSError):
+            found[file] = zlib.crc32(Path(file).read_bytes())
+    return found
+
+
+def _sign(key: bytes, folder: Path, places: list[str]) -> str:
+    content = json.dumps([str(folder.resolve()), os.getcwd(), places])
+    return hmac.new(key, content.encode(), "sha256").hexdigest()
+
+
+def _key(make: bool) -> bytes | None:
+    """The user's key. None if there is none, or if others could have read or written it."""
+    try:
+        file = user_state_path("fedsash", appauthor=False) / "key"
+        if make and not file.exists():
+            _make(file)
+        state = plain_file(file).stat()
+        mine = not hasattr(os, "getuid") or (state.st_uid == os.getuid() and not state.st_mode & 0o077)
+        key = file.read_bytes() if mine else b""
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return None
+    return key if len(key) == 32 else None
+
+
+def _make(file: Path) -> None:
+    """Write a new key, completely or not at all. If another process is quicker, its key stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    writing = file.with_name(f".key.{os.getpid()}.tmp")
+    try:
+        with open(os.open(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(secrets.token_bytes(32))
+        os.link(writing, file)
+    except FileExistsError:
+        pass
+    finally:
+        writing.unlink(missing_ok=True)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a table."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(inner)

@@ -1,0 +1,187 @@
+"""Drawing each kind of layer on matplotlib axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .picture import Bars, Dots, Field, Grid, Layer, Line, Numbers, Panel, Points, Rule, Spans
+from .styles import INK, RAMP, Dash
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+FEW = 25
+"""A line with at most this many known points has markers."""
+DASHES: dict[Dash, Any] = {
+    "solid": "-",
+    "dash": (0, (5, 1.5)),
+    "dot": (0, (1.5, 1)),
+    "dashdot": (0, (6, 1.5, 1.5, 1.5)),
+    "longdash": (0, (10, 2)),
+}
+MARKS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+    "triangle-down": "v",
+}
+STEPS = {"": "default", "after": "steps-post", "middle": "steps-mid"}
+FILLS = {"after": "post", "middle": "mid"}
+
+
+def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
+    """Draw a layer on top of the earlier layers."""
+    match layer:
+        case Line():
+            _line(axes, layer)
+        case Points():
+            _points(axes, layer)
+        case Rule():
+            _rule(axes, layer)
+        case Bars():
+            _bars(axes, layer)
+        case Spans():
+            rows = np.array(layer.rows, float)
+            low = rows - layer.height / 2
+            high = rows + layer.height / 2
+            _boxes(axes, (layer.begins, layer.ends), (low, high), layer.name, layer.colour)
+        case Dots():
+            _dots(axes, layer, (panel.width, panel.height))
+        case Field() if layer.relief:
+            _relief(axes, layer)
+        case Field():
+            _contours(axes, layer)
+
+
+def numbers(values: Numbers | Grid) -> NDArray[np.float64]:
+    """Nested numbers as an array. None becomes NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+def _line(axes: Axes, line: Line) -> None:
+    style = line.style
+    x = numbers(line.x)
+    y = numbers(line.y)
+    look = {"color": style.colour, "linewidth": 0.8 if style.quiet else 1.8, "linestyle": DASHES[style.dash]}
+    marker = MARKS[style.symbol] if np.isfinite(y).sum() <= FEW and not line.steps else None
+    errors = None if line.errors is None else numbers(line.errors)
+    if errors is not None:
+        axes.errorbar(x, y, errors, fmt="none", ecolor=style.colour, capsize=3, linewidth=1.2)
+    if line.filled:
+        step: Any = FILLS.get(line.steps)
+        axes.fill_between(x, y, step=step, color=style.colour, alpha=0.25, linewidth=0)
+    axes.plot(x, y, marker=marker, markersize=3.5, drawstyle=STEPS[line.steps], label=line.name or None, **look)
+
+
+def _points(axes: Axes, points: Points) -> None:
+    """White marks with a dark edge and names. They can be seen on any colour."""
+    from matplotlib.patheffects import withStroke
+
+    mark: dict[str, Any] = {"marker": "o", "markeredgecolor": INK, "markersize": 7}
+    if points.symbol == "cross":
+        mark = {"marker": "x", "markersize": 9, "markeredgewidth": 2.5}
+    axes.plot(numbers(points.x), numbers(points.y), linestyle="none", color="white", **mark)
+    edge = [withStroke(linewidth=2.5, foreground=INK)]
+    named = {"ha": "center", "color": "white", "fontsize": 9, "weight": "bold", "path_effects": edge}
+    for name, x, y in zip(points.names, points.x, points.y, strict=True):
+        axes.annotate(name, (x, y), (0, 8), textcoords="offset points", **named)  # type: ignore[arg-type]
+
+
+def _rule(axes: Axes, rule: Rule) -> None:
+    across = rule.axis == "y"
+    draw = axes.axhline if across else axes.axvline
+    draw(rule.at, color="0.55", linewidth=0.9, linestyle=DASHES[rule.dash], zorder=1)
+    place = (0, rule.at) if across else (rule.at, 0)
+    within = axes.get_yaxis_transform() if across else axes.get_xaxis_transform()
+    axes.annotate(rule.note, place, (4, 4), xycoords=within, textcoords="offset points", color=INK, fontsize=9)
+
+
+def _bars(axes: Axes, bars: Bars) -> None:
+    """Boxes from 0, or stacked from the top of the name before."""
+    x = np.array(bars.x, float)
+    base = np.zeros(len(bars.x))
+    share = bars.width / (1 if bars.stacked else len(bars.names))
+    for i, (name, colour) in enumerate(zip(bars.names, bars.colours, strict=True)):
+        heights = numbers(bars.heights[i])
+        there = np.isfinite(heights) & (heights != 0)
+        left = x - share / 2 if bars.stacked else x - bars.width / 2 + i * share
+        inner = 1 if bars.stacked or len(bars.names) == 1 else 0.92
+        sides = (left[there], (left + inner * share)[there])
+        ends = (base[there], (base + heights)[there])
+        _boxes(axes, sides, ends, name, colour)
+        base = base + np.where(there, heights, 0) if bars.stacked else base
+    if min(axes.get_ylim()) < 0:
+        axes.axhline(0, color="0.7", linewidth=0.8)
+
+
+def _boxes(axes: Axes, x: Sequence[ArrayLike], y: Sequence[ArrayLike], name: str, colour: str) -> None:
+    """Boxes from x[0] to x[1] and from y[0] to y[1], as a single artist."""
+    from matplotlib.collections import PolyCollection
+
+    (left, right), (low, high) = (tuple(map(np.asarray, ends)) for ends in (x, y))
+    corners = np.array([(left, low), (right, low), (right, high), (left, high)]).transpose(2, 0, 1)
+    boxes = PolyCollection(list(corners), facecolors=colour, edgecolors="none", label=name or None)
+    boxes.sticky_edges.y.append(0)
+    axes.add_collection(boxes)
+    axes.autoscale_view()
+
+
+def _dots(axes: Axes, dots: Dots, size: tuple[float, float]) -> None:
+    """A dot for each count, on axes of `size` in inches; the largest share fills its place."""
+    if not (places := dots.places()):
+        return
+    x, y, _, share = map(np.array, zip(*places, strict=True))
+    across = 0.85 * 72 * size[0] / len(dots.counts[0])
+    down = 0.85 * 72 * size[1] / len(dots.counts)
+    area = 0.8 * max(across, 6) * max(down, 6) * share / share.max()
+    axes.scatter(x, y, s=np.maximum(area, 2), color=[dots.colours[row] for row in y], linewidths=0)
+
+
+def _contours(axes: Axes, field: Field) -> None:
+    from matplotlib.colors import BoundaryNorm
+
+    levels = list(field.levels)
+    values = numbers(field.values)
+    beyond: Any = "both" if np.nanmin(values, initial=levels[0]) < levels[0] else "max"
+    norm = BoundaryNorm(levels, 256, extend=beyond)
+    filled = axes.contourf(field.x, field.y, values, levels, cmap=_ramp(), norm=norm, extend=beyond)
+    axes.contour(field.x, field.y, values, levels, colors="white", linewidths=0.4, alpha=0.6)
+    drawn: Any = axes.figure
+    bar = drawn.colorbar(filled, ax=axes, ticks=levels[::3], pad=0.02, format=lambda v, _: f"{v:.3g}")
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(which="both", length=0)
+    bar.set_label(field.label)
+
+
+def _ramp() -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("ramp", RAMP)
+
+
+def _relief(axes: Any, field: Field) -> None:
+    """A surface in three dimensions. Values above the scale are cut off."""
+    from matplotlib.colors import BoundaryNorm
+    from matplotlib.ticker import MaxNLocator
+
+    levels = list(field.levels)
+    x, y = np.meshgrid(field.x, field.y)
+    height = np.minimum(numbers(field.values), levels[-1])
+    look = {"cmap": _ramp(), "norm": BoundaryNorm(levels, 256, extend="max"), "shade": False, "linewidth": 0.2}
+    axes.plot_surface(x, y, height, rstride=1, cstride=1, edgecolor="white", **look)
+    axes.set_zlim(levels[0], levels[-1])
+    axes.set_box_aspect((1, 1, 0.7), zoom=0.88)
+    axes.view_init(elev=32, azim=-55)
+    axes.tick_params(labelsize=8, pad=0)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_major_locator(MaxNLocator(5))
+        axis.pane.set_visible(False)
+        axis.line.set_color("0.7")

@@ -1,0 +1,179 @@
+"""The running sums of a run's models, in its folder: `RUN/trajectory/<round>.safetensors`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..averages import Pieces
+from ..averages.running import SUM, RunningSum
+from ..basics.files import clear, replace_file
+from ..settings.errors import RunError, check, some
+from ..settings.limits import CountFromZero
+from ..settings.setting import Setting
+from ..state import State
+
+FOLDER = "trajectory"
+NAME = "trajectory.sum"
+"""The name of the sum so far among a state's averages. A user's average can't have it: its name can't have a dot."""
+
+
+@dataclass(frozen=True)
+class RunningSums(Setting):
+    """When the sum of all models so far is saved.
+
+    Two such sums give any window between their rounds exactly, after the run (`fedsash average`). A file takes
+    16 bytes per parameter.
+    """
+
+    every: CountFromZero = 0
+    """every so many rounds; 0: never"""
+
+
+NEVER = RunningSums()
+"""No running sums."""
+
+
+class Bookkeeper:
+    """Adds up the models of the run in `folder`, and saves the sums.
+
+    The sum so far is part of the run's state, so a resumed run continues it. A skipped round makes no model: it changes
+    neither the sum nor the number of models.
+    """
+
+    def __init__(self, settings: RunningSums, folder: Path | None) -> None:
+        check(not settings.every or folder is not None, "trajectory.every", settings.every, "needs a folder, or be 0")
+        self.every = settings.every
+        self.folder = None if folder is None else folder / FOLDER
+
+    def start(self, state: State) -> State:
+        """The start of a run, with the sum of no models."""
+        if self.every:
+            state.averages[NAME] = SUM.init(state.w)
+        return state
+
+    def observe(self, state: State, moved: bool) -> None:
+        """Add the model of the state after a round. `moved` says whether the round has made a model.
+
+        The sum is saved before the state of the round, so a saved state has all sums up to its round.
+        """
+        if not self.every or self.folder is None:
+            return
+        seen = state.averages[NAME]
+        if moved:
+            SUM.take(seen, Pieces.of(state.w), state.round, {})
+        if state.round % self.every == 0:
+            write(self.folder, state.round, RunningSum.of(seen))
+
+    def fits(self, state: State) -> None:
+        """Raise `RunError` if the state's own sum is empty and so can't go on from those in the folder.
+
+        Where all rounds so far were skipped, those are sums of no model, too.
+        """
+        if self.folder is None or not self._forgot(state):
+            return
+        earlier = [round for round in kept(self.folder) if round <= state.round]
+        if there := [round for round in earlier if count(self.folder, round)]:
+            raise RunError(
+                f"{self.folder} has sums of the rounds {some(there)}, and the run has gone on without them: leave "
+                "trajectory.every at 0, or move that folder away"
+            )
+
+    def cut(self, state: State | None = None) -> None:
+        """Remove the sums after the state's round, and incomplete files. Without a state, remove all sums."""
+        if self.folder is None:
+            return
+        clear(self.folder)
+        last = -1 if state is None else state.round
+        for round in kept(self.folder):
+            if round > last:
+                place(self.folder, round).unlink()
+
+    def check(self, source: Path, last: int) -> None:
+        """Raise `RunError` if a sum that a fork after the round `last` takes over is damaged."""
+        for round in kept(source / FOLDER) if self.every else ():
+            if round <= last:
+                read(source / FOLDER, round)
+
+    def take(self, source: Path, state: State) -> None:
+        """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""
+        if not self.every or self.folder is None or self._forgot(state):
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for round in kept(source / FOLDER):
+            if round <= state.round:
+                _link(place(source / FOLDER, round), place(self.folder, round))
+
+    def _forgot(self, state: State) -> bool:
+        """Whether the run adds up its models, but has none in its sum yet."""
+        return bool(self.every) and not int(state.averages[NAME]["seen"])
+
+
+def kept(folder: Path) -> list[int]:
+    """The rounds whose sums are saved, ascending."""
+    return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
+
+
+def place(folder: Path, round: int) -> Path:
+    """The file of the sum after `round`."""
+    return folder / f"{round:08d}.safetensors"
+
+
+def write(folder: Path, round: int, found: RunningSum) -> None:
+    """Write the sum after `round`, completely or not at all. Raises `OSError`, for example if the disk is full."""
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {"high": found.high, "low": found.low, "count": torch.tensor(found.count)}
+    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(found, round))}))
+
+
+def count(folder: Path, round: int) -> int:
+    """The number of models in the sum after `round`. Raises `ValueError` if its file can't be read."""
+    with _opened(folder, round) as file:
+        return int(file.get_tensor("count"))
+
+
+def read(folder: Path, round: int) -> RunningSum:
+    """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
+    with _opened(folder, round) as file:
+        found = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
+        if str(_checksum(found, round)) != file.metadata()["checksum"]:
+            raise ValueError("not what was written")
+        return found
+
+
+@contextmanager
+def _opened(folder: Path, round: int) -> Iterator[Any]:
+    """The file of a sum. Whatever goes wrong inside becomes a `RunError` that names the file."""
+    from safetensors import SafetensorError, safe_open
+
+    file = place(folder, round)
+    try:
+        with safe_open(file, "pt") as found:
+            yield found
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
+        raise RunError(f"{file} is missing or damaged; without this file the other sums can still be used") from None
+
+
+def _checksum(found: RunningSum, round: int) -> int:
+    value = zlib.crc32(f"{round} {found.count} {found.high.dtype} {found.low.dtype}".encode())
+    for part in (found.high, found.low):
+        value = zlib.crc32(part.contiguous().numpy().data, value)
+    return value
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a hard link, or a copy if the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,154 @@
+"""What the history of a run says of its models: means over the last evaluations, best rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from ..basics import files
+from ..evaluation import Evaluation, History, last_rounds, mean_or_none
+from ..settings.errors import RunError, SettingError
+from ..tasks import Criterion
+
+GOAL = "goal.json"
+"""The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
+
+NONE_KEPT: Mapping[str, int] = {}
+
+
+def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]:
+    """What `goal.json` holds: the fields of the criterion, and the evaluation's `last` and `best_on`."""
+    return asdict(criterion) | {"last": evaluation.last, "best_on": evaluation.best_on}
+
+
+def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
+    """The criterion of the run in a folder, and its evaluation, of which only `last` and `best_on` are known.
+
+    Without the file they are those of a classification. Raises `RunError` if the file is damaged.
+    """
+    file = folder / GOAL
+    if not files.there(file):
+        return Criterion(), Evaluation()
+    found = files.table(file)
+    names = [field.name for field in fields(Criterion)]
+    try:
+        evaluation = Evaluation(last=found.pop("last"), best_on=found.pop("best_on"))
+        return Criterion(**{name: found.pop(name) for name in names}, **found), evaluation
+    except (KeyError, TypeError, SettingError):
+        known = ", ".join([*names, "last", "best_on"])
+        raise RunError(f"{file} is damaged: it must have the fields {known}") from None
+
+
+def summarise(
+    history: History,
+    evaluation: Evaluation,
+    criterion: Criterion,
+    kept: Mapping[str, int] = NONE_KEPT,
+) -> dict[str, Any]:
+    """What a run's history says: `metric`, results of all `models`, and the model that was `chosen` on held-out data.
+
+    An average that the run observes no more is left out. `kept` has the rounds whose models the run keeps as the best
+    of their names; those of other models are found in the history, which may begin before a fork.
+
+    `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
+
+    - `value`: at the last evaluation.
+    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the run's last
+      `evaluation.last` evaluations, or at all if there are fewer. This is the deviation over rounds, not over seeds. An
+      average that begins among them has none, since it could not be compared.
+    - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or on the test
+      set if there are no held-out data, and the value of this round.
+    - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
+    - `gain`: how much better `last_mean` is than that of `"model"`.
+
+    `over_clients` has the same means of the numbers over clients, by split and model (see `History.over_clients`).
+    `averaged` is the number of evaluations that the means are of.
+    A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
+    held-out data over the last evaluations, and None without such data. `privacy` is what was spent, with the
+    fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
+    """
+    curves = history.curves(criterion)
+    held_out = history.curves(criterion, "held_out")
+    deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
+    models = {}
+    last = last_rounds(curves.models, evaluation.last)
+    for model, points in curves.models.items():
+        if last[-1] not in points:
+            continue
+        best = _best(points, deciding.models.get(model, {}), criterion, kept.get(model))
+        chosen_on = best and best | {"chosen_on": deciding.split}
+        models[model] = _summarise(points, last, criterion) | {"best": chosen_on}
+    base = models.get("model", {}).get("last_mean")
+    for of_model in models.values():
+        mean = of_model["last_mean"]
+        of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
+    ends = last_rounds(held_out.models, evaluation.last)
+    held = {model: points for model, points in held_out.models.items() if model in models and points.keys() >= {*ends}}
+    means = {model: fmean(points[round] for round in ends) for model, points in held.items()}
+    metric = asdict(criterion) | {"split": curves.split}
+    return {
+        "metric": metric,
+        "models": models,
+        "averaged": len(last),
+        "over_clients": history.over_clients(evaluation.last),
+        "chosen": criterion.best(means),
+        "privacy": _privacy(history),
+    }
+
+
+def metric_of(summary: Mapping[str, Any]) -> Criterion:
+    """The criterion of a summary."""
+    return Criterion(**{name: value for name, value in summary["metric"].items() if name != "split"})
+
+
+def over(summary: Mapping[str, Any], rounds: int) -> bool:
+    """Whether the run of this summary has no round left of so many."""
+    return bool(summary.get("ended_early")) or summary["rounds"] >= rounds
+
+
+def stuck_text(since: Mapping[str, Any]) -> str:
+    """Since when a run is stuck, in words. `since` is as in `History.stuck`."""
+    hint = "; lower local.lr, or scale features and labels" if "not finite" in since["why"] else ""
+    return f"stuck since round {since['round']}: {since['why']}{hint}"
+
+
+def privacy_text(privacy: Mapping[str, Any]) -> str:
+    """What a run has spent of its clients' privacy, as a sentence. `privacy` is as in `summarise`."""
+    epsilon = privacy["epsilon"]
+    delta = privacy["delta"]
+    if epsilon is None or math.isinf(epsilon):
+        return "no client is protected: the noise is 0"
+    found = f"epsilon = {epsilon:.3g} at delta = {delta:.2g}"
+    return f"privacy after round {privacy['round']}: {found}, for {privacy['neighbours']}"
+
+
+def _privacy(history: History) -> dict[str, Any] | None:
+    spent = history.privacy
+    if spent is None:
+        return None
+    return {"round": spent.round, "epsilon": spent.epsilon, "delta": spent.delta, "neighbours": spent.neighbours}
+
+
+def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:
+    values = [points.get(round, math.nan) for round in last]
+    mean = mean_or_none(values)
+    return {
+        "value": values[-1] if math.isfinite(values[-1]) else None,
+        "last_mean": mean,
+        "last_std": None if mean is None else pstdev(values),
+        "rounds_to_target": next((round for round, value in points.items() if criterion.reached(value)), None),
+    }
+
+
+def _best(
+    points: Mapping[int, float], deciding: Mapping[int, float], criterion: Criterion, kept: int | None
+) -> dict[str, Any] | None:
+    """The round that is `kept` as the best, or else is best by the deciding values, and its value."""
+    round = criterion.best({round: value for round, value in deciding.items() if round in points})
+    round = round if kept is None else kept
+    value = math.nan if round is None else points.get(round, math.nan)
+    return {"round": round, "value": value} if math.isfinite(value) else None

@@ -1,0 +1,99 @@
+"""No file that a run did not write is replaced by one, and an empty name is no folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedsash.basics import files
+from fedsash.lab.cli import main
+from fedsash.runs import run
+from fedsash.settings.errors import FedsashError, RunError
+from support.worlds import federation
+
+EXPERIMENT = """
+rounds = 2
+data.name = "digits"
+partition = { name = "iid", clients = 5 }
+model = { name = "mlp", hidden = [4] }
+engine = { kind = "sequential", workers = 1 }
+"""
+MINE = ("config.toml", "summary.json", "models/model.safetensors", "models/other.bin", "curves.png", "goal.json")
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_a_run_into_a_folder_with_a_file_of_ones_own_is_refused_and_changes_nothing(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "out" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    with pytest.raises(RunError, match=rf"out holds {name}, which a run would replace: choose another folder$"):
+        run(federation(), 1, out=tmp_path / "out", progress=False)
+    assert file.read_text() == "mine"
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "lock"] == [file]
+
+
+def test_an_experiment_file_called_config_is_not_replaced_by_its_own_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(EXPERIMENT)
+    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path), "--no-progress"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "holds config.toml, which a run would replace" in error
+    assert (tmp_path / "config.toml").read_text() == EXPERIMENT
+
+
+def test_an_index_of_another_program_is_neither_replaced_nor_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the name of ours, and lies beside an experiment or where a run shall go."""
+    monkeypatch.chdir(tmp_path)
+    content = json.dumps({"files": ["a.txt"]})
+    Path("files.json").write_text(content)
+    Path("exp.toml").write_text(EXPERIMENT)
+    assert main(["run", "exp.toml", "--out", "out", "--no-progress"]) == 0
+    assert main(["run", "exp.toml", "--out", ".", "--no-progress"]) == 2
+    assert Path("files.json").read_text() == content
+
+
+def test_files_of_other_names_are_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    run(federation(), 1, out=tmp_path, progress=False)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_was_killed_as_it_began_is_begun_anew_in_its_folder(tmp_path: Path) -> None:
+    run(federation(), 1, out=tmp_path / "whole", progress=False)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    names = ("config.toml", "engine.json", "goal.json", "partition.json")
+    files.write(begun, [(name, (tmp_path / "whole" / name).read_bytes()) for name in names])
+    run(federation(), 1, out=begun, progress=False)
+    assert (begun / "summary.json").exists()
+
+
+COMMANDS = {
+    "run": ["run", "e.toml", "--out", ""],
+    "network": ["network", "e.toml", "--out", ""],
+    "sweep": ["sweep", "e.toml", "--out", ""],
+    "reproduce": ["reproduce", "wima-figure-3", "--out", ""],
+    "report": ["report", "runs/a", "--out", ""],
+    "figures": ["report", "runs/a", "--figures", ""],
+    "partition": ["partition", "e.toml", "--out", ""],
+    "serve": ["flower", "serve", "e.toml", "--clients", "2", "--superlink", "s", "--out", ""],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_empty_name_is_no_place(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(COMMANDS[name])
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.count("\n") == 1
+    assert 'it is empty; "." is the current folder' in error
+
+
+def test_an_empty_name_is_no_folder_in_python() -> None:
+    with pytest.raises(FedsashError, match=r"^out = '': must name a folder"):
+        run(federation(), 1, out="", progress=False)

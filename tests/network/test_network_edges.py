@@ -13,6 +13,7 @@ from simpy import Environment
 
 from fedsash.aggregation import WeightedMean
 from fedsash.exchange import Reply
+from fedsash.lab import timing
 from fedsash.lab.timing import TimeStudy
 from fedsash.local import RoundPlan, Trainer
 from fedsash.network import (
@@ -33,7 +34,6 @@ from fedsash.network import (
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
-from fedsash.runs import timing
 from fedsash.sampling import FixedClients, Sampling, Uniform
 from fedsash.server_round import ServerRound
 from fedsash.settings.errors import FedsashError, SettingError

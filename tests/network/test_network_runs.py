@@ -13,6 +13,7 @@ import torch
 from simpy import Environment
 
 from fedsash.exchange import Ended
+from fedsash.lab import timing
 from fedsash.lab.config import parse
 from fedsash.lab.timing import TimeStudy
 from fedsash.local import LocalTraining
@@ -34,7 +35,6 @@ from fedsash.network import (
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
-from fedsash.runs import timing
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.settings.errors import SettingError
 from support.by_default import full

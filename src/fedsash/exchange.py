@@ -54,16 +54,6 @@ class Request(Shown):
     aggregation: AggregationMemory = field(default_factory=lambda: AggregationMemory({}), repr=False)
     server_steps: int | None = field(default=None, repr=False)
 
-    @property
-    def own(self) -> ClientState:
-        """The client state `[s, ...]` that it contains; nothing if it is elsewhere."""
-        return self.clients.own
-
-    @property
-    def finished(self) -> int:
-        """The number of finished rounds that schedules are given."""
-        return self.round if self.server_steps is None else self.server_steps
-
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places; their new places count from 0."""
         return replace(self, ids=self.ids[places], clients=self.clients.only(places))

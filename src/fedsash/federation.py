@@ -217,9 +217,9 @@ class Federation(Setting, Reached, Shown):
         To go on from one state twice, give each round a copy: `round(copy.deepcopy(state))`. Raises `RunError` for a
         state that is used up.
         """
-        state.check_usable()
-        if state.clients.count != len(self.sizes):
-            raise RunError(f"the state is of {state.clients.count} clients, and this federation has {len(self.sizes)}")
+        clients = len(self.clients.sizes)
+        if state.clients.count != clients:
+            raise RunError(f"the state is of {state.clients.count} clients, and this federation has {clients}")
         if not self._lazy.started:
             self.prepare(state=state)
         return self.server_round.one_round(state)

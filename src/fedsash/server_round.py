@@ -145,6 +145,7 @@ class ServerRound:
         A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
         gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
+        state.check_usable()
         probes = probed is None and "probe" in self.method.overridden
         sent, download = self.send(state)
         if probed is not None:
@@ -158,7 +159,7 @@ class ServerRound:
             ids=ids,
             sent=sent,
             server_state=Download({}) if probes else download,
-            clients=state.recall(ids),
+            clients=state.clients.recall(ids, state.w.device),
             aggregation=state.aggregation,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from .averages.trajectory import Past
-from .basics.arrays import Ints, Vectors
+from .basics.arrays import Vectors
 from .basics.shown import Shown
 from .basics.spaces import AggregationMemory, ClientRows, ExecutorMemory, OptimiserState, ServerState, WholeModel
 from .basics.vector_files import VectorFile
@@ -80,11 +80,6 @@ class State(Shown):
         for past in self.past.values():
             for round, file in files_of(past).items():
                 yield file, past.part(round)
-
-    def recall(self, ids: Ints) -> ClientTicket:
-        """With what the clients `ids` `[s]` find their state; of rows at the server a copy on the model's device."""
-        self.check_usable()
-        return self.clients.recall(ids, self.w.device)
 
     def everybody(self, name: str) -> ClientTicket:
         """With what all clients find one vector `[N, ...]` of their state; of rows at the server not a copy."""

@@ -57,7 +57,7 @@ def test_the_vectors_of_a_request_go_to_the_device_and_those_of_a_reply_come_to_
     )
     content = wire.asked(request, wire.packed({"w": request.sent}), wire.packed(request.server_state), "")
     found, _ = wire.request_of(content, torch.device("meta"))
-    vectors = [found.sent, *found.server_state.values(), *found.own.values()]
+    vectors = [found.sent, *found.server_state.values(), *found.clients.own.values()]
     assert len(vectors) == (2 if keeps else 3) and all(vector.is_meta for vector in vectors)
     assert not any(vector.is_meta for vector in wire.unpacked(content[wire.MODEL]).values())
 

@@ -103,8 +103,8 @@ def test_a_request_comes_back_as_it_was(keeps: bool) -> None:
     assert torch.equal(found.sent, request.sent)
     assert found.server_state.keys() == {"c", "counter"} and found.server_state["counter"].shape == ()
     assert type(found.clients) is type(ticket)
-    assert found.own.keys() == ticket.own.keys()
-    assert all(torch.equal(found.own[name], rows) for name, rows in ticket.own.items())
+    assert found.clients.own.keys() == ticket.own.keys()
+    assert all(torch.equal(found.clients.own[name], rows) for name, rows in ticket.own.items())
     if isinstance(found.clients, StateVersions):
         assert found.clients.last.tolist() == [0, 6] and found.clients.oldest == 3
         assert found.clients.lineage == ((0, "abc"), (4, "def"))

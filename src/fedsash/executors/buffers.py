@@ -98,7 +98,7 @@ class Buffers:
 
     def put_clients(self, request: Request, first: int = 0) -> None:
         """Write the client state of a request's clients into the rows from `first` on."""
-        for name, rows in request.own.items():
+        for name, rows in request.clients.own.items():
             self.client_state[name][first : first + len(rows)].copy_(rows)
 
     def request(self, told: Told, rows: slice, ids: Ints) -> Request:

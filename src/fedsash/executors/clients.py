@@ -224,7 +224,7 @@ class LazyExecutor:
     @property
     def running(self) -> Executor:
         """The executor, which is started if it is not running."""
-        if not self.started:
+        if self.current is NOT_STARTED:
             self.start()
         return self.current
 

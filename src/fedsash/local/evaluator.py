@@ -57,7 +57,7 @@ class ClientEvaluator:
 
         A client that keeps entries of the model puts them into the model that it scores.
         """
-        own = request.own.get(OWN)
+        own = request.clients.own.get(OWN)
         if own is None:
             return self._scores(request.job, request.sent, rows_of(request.ids, self._numbers))
         return self._scores_of_each(request, (self._sharing.with_own(request.sent, row) for row in own))
@@ -66,7 +66,7 @@ class ClientEvaluator:
         """The scores `[C, k]` of each client's copy of the model, which it has trained before."""
         if self.tuner is None:
             return self.evaluate(request)
-        own = ClientState({name: rows for name, rows in request.own.items() if name == OWN})
+        own = ClientState({name: rows for name, rows in request.clients.own.items() if name == OWN})
         training = replace(request, server_state=Download({}), clients=StateRows(own))
         upload, client_state = self.tuner.train(training, self.tuner.plan(training))
         change = self._sharing.model_change(CommonPart(upload["delta"]), upload)

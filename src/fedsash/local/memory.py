@@ -90,4 +90,6 @@ class ClientMemory:
         state = method | {kept: moments[name] for name, kept in self._moments.items()}
         if before.steps is not None:
             state[self._steps] = before.steps + steps
-        return ClientState(state | self._sharing.own_state(models))
+        if self._sharing.own_size:
+            state |= self._sharing.own_state(models)
+        return ClientState(state)

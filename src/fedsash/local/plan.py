@@ -148,7 +148,8 @@ class RoundPlans:
 
     def of(self, request: Request, sizes: Ints) -> RoundPlan:
         """The plan of the clients of a request to train, which have `sizes` `[C]` samples."""
-        local = self._local_at(request.finished)
+        # Schedules count rounds, on a network without rounds the steps of the server.
+        local = self._local_at(request.round if request.server_steps is None else request.server_steps)
         amounts = drawn_amounts(local, request.round, request.ids, self._seed)
         key = (sizes.tobytes(), amounts.tobytes())
         plan = self._kept.get(key)

@@ -144,7 +144,7 @@ class Trainer:
             plan = self.plan(request)
 
         # 2. What clients have: what they remember, the model that they receive, and their batches.
-        before = self._memory.split(request.own)
+        before = self._memory.split(request.clients.own)
         run, w, statistics, received = self._begin(request, plan, before)
         moments = self._memory.moments(w, before)
         batches = self.batches.plan(request.round, request.ids, plan.work)
@@ -177,7 +177,7 @@ class Trainer:
         if statistics is not None:
             upload = upload | self._sharing.statistics_upload(models, request.sent)
         client_state = self._memory.joined(method_state, moments, models, before, taken)
-        check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.own)
+        check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.clients.own)
         if padded:
             return Uploaded(first_rows(upload, count)), ClientState(first_rows(client_state, count))
         return Uploaded(upload), client_state
@@ -191,7 +191,7 @@ class Trainer:
 
     def probe(self, request: Request) -> Uploaded:
         """The uploads `[C, ...]` of a probe before the training."""
-        run, *_ = self._begin(request, self.plan(request), self._memory.split(request.own))
+        run, *_ = self._begin(request, self.plan(request), self._memory.split(request.clients.own))
         return Uploaded(self.method.probe(run))
 
     def plan(self, request: Request) -> RoundPlan:
@@ -210,11 +210,12 @@ class Trainer:
         sharing = self._sharing
         models = request.sent if before.own is None else sharing.with_own(request.sent, before.own)
         models = WholeModel(models.expand(len(request.ids), -1))
-        w = models[:, : sharing.trained].clone(memory_format=torch.contiguous_format)
-        common = w if sharing.trained == sharing.common_size else w[:, : sharing.common_size]
+        trained = sharing.layout.trained
+        w = models[:, :trained].clone(memory_format=torch.contiguous_format)
+        common = w if trained == sharing.common_size else w[:, : sharing.common_size]
         statistics = None
-        if models.shape[1] > sharing.trained:
-            statistics = models[:, sharing.trained :].clone(memory_format=torch.contiguous_format)
+        if models.shape[1] > trained:
+            statistics = models[:, trained:].clone(memory_format=torch.contiguous_format)
         received = w[:, sharing.common_size :].clone() if self._keeps_received else None
         run = LocalRun(
             round=request.round,

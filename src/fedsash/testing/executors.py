@@ -203,7 +203,7 @@ def _deltas(world: Federation, request: Request) -> Iterator[tuple[int, Tensor]]
 def _content(value: Request | Answer) -> dict[str, Any]:
     """The tensors of a request or an answer."""
     if isinstance(value, Request):
-        return {"sent": value.sent, "server_state": value.server_state, "client_state": value.own}
+        return {"sent": value.sent, "server_state": value.server_state, "client_state": value.clients.own}
     if isinstance(value, Missing):
         return {}
     sums = {"sums": value.sums} if isinstance(value, PartialSum) else {"upload": value.upload, "norms": value.norms}

@@ -75,7 +75,7 @@ class Handled(Executor):
             yield Reply(
                 places=where,
                 upload=upload,
-                client_state=one.own,
-                norms=largest_norms(upload, one.own, 1),
+                client_state=one.clients.own,
+                norms=largest_norms(upload, one.clients.own, 1),
                 effort=effort,
             )

@@ -106,7 +106,7 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
         "versions": _versions(request.clients),
         "server_steps": request.server_steps,
     }
-    own = packed(request.own)
+    own = packed(request.clients.own)
     said = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
     return RecordDict({ASKED: said, MODEL: model, SERVER: server, CLIENTS: own})
 

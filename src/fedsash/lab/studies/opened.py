@@ -162,7 +162,9 @@ class OpenRun(Shown):
         self._check(bool(self.rounds), name, "no state is saved")
         state = self.state(self.rounds[-1])
         self._check(OWN in state.client_state, name, "the clients keep their parts themselves, outside of this run")
-        return sharing.with_own(state.w, state.recall(np.array([client])).gathered().own[OWN][0])
+        return sharing.with_own(
+            state.w, state.clients.recall(np.array([client]), state.w.device).gathered().own[OWN][0]
+        )
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """At most `count` evenly spaced samples (None: all) of a `split`: the test set, or all training samples."""

@@ -37,6 +37,8 @@ SPEEDS = {
     "resnet18_gn": Speed(236.0 / 25_000),
 }
 """By network."""
+EVALUATION = 0.02
+"""Seconds that a GPU takes to score a model on ten thousand images: where each round is scored, that is much."""
 SAMPLES = {
     "cifar10": 50_000,
     "cifar100": 50_000,
@@ -172,7 +174,10 @@ def complete(cell: Cell, ledger: Ledger) -> bool:
 
 
 def cost_of(runs: Iterable[PlannedRun]) -> Cost:
-    """What it takes to train some runs; rounds that they share count once. Evaluations, up to a tenth, are left out."""
+    """What it takes to train some runs; rounds that they share count once.
+
+    On cores evaluations take up to a tenth, which is left out.
+    """
     hours = 0.0
     minutes = 0.0
     for rounds, experiment in _trained(runs):
@@ -180,7 +185,9 @@ def cost_of(runs: Iterable[PlannedRun]) -> Cost:
         speed = SPEEDS.get(experiment.model.name, Speed(math.nan))
         twice = 2 if REGISTRIES["methods"].name_of(experiment.method) in TWO_GRADIENTS else 1
         hours += twice * samples * speed.cores / 3600
-        minutes += twice * samples * speed.gpu / 60
+        scored = rounds // experiment.evaluation.every + min(experiment.evaluation.last, rounds)
+        models = 1 + len(experiment.averages)
+        minutes += (twice * samples * speed.gpu + scored * models * EVALUATION) / 60
     return Cost(hours, minutes)
 
 

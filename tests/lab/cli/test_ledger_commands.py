@@ -19,7 +19,7 @@ def test_one_cell_is_run_merged_and_no_longer_the_papers_setting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["reproduce", "wima-table-5", "--scale", "tiny", "--cell", "CIFAR-10 alpha=0 / all", "--out", "out"]
-    assert main([*command, "--no-progress"]) == 0
+    assert main([*command, "--data", "elsewhere/data", "--no-progress"]) == 0
     assert "1 of the paper's numbers, for a ledger: fedsash reproduce --merge out/rows" in capsys.readouterr().out
     assert not (tmp_path / "out" / "pictures").exists()
     assert main(["reproduce", "--merge", "out/rows"]) == 0
@@ -27,7 +27,9 @@ def test_one_cell_is_run_merged_and_no_longer_the_papers_setting(
     assert "ours: rounds = 12 (print: 10000)" in said
     assert "1 rows taken into results" in said
     (file,) = (tmp_path / "results").rglob("*.json")
-    assert sorted(json.loads(file.read_text())["rows"][0]["values"]) == ["0", "1"]
+    (row,) = json.loads(file.read_text())["rows"]
+    assert sorted(row["values"]) == ["0", "1"]
+    assert row["source"].startswith("fedsash reproduce wima-table-5") and "elsewhere" not in row["source"]
 
 
 def test_what_is_left_is_listed_with_its_cost(capsys: pytest.CaptureFixture[str]) -> None:

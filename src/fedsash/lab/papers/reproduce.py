@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -159,7 +160,17 @@ def _rows(order: Order, results: Results, command: str) -> int:
     if order.reproduction.name not in reproductions():
         return 0  # it is the reader's own: no ledger has its cells
     wanted = order.cells or cells(order.reproduction)
-    return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), command)
+    source = _without_data(command)
+    return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), source)
+
+
+def _without_data(command: str) -> str:
+    """The command without the folder of the data: who takes a row from somebody else has them in another place."""
+    words = shlex.split(command)
+    if "--data" in words:
+        place = words.index("--data")
+        del words[place : place + 2]
+    return shlex.join(words)
 
 
 def _claims(order: Order, results: Results, command: str) -> list[str]:
@@ -173,7 +184,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         words = settings_of(run)
         if words not in settings:
             settings.append(words)
-    row = {"runs": settings, "source": command, "date": str(date.today())}
+    row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():

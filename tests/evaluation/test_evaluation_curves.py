@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from fedsash.evaluation import History
+from fedsash.evaluation import History, Score
 from fedsash.tasks import Criterion
 
 RMSE = Criterion("rmse", "lower", share=False, target=None)
@@ -33,3 +34,22 @@ def test_what_is_not_finite_or_not_there_is_nan_in_memory_as_from_the_file() -> 
     for value in (None, math.nan, math.inf, -math.inf):
         assert math.isnan(History.of_rows([row(1, value)]).curves(RMSE).models["model"][1])
     assert math.isnan(History.of_rows([row(1, 0.5)]).curves(Criterion("f1")).models["model"][1])
+
+
+def score(round: int, value: float, **more: Any) -> Score:
+    return Score(round=round, model="model", split="test", values={"rmse": value}, more=more)
+
+
+def test_the_first_score_at_the_target_is_the_one_that_reached_it() -> None:
+    history = History([score(1, 2.0), score(2, 0.5), score(3, 2.0), score(4, 0.25)])
+    assert history.reached(replace(RMSE, target=0.5)) == {"model": history[1]}
+    assert history.reached(replace(RMSE, target=0.1)) == {}
+
+
+def test_means_over_clients_are_of_the_last_evaluations_and_counts_of_the_last_one() -> None:
+    numbers = {"client_mean": 1.0, "worst_tenth": 1.0, "client_std": 0.0, "worst_client": 1.0}
+    counts = {"scored": 3, "without_samples": 1, "undefined": 0}
+    fewer = {"scored": 2, "without_samples": 1, "undefined": 1}
+    history = History([score(1, 1.0, **numbers, **counts), score(2, 1.0, **numbers | {"client_mean": 3.0}, **fewer)])
+    (model,) = history.over_clients(2)["test"].values()
+    assert model == {**numbers, "client_mean": 2.0, **fewer}

@@ -14,10 +14,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from functools import partial
 from threading import Thread
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
@@ -29,9 +27,7 @@ from ...runs.interrupts import ECHO
 from ...settings.errors import FedsashError, one_line
 from ..config import NetworkExperiment
 from ..timing import TimeStudy
-from .assigned import Assigned, Messages, Tell, tell
-
-T = TypeVar("T")
+from .assigned import Assigned, Messages, tell
 
 Engines: TypeAlias = dict[tuple[str, int], dict[str, Any]]
 """The engines of this process as they describe themselves, by the steps and the number of cores."""
@@ -53,10 +49,9 @@ def main() -> None:
 
 
 def train(leg: Assigned, engines: Engines) -> None:
-    """Train a leg, and tell its end."""
+    """Train a leg, and tell its end. If another sweep trains it at the moment, wait until that one has ended."""
     try:
-        experiment = leg.experiment
-        ended = simulated(leg, experiment) if isinstance(experiment, NetworkExperiment) else trained(leg, engines)
+        ended = when_free(lambda: trained(leg, engines), lambda line: tell(leg=leg.name, note=f"waiting: {line}"))
     except (FedsashError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -65,48 +60,29 @@ def train(leg: Assigned, engines: Engines) -> None:
         leg.ended(ended)
 
 
-def simulated(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStudy:
-    """Begin or resume the run, and return its result. It is finished if its simulated time is over."""
-
-    def go() -> Result | TimeStudy:
-        if experiment.stateless:
-            return experiment.study(leg.folder, stepped=partial(_stepped, leg), again=leg.begun)
-        return (experiment.resume if leg.begun else experiment.run)(leg.folder, callbacks=[Tell(leg.name)])
-
-    return _when_free(leg, go)
-
-
-def trained(leg: Assigned, engines: Engines) -> Result:
+def trained(leg: Assigned, engines: Engines) -> Result | TimeStudy:
     """Begin or resume the run up to the leg's last round, and return its result.
 
     The first run with such steps gets the engine that is fastest for all rounds of them in this process, and the others
-    have the same one: it is measured once, and what is compiled for the first run serves them all.
+    have the same one: it is measured once, and what is compiled for the first run serves them all. A run on a network
+    chooses its own.
     """
+    experiment = leg.experiment
+    if isinstance(experiment, NetworkExperiment) and experiment.stateless:
+        return experiment.study(leg.folder, stepped=lambda round: tell(leg=leg.name, round=round), again=leg.begun)
+    driver = experiment.driver()
+    settings = leg.settings(driver)
+    if leg.begun:
+        return runs.resume(driver, experiment.rounds, leg.folder, **settings)
+    if isinstance(experiment, NetworkExperiment):
+        return runs.run(driver, experiment.rounds, out=leg.folder, **settings)
     place = leg.steps, torch.get_num_threads()
-
-    def go() -> Result:
-        driver = leg.experiment.driver()
-        rounds = leg.experiment.rounds
-        settings = leg.settings(driver)
-        if leg.begun:
-            return runs.resume(driver, rounds, leg.folder, **settings)
-        alike = driver.settled(engines.get(place, {}))
-        with alike.federation:
-            if leg.trains:
-                alike.prepare(leg.rounds_alike)
-                engines[place] = alike.federation.described()
-            return runs.run(alike, rounds, out=leg.folder, fork=leg.fork, **settings)
-
-    return _when_free(leg, go)
-
-
-def _stepped(leg: Assigned, round: int) -> None:
-    tell(leg=leg.name, round=round)
-
-
-def _when_free(leg: Assigned, go: Callable[[], T]) -> T:
-    """Train a leg. If another sweep trains it at the moment, wait until that one has finished or stopped."""
-    return when_free(go, lambda line: tell(leg=leg.name, note=f"waiting: {line}"))
+    alike = driver.settled(engines.get(place, {}))
+    with alike.federation:
+        if leg.trains:
+            alike.prepare(leg.rounds_alike)
+            engines[place] = alike.federation.described()
+        return runs.run(alike, experiment.rounds, out=leg.folder, fork=leg.fork, **settings)
 
 
 def _stop_unheard() -> None:

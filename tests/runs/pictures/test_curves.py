@@ -12,9 +12,8 @@ import pytest
 from fedsash.evaluation import Curves
 from fedsash.evaluation.history import Models
 from fedsash.runs.pictures import Line, Panel, Rule
-from fedsash.runs.pictures.curves import curves, lines
+from fedsash.runs.pictures.curves import ORDER, WINDOW, curves, lines, smooth
 from fedsash.runs.pictures.paper import draw
-from fedsash.runs.pictures.smoothing import ORDER, WINDOW, smooth
 from fedsash.tasks import Criterion
 from support.by_default import rotated
 from support.histories import ACCURACY, NO_TEST, RMSE, history, history_of

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from ....evaluation import mean_or_none
 from ....runs.pictures import Line, Panel, Picture, look
-from ....runs.pictures.curves import capital, lines, panel
-from ....runs.pictures.smoothing import ORDER, WINDOW
+from ....runs.pictures.curves import ORDER, WINDOW, capital, lines, panel
 from ..collect import CollectedRun
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from typing import Any
 
 from simpy import Environment
 
-from fedsash import network
+from fedsash import network, runs
 from fedsash.lab import timing
-from fedsash.lab.config import NetworkExperiment, parse
+from fedsash.lab.config import Experiment, NetworkExperiment, parse
 from fedsash.network.simulated import begin
 from fedsash.sampling import Uniform
 
@@ -93,13 +93,21 @@ def table(given: argparse.Namespace, folder: Path) -> None:
             print(row, flush=True)
 
 
+def run(cell: Experiment, out: Path | None = None) -> runs.Result:
+    """The result of a run that goes on, or begins."""
+    driver = cell.driver()
+    settings = cell.settings(driver) | {"progress": False}
+    if out is not None and (out / "metrics.jsonl").exists():
+        return runs.resume(driver, cell.rounds, out, **settings)
+    return runs.run(driver, cell.rounds, out=out, **settings)
+
+
 def trained(cell: NetworkExperiment, out: Path) -> dict[str, Any]:
     """The summary of a run that is there, or goes on, or begins."""
     file = out / "summary.json"
-    if not file.exists() or json.loads(file.read_text())["rounds"] < cell.rounds:
-        result = (cell.resume if (out / "metrics.jsonl").exists() else cell.run)(out)
-        if result.interrupted:
-            raise KeyboardInterrupt
+    finished = file.exists() and json.loads(file.read_text())["rounds"] >= cell.rounds
+    if not finished and run(cell, out).interrupted:
+        raise KeyboardInterrupt
     summary: dict[str, Any] = json.loads(file.read_text())
     return summary
 
@@ -123,7 +131,7 @@ def gradients() -> None:
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
             "network": {"gradients": True},
         }
-        rows = [row for row in parse(table | CELLS[cell]).run().history.rows() if row["split"] == "network"]
+        rows = [row for row in run(parse(table | CELLS[cell])).history.rows() if row["split"] == "network"]
         norms = {row["trips"]: f"{row['gradient_norm']:.2f}" for row in rows}
         print(f"| {part} | {cell} | {' | '.join(norms[trips] for trips in MEASURED)} |", flush=True)
 

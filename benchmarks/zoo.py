@@ -22,7 +22,6 @@ import numpy as np
 import tomli_w
 
 from fedsash.basics.arrays import Floats
-from fedsash.evaluation import History
 from fedsash.lab.config.files import merged, read
 from fedsash.lab.report.collect import CollectedRun, collect
 from fedsash.runs.pictures import Picture
@@ -69,7 +68,7 @@ def chosen(tuning: Path) -> Chosen:
     tried: dict[tuple[Place, str, str], dict[Settings, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in collect([tuning]).runs:
         place, settings = settings_of(run)
-        held_out = History.of_rows(Records(run.folder).load().rows()).curves(run.curves.criterion, "held_out").models
+        held_out = Records(run.folder).load().curves(run.curves.criterion, "held_out").models
         for model in ("model", PRIMARY):
             values = list(held_out[model].values())[-run.evaluation.last :]
             tried[place, settings.method, model][settings].append(fmean(values))

@@ -247,7 +247,7 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
     }
-    assert calls == {"runs/terminal.py", "lab/sweeps/assigned.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
+    assert calls == {"runs/terminal.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
 
 
 def test_what_page_and_picture_name_is_there() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from fedsash.basics.files import replace_file
 from fedsash.basics.paths import inside, naming, plain_file
-from fedsash.evaluation import History
 from fedsash.lab.config import ConfigError, load
 from fedsash.runs.records import Records
 from fedsash.settings.errors import RunError
+from support.histories import history_of
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_name_in_a_folder_is_a_path_there(name: str, tmp_path: Path) -> None:
 def test_an_error_in_writing_names_the_file(tmp_path: Path, small_files: None) -> None:
     for write in (
         lambda: replace_file(tmp_path / "page", b"x" * 2000),
-        lambda: Records(tmp_path).append(History.of_rows([LONG])),
+        lambda: Records(tmp_path).append(history_of([LONG])),
     ):
         with pytest.raises(OSError, match=r"File too large: '.*(page|metrics\.jsonl)'"):
             write()

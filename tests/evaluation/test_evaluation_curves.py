@@ -8,6 +8,7 @@ from typing import Any
 
 from fedsash.evaluation import History, Score
 from fedsash.tasks import Criterion
+from support.histories import history_of
 
 RMSE = Criterion("rmse", "lower", share=False, target=None)
 
@@ -17,23 +18,23 @@ def row(round: int, value: float | None, split: str = "test", model: str = "mode
 
 
 def test_a_round_evaluated_twice_counts_once() -> None:
-    found = History.of_rows([row(2, 0.1), row(1, 0.2), row(2, 0.3)]).curves(RMSE)
+    found = history_of([row(2, 0.1), row(1, 0.2), row(2, 0.3)]).curves(RMSE)
     assert list(found.models["model"].items()) == [(1, 0.2), (2, 0.3)]
 
 
 def test_the_test_set_comes_before_held_out_data_and_clients_have_no_curve() -> None:
     rows = [row(1, 3.0, "clients"), row(1, 2.0, "held_out")]
-    assert History.of_rows(rows).curves(RMSE).title == "rmse on held-out data"
-    both = History.of_rows([*rows, row(1, 1.0)]).curves(RMSE)
+    assert history_of(rows).curves(RMSE).title == "rmse on held-out data"
+    both = history_of([*rows, row(1, 1.0)]).curves(RMSE)
     assert (both.title, both.models) == ("rmse on the test set", {"model": {1: 1.0}})
-    assert History.of_rows([*rows, row(1, 1.0)]).curves(RMSE, "held_out").models == {"model": {1: 2.0}}
-    assert not History.of_rows(rows[:1]).curves(RMSE)
+    assert history_of([*rows, row(1, 1.0)]).curves(RMSE, "held_out").models == {"model": {1: 2.0}}
+    assert not history_of(rows[:1]).curves(RMSE)
 
 
 def test_what_is_not_finite_or_not_there_is_nan_in_memory_as_from_the_file() -> None:
     for value in (None, math.nan, math.inf, -math.inf):
-        assert math.isnan(History.of_rows([row(1, value)]).curves(RMSE).models["model"][1])
-    assert math.isnan(History.of_rows([row(1, 0.5)]).curves(Criterion("f1")).models["model"][1])
+        assert math.isnan(history_of([row(1, value)]).curves(RMSE).models["model"][1])
+    assert math.isnan(history_of([row(1, 0.5)]).curves(Criterion("f1")).models["model"][1])
 
 
 def score(round: int, value: float, **more: Any) -> Score:

@@ -26,6 +26,7 @@ from fedsash.network import (
 )
 from fedsash.runs.records import Records
 from fedsash.sampling import Uniform
+from support.experiments import trained
 from support.observing import Evaluated, final
 from support.places import ROOT
 
@@ -106,8 +107,8 @@ def test_ctrl_c_saves_and_the_command_resume_goes_on(
     def press(round: int, metrics: list[Score]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    experiment.run(whole)
-    assert experiment.run(stopped, callbacks=[Evaluated(press)]).interrupted
+    trained(experiment, whole)
+    assert trained(experiment, stopped, [Evaluated(press)]).interrupted
     assert main(["resume", str(stopped), "--no-progress"]) == 0
     assert "6 rounds of 5 clients" in capsys.readouterr().out
     assert final(stopped) == final(whole)
@@ -151,7 +152,7 @@ def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> N
 def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
     """Its saved states hold the models; that of a single client makes sense in rounds alone."""
     out = tmp_path / "run"
-    load(file, ["checkpoint.every=3"]).run(out)
+    trained(load(file, ["checkpoint.every=3"]), out)
     with closing(open_run(out)) as opened:
         assert opened.rounds == [3, 6]
         assert torch.equal(opened.model("round:6"), opened.model("model"))
@@ -210,7 +211,8 @@ def test_examples_are_complete_and_say_how_they_are_run(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
     experiment = load(path, ["rounds=20"])
-    result = (experiment.study if experiment.stateless else experiment.run)(tmp_path / "run")
+    out = tmp_path / "run"
+    result = experiment.study(out) if experiment.stateless else trained(experiment, out)
     assert result.summary["rounds"] == 20
 
 

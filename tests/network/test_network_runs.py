@@ -38,6 +38,7 @@ from fedsash.network.simulated import begin
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.settings.errors import SettingError
 from support.by_default import full
+from support.experiments import trained
 from support.worlds import federation, quadratic_federation
 
 SCHEDULERS = {
@@ -216,7 +217,7 @@ def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
         "network": {"gradients": True},
     }
     experiment = parse(table)
-    found = [row["gradient_norm"] for row in experiment.run().history.rows() if row["split"] == "network"]
+    found = [row["gradient_norm"] for row in trained(experiment).history.rows() if row["split"] == "network"]
     federation = experiment.federation()
     state = federation.start()
     for norm in found:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from fedsash import Evaluation, FineTuning, Fork, Window
-from fedsash.evaluation import History
 from fedsash.federation import Federation
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
@@ -27,6 +26,7 @@ from fedsash.runs.pictures.clients import clients as picture_of
 from fedsash.runs.table import tables
 from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
+from support.histories import history_of
 from support.observing import final, go_on, rows, start
 from support.worlds import data, federation
 
@@ -112,15 +112,15 @@ def test_a_number_that_is_undefined_or_missing_in_an_evaluation_has_no_mean() ->
         "round": 1,
     }
     values = [row | {"client_std": math.nan}, row | {"client_std": 0.5, "worst_tenth": None, "round": 2}]
-    [of] = History.of_rows([*values, row | {"split": "else"}]).over_clients(5)["client_test"].values()
+    [of] = history_of([*values, row | {"split": "else"}]).over_clients(5)["client_test"].values()
     assert (of["client_mean"], of["worst_tenth"], of["client_std"], of["worst_client"]) == (0.5, None, None, None)
 
 
 def test_a_model_that_begins_among_the_last_evaluations_has_no_means() -> None:
     row: dict[str, Any] = {"split": "client_test", "model": "model", "client_mean": 0.5, "round": 1}
     rows = [row, row | {"round": 2}, row | {"round": 2, "model": "late"}]
-    assert [of["client_mean"] for of in History.of_rows(rows).over_clients(2)["client_test"].values()] == [0.5, None]
-    assert [of["client_mean"] for of in History.of_rows(rows).over_clients(1)["client_test"].values()] == [0.5, 0.5]
+    assert [of["client_mean"] for of in history_of(rows).over_clients(2)["client_test"].values()] == [0.5, None]
+    assert [of["client_mean"] for of in history_of(rows).over_clients(1)["client_test"].values()] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("values", [[None, None, 0.5], [None, None, None]])

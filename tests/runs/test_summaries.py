@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.basics.files import json_of, write
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content, goal_of, metric_of, summarise
 from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
-from support.histories import ACCURACY, NO_TEST, RMSE, history
+from support.histories import ACCURACY, NO_TEST, RMSE, history, history_of
 from support.json_files import write_json
 
 no_deadline = settings(deadline=None, max_examples=30)
@@ -37,14 +37,14 @@ def skipped(round: int, why: str = "overflow") -> dict[str, Any]:
 
 
 def models(rows: list[dict[str, Any]], last: int = 10, criterion: Criterion = ACCURACY) -> dict[str, Any]:
-    found: dict[str, Any] = summarise(History.of_rows(rows), Evaluation(last=last), criterion)["models"]
+    found: dict[str, Any] = summarise(history_of(rows), Evaluation(last=last), criterion)["models"]
     return found
 
 
 def test_the_summary_by_hand() -> None:
     rows = [row(10, 0.2), row(10, 0.3, "w"), skipped(11), row(20, 0.6), row(20, 0.8, "w")]
     rows += [row(30, 0.4), row(30, 0.8, "w"), row(30, 0.99, "w", split="clients")]
-    summary = summarise(History.of_rows(rows), Evaluation(last=2), ACCURACY)
+    summary = summarise(history_of(rows), Evaluation(last=2), ACCURACY)
     assert summary["metric"] == {
         "name": "accuracy", "better": "higher", "share": True, "target": 0.8, "split": "test"
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_an_average_that_begins_among_the_last_evaluations_has_no_mean_and_no_ga
     assert (found["late"]["last_mean"], found["late"]["last_std"], found["late"]["gain"]) == (None, None, None)
     assert models(rows, last=1)["late"]["gain"] == pytest.approx(-0.1)
     held = [each | {"split": "held_out"} for each in rows]
-    assert summarise(History.of_rows([*rows, *held]), Evaluation(last=3), ACCURACY)["chosen"] == "model"
+    assert summarise(history_of([*rows, *held]), Evaluation(last=3), ACCURACY)["chosen"] == "model"
 
 
 def test_what_should_be_low_is_best_where_it_is_lowest_and_gains_by_falling() -> None:
@@ -116,11 +116,11 @@ def test_the_file_and_the_memory_give_the_same_summary_in_any_order(
 ) -> None:
     rows = [row(i, value, model, split) for i, value in enumerate(values) for model in ("model", "w")]
     records, criterion = Records(tmp_path_factory.mktemp("run")), Criterion(better=better)
-    records.append(History.of_rows(rows))
-    expected = summarise(History.of_rows(rows), Evaluation(last=3), criterion)
-    assert summarise(History.of_rows(records.load().rows()), Evaluation(last=3), criterion) == expected
+    records.append(history_of(rows))
+    expected = summarise(history_of(rows), Evaluation(last=3), criterion)
+    assert summarise(history_of(records.load().rows()), Evaluation(last=3), criterion) == expected
     order.shuffle(rows)
-    shuffled = summarise(History.of_rows(rows), Evaluation(last=3), criterion)
+    shuffled = summarise(history_of(rows), Evaluation(last=3), criterion)
     assert shuffled["models"] == expected["models"], "the two are equal, so that the order says which one is chosen"
     assert (shuffled["chosen"] is None) == (expected["chosen"] is None)
 
@@ -138,7 +138,7 @@ def test_nan_leaves_undefined_only_what_it_touches() -> None:
 
 def test_with_neither_a_test_set_nor_held_out_data_there_is_nothing_to_sum_up() -> None:
     for rows in ([], NO_TEST):
-        summary = summarise(History.of_rows(rows), Evaluation(), ACCURACY)
+        summary = summarise(history_of(rows), Evaluation(), ACCURACY)
         assert (summary["models"], summary["chosen"]) == ({}, None)
     assert models([row(1, 0.5, "w")])["w"]["gain"] is None, "there is no model to compare with"
 
@@ -146,13 +146,13 @@ def test_with_neither_a_test_set_nor_held_out_data_there_is_nothing_to_sum_up() 
 def test_an_average_that_is_observed_no_more_is_left_out() -> None:
     rows = [row(1, 0.5, "model"), row(1, 0.75, "w"), row(2, 0.25, "model")]
     held = [each | {"split": "held_out"} for each in rows]
-    summary = summarise(History.of_rows([*rows, *held]), Evaluation(), ACCURACY)
+    summary = summarise(history_of([*rows, *held]), Evaluation(), ACCURACY)
     assert list(summary["models"]) == ["model"] and summary["chosen"] == "model"
 
 
 def test_without_a_test_set_models_are_compared_on_held_out_data() -> None:
     rows = history({"model": [2.0, 3.0], "w": [1.0, 2.0]}, metric="rmse", split="held_out")
-    summary = summarise(History.of_rows(rows), Evaluation(last=1), RMSE)
+    summary = summarise(history_of(rows), Evaluation(last=1), RMSE)
     assert summary["metric"]["split"] == "held_out" and summary["chosen"] == "w"
     assert summary["models"]["w"]["best"] == {"round": 10, "value": 1.0, "chosen_on": "held_out"}
     assert (summary["models"]["w"]["value"], summary["models"]["w"]["gain"]) == (2.0, 1.0)
@@ -160,26 +160,26 @@ def test_without_a_test_set_models_are_compared_on_held_out_data() -> None:
 
 def test_the_best_round_is_chosen_on_held_out_data_and_has_the_value_of_the_test_set() -> None:
     rows = history({"model": [0.5, 0.9, 0.6]}) + history({"model": [0.4, 0.5, 0.7]}, split="held_out")
-    found = summarise(History.of_rows(rows), ON_HELD_OUT, ACCURACY)["models"]["model"]
+    found = summarise(history_of(rows), ON_HELD_OUT, ACCURACY)["models"]["model"]
     assert found["best"] == {"round": 30, "value": 0.6, "chosen_on": "held_out"}
-    found = summarise(History.of_rows(rows), ON_TEST, ACCURACY)["models"]["model"]
+    found = summarise(history_of(rows), ON_TEST, ACCURACY)["models"]["model"]
     assert found["best"] == {"round": 20, "value": 0.9, "chosen_on": "test"}
 
 
 def test_a_round_that_only_one_split_has_is_not_chosen() -> None:
     """An executor's clients may be missing in a round, so that it has no value on held-out data."""
     rows = history({"model": [0.5, 0.6]}) + history({"model": [0.4, 0.2, 0.9]}, split="held_out")
-    found = summarise(History.of_rows(rows), ON_HELD_OUT, ACCURACY)["models"]["model"]
+    found = summarise(history_of(rows), ON_HELD_OUT, ACCURACY)["models"]["model"]
     assert found["best"] == {"round": 10, "value": 0.5, "chosen_on": "held_out"}
 
 
 def test_the_chosen_model_is_the_best_in_the_mean_of_the_last_evaluations_on_held_out_data() -> None:
     values: dict[str, list[float | None]] = {"model": [0.9, 0.2, 0.6], "w": [0.1, 0.5, 0.5]}
     rows = [*history(values, split="held_out"), row(30, 0.45, "new", "held_out")]
-    assert summarise(History.of_rows(rows), Evaluation(last=2), ACCURACY)["chosen"] == "w"
-    assert summarise(History.of_rows(rows), Evaluation(last=3), ACCURACY)["chosen"] == "model"
+    assert summarise(history_of(rows), Evaluation(last=2), ACCURACY)["chosen"] == "w"
+    assert summarise(history_of(rows), Evaluation(last=3), ACCURACY)["chosen"] == "model"
     lowest = history(values, metric="rmse", split="held_out")
-    assert summarise(History.of_rows(lowest), Evaluation(last=3), RMSE)["chosen"] == "w"
+    assert summarise(history_of(lowest), Evaluation(last=3), RMSE)["chosen"] == "w"
 
 
 def test_a_row_without_the_metric_is_undefined() -> None:
@@ -192,11 +192,11 @@ def test_a_row_without_the_metric_is_undefined() -> None:
 def test_a_run_is_stuck_if_it_ends_in_rounds_without_a_usable_update() -> None:
     refused = skipped(10) | {"refused": [3, 8], "skipped": ""}
     rows = [skipped(3), row(5, 0.5), skipped(7, "first"), skipped(8), skipped(9), row(9, 0.1)]
-    assert History.of_rows(rows).stuck(9) == {"round": 7, "why": "first"}
-    assert History.of_rows(rows).stuck(10) is None
-    assert History.of_rows([*rows, refused]).stuck(10) is None
-    assert History.of_rows([]).stuck(5) is None
-    assert History.of_rows([skipped(1), skipped(2)]).stuck(2) == {"round": 1, "why": "overflow"}
+    assert history_of(rows).stuck(9) == {"round": 7, "why": "first"}
+    assert history_of(rows).stuck(10) is None
+    assert history_of([*rows, refused]).stuck(10) is None
+    assert history_of([]).stuck(5) is None
+    assert history_of([skipped(1), skipped(2)]).stuck(2) == {"round": 1, "why": "overflow"}
 
 
 # The file that says which metric decides
@@ -207,7 +207,7 @@ def test_the_file_gives_the_criterion_back_and_so_does_the_summary(criterion: Cr
     evaluation = Evaluation(last=3, best_on="test")
     write_json(tmp_path / GOAL, goal_content(criterion, evaluation))
     assert goal_of(tmp_path) == (criterion, evaluation)
-    assert metric_of(summarise(History.of_rows([]), Evaluation(), criterion)) == criterion
+    assert metric_of(summarise(history_of([]), Evaluation(), criterion)) == criterion
 
 
 def test_a_folder_without_the_file_is_that_of_a_classification(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from fedsash import runs
+from fedsash.lab.config import Experiment
 from fedsash.methods import Method, Step
+from fedsash.runs import Callback
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ def linear(features: int, classes: int = 10, **more: Any) -> nn.Module:
 
 def broken(features: int) -> nn.Module:
     raise ZeroDivisionError(features)
+
+
+def trained(experiment: Experiment, out: Path | None = None, callbacks: Sequence[Callback] = ()) -> runs.Result:
+    """The result of the run of an experiment, with more callbacks than its own."""
+    driver = experiment.driver()
+    settings = experiment.settings(driver)
+    settings["callbacks"] += callbacks
+    return runs.run(driver, experiment.rounds, out=out, progress=False, **settings)
 
 
 def file_with(content: str, folder: Path) -> Path:

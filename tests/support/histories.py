@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from fedsash.evaluation import History, Row, record_of
 from fedsash.tasks import Criterion
 
 SIX = {"model": 0.712, "window5": 0.803, "window20": 0.811, "window100": 0.799, "ema": 0.805, "swa": 0.798}
 ACCURACY = Criterion()
 RMSE = Criterion("rmse", "lower", share=False, target=None)
+
+
+def history_of(rows: Iterable[Row]) -> History:
+    """The history that rows of `metrics.jsonl` hold."""
+    return History(map(record_of, rows))
 
 
 def history(

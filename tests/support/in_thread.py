@@ -16,7 +16,7 @@ import pytest
 
 from fedsash.basics.child import Child
 from fedsash.lab.sweeps import job, machines
-from fedsash.lab.sweeps.assigned import Assigned, Messages
+from fedsash.lab.sweeps.job import Assigned, Messages
 
 _HERE = threading.local()
 """Its `program` is the one that trains in this thread."""

@@ -19,14 +19,14 @@ import pytest
 pytest.importorskip("plotly")
 
 from fedsash.averages import EMA, Window
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.runs import run
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
-from support.histories import ACCURACY, history
+from support.histories import ACCURACY, history, history_of
 from support.json_files import write_json
 from support.worlds import federation
 
@@ -53,7 +53,7 @@ def written(
 ) -> Path:
     """A run's folder with these values of the criterion, which has not ended."""
     folder.mkdir(parents=True)
-    Records(folder).create(History.of_rows(history(curves, every=1, metric=criterion.name, split=split)))
+    Records(folder).create(history_of(history(curves, every=1, metric=criterion.name, split=split)))
     evaluation = Evaluation(**tomllib.loads(config).get("evaluation", {}))
     write_json(folder / GOAL, goal_content(criterion, evaluation))
     if config:

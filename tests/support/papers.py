@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.pick import Labels
 from fedsash.lab.papers.reproduction import Reproduction
@@ -16,6 +16,7 @@ from fedsash.lab.papers.results import Results
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
+from support.histories import history_of
 from support.json_files import write_json
 
 
@@ -68,7 +69,7 @@ def pretend(
                 for t, value in values.items()
                 for model in models
             ]
-            Records(folder).create(History.of_rows(rows))
+            Records(folder).create(history_of(rows))
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))
             write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, reproduction.labels)

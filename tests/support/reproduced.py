@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.papers import load as read
 from fedsash.lab.papers.reproduction import Reproduction
 from fedsash.lab.papers.results import Results
@@ -14,6 +14,7 @@ from fedsash.lab.papers.tables import Table
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
+from support.histories import history_of
 from support.json_files import write_json
 
 DIGITS = {
@@ -65,7 +66,7 @@ def pretend(
             ]
             folder = out / "runs" / run.name
             folder.mkdir(parents=True)
-            Records(folder).create(History.of_rows(rows))
+            Records(folder).create(history_of(rows))
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))
             write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, given.labels)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..tasks import Criterion
 from .over_clients import COUNTED, OVER_CLIENTS
-from .records import Decision, NetworkLoad, PrivacySpent, Problems, Record, Row, Score, record_of
+from .records import Decision, NetworkLoad, PrivacySpent, Problems, Record, Row, Score
 
 SPLITS = {
     "test": "the test set",
@@ -42,11 +42,6 @@ class History(Sequence[Record]):
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._records = list(records)
-
-    @classmethod
-    def of_rows(cls, rows: Iterable[Row]) -> History:
-        """The history that rows of `metrics.jsonl` hold."""
-        return cls(map(record_of, rows))
 
     def rows(self) -> list[Row]:
         """A flat table for each record, as in `metrics.jsonl`."""

@@ -15,8 +15,10 @@ from ..basics.paths import check_folder
 from ..evaluation import Chronicle, History, PrivacySpent, Problems, Record
 from ..exchange import Ended, RoundReport
 from ..federation import Federation
+from ..settings.errors import check
+from ..settings.limits import Count
+from ..settings.setting import checked_value
 from ..state import State
-from .arguments import check_arguments, number_of
 from .callback import Callback, LiveRun
 from .client_results import content
 from .driver import Driver
@@ -29,7 +31,7 @@ from .progress import Progress
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
-from .summary import forget_peaks, summary
+from .summaries import forget_peaks, summary
 from .tally import Tally, best_after
 from .warned import beyond, doubtful, rate_notes, uncounted, unprotected
 
@@ -54,8 +56,8 @@ class Session:
     trajectory: RunningSums = NEVER
 
     def __post_init__(self) -> None:
-        check_arguments(self.driver, self.checkpoint, self.trajectory, self.callbacks, self.shown)
-        self.rounds = number_of(self.rounds)
+        self._check_arguments()
+        self.rounds = int(checked_value("rounds", Count, self.rounds))
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.shown)
         self.folder = None if self.out is None else RunFolder(self.out)
@@ -69,6 +71,17 @@ class Session:
         self.live: LiveRun | None = None
         self.result: Result | None = None
         self.chronicle: Chronicle | None = None
+
+    def _check_arguments(self) -> None:
+        """Raise `SettingError` for an argument of another type, and for a callback that does not fit the federation."""
+        check(hasattr(self.driver, "federation"), "federation", self.driver, "must be a Federation")
+        check(isinstance(self.checkpoint, Checkpoint), "checkpoint", self.checkpoint, "must be a Checkpoint(...)")
+        check(isinstance(self.trajectory, RunningSums), "trajectory", self.trajectory, "must be RunningSums(...)")
+        check(isinstance(self.shown, bool), "progress", self.shown, "must be True or False")
+        listed = isinstance(self.callbacks, Sequence) and all(isinstance(one, Callback) for one in self.callbacks)
+        check(listed, "callbacks", self.callbacks, "must be a list of objects whose classes extend Callback")
+        for callback in self.callbacks:
+            callback.fits(self.driver.federation)
 
     @property
     def federation(self) -> Federation:

@@ -1,4 +1,4 @@
-"""What the history of a run says of its models: means over the last evaluations, best rounds."""
+"""The summary of a run: means over the last evaluations, best rounds, and what the run took."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+import torch
+
 from ..basics import files
-from ..evaluation import Evaluation, History, last_rounds, mean_or_none
+from ..basics.machine import versions
+from ..basics.posix import forget_peak_memory, peak_memory
+from ..evaluation import Chronicle, Evaluation, History, last_rounds, mean_or_none
+from ..federation import Federation
 from ..settings.errors import RunError, SettingError
+from ..state import State
 from ..tasks import Criterion
+from .tally import Tally
 
 GOAL = "goal.json"
 """The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
-
-NONE_KEPT: Mapping[str, int] = {}
 
 
 def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]:
@@ -43,11 +48,43 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
         raise RunError(f"{file} is damaged: it must have the fields {known}") from None
 
 
+def summary(
+    federation: Federation,
+    state: State,
+    tally: Tally,
+    history: History,
+    chronicle: Chronicle | None,
+    stopped: str,
+) -> dict[str, Any]:
+    """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
+
+    `stopped` says why a callback has stopped the run, or is empty.
+    """
+    kept = {name: best.round for name, best in tally.best.items()}
+    more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
+    return (
+        more
+        | summarise(history, federation.evaluation, federation.goal.criterion, kept)
+        | {
+            "stuck": history.stuck(state.round),
+            "ended_early": stopped or more.get("ended_early", ""),
+            "rounds": state.round,
+            "seconds": tally.seconds,
+            "samples_per_second": tally.samples / tally.training_seconds if tally.training_seconds else None,
+            "peak_memory_bytes": _peak_memory(federation),
+            "versions": versions() | {"torch": str(torch.__version__)},  # which names its build, too
+            "device": str(state.w.device),
+            "engine": federation.described(),
+            "seed": federation.seed,
+        }
+    )
+
+
 def summarise(
     history: History,
     evaluation: Evaluation,
     criterion: Criterion,
-    kept: Mapping[str, int] = NONE_KEPT,
+    kept: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """What a run's history says: `metric`, results of all `models`, and the model that was `chosen` on held-out data.
 
@@ -79,7 +116,7 @@ def summarise(
     for model, points in curves.models.items():
         if last[-1] not in points:
             continue
-        best = _best(points, deciding.models.get(model, {}), criterion, kept.get(model))
+        best = _best(points, deciding.models.get(model, {}), criterion, (kept or {}).get(model))
         chosen_on = best and best | {"chosen_on": deciding.split}
         models[model] = _summarise(points, last, criterion) | {"best": chosen_on}
     base = models.get("model", {}).get("last_mean")
@@ -98,6 +135,21 @@ def summarise(
         "chosen": criterion.best(means),
         "privacy": _privacy(history),
     }
+
+
+def forget_peaks() -> None:
+    """Let the memory of a session be that since its beginning: a process may train one run after another."""
+    forget_peak_memory()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak_memory(federation: Federation) -> int | None:
+    """The largest memory of this process in this session, of the federation's others and on a GPU, in bytes; None if
+    unknown."""
+    own = peak_memory()
+    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return None if own is None else own + on_gpu + federation.memory()
 
 
 def metric_of(summary: Mapping[str, Any]) -> Criterion:

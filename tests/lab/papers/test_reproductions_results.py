@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import History
 from fedsash.lab.cli.reproduce import _table
 from fedsash.lab.papers.figures import CurvesFigure, Job
 from fedsash.lab.papers.measures import Count, compared, counts, of_target
@@ -19,7 +18,7 @@ from fedsash.lab.papers.results import Measurement
 from fedsash.lab.papers.tables import Table
 from fedsash.runs import terminal
 from fedsash.runs.records import Records
-from support.histories import RMSE, history
+from support.histories import RMSE, history, history_of
 from support.json_files import write_json
 from support.reproduced import DIGITS, load, pretend, reproduction
 
@@ -79,7 +78,7 @@ def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None
 def test_an_average_that_begins_among_the_last_evaluations_has_no_mean_over_them(tmp_path: Path) -> None:
     results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.4] * 6})
     late = [{"round": 6, "model": "swa", "split": "test", "accuracy": 0.8}]  # the run's last two are 5 and 6
-    Records(tmp_path / "runs" / "seed=0,A").append(History.of_rows(late))
+    Records(tmp_path / "runs" / "seed=0,A").append(history_of(late))
     of = {"seed": ("0",), "method": ("A",)}
     assert results.measured(Pick(of, "swa", "last_mean")).value is None
     assert results.measured(Pick(of, "swa", "value")).value == pytest.approx(80)
@@ -163,7 +162,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
         rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load().rows()]
         Records(results.folder(run)).create(
-            History.of_rows([*rows, {"round": 6, "model": "model", "split": "guard", "refused": [1]}])
+            history_of([*rows, {"round": 6, "model": "model", "split": "guard", "refused": [1]}])
         )
     assert [row[-1] for row in given.table().filled(results)["rows"]] == ["10 (1.00)", "4 (2.50)", "6+ (-)"]
     assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 0.9}
@@ -200,7 +199,7 @@ def test_what_clients_are_sent_is_what_evaluations_chose(tmp_path: Path) -> None
     rows += [{"round": t, "model": "w", "split": "test", "accuracy": 0.1} for t in range(1, 7)]
     chosen = {1: ("w", None), 3: ("ima", 3), 5: ("w", 3)}
     rows += [{"round": t, "model": name, "split": "broadcast", "start": begins} for t, (name, begins) in chosen.items()]
-    Records(results.folder(run)).create(History.of_rows(rows))
+    Records(results.folder(run)).create(history_of(rows))
     assert results.curve(run, "sent") == pytest.approx({1: 0.8, 2: 0.8, 3: 0.4, 4: 0.4, 5: 0.1, 6: 0.1})
 
 
@@ -211,7 +210,7 @@ def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -
     folder = results.folder(run)
     folder.mkdir(parents=True)
     row = {"round": 6, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": 0.5}}
-    Records(folder).create(History.of_rows([row]))
+    Records(folder).create(history_of([row]))
     assert results.curve(run, "model") == {6: 0.75}
 
 
@@ -224,7 +223,7 @@ def test_the_best_is_chosen_on_held_out_samples_where_there_are_some(tmp_path: P
         {"round": t, "model": "model", "split": "held_out", "accuracy": a} for t, a in ((1, 0.5), (2, 0.6), (3, 0.7))
     ]
     rows = [*Records(folder).load().rows(), *held]
-    Records(folder).create(History.of_rows(rows))
+    Records(folder).create(history_of(rows))
     again = replace(results, _read={})
     assert again.measured(Pick(run, "model", "best")).value == 30.0
     assert again.measured(Pick(run, "model", "value")).value == 30.0
@@ -244,7 +243,7 @@ def test_what_should_be_low_is_measured_as_it_is_and_reaches_its_target_by_falli
 def test_without_a_test_set_or_a_number_there_is_nothing_to_print(statistic: str, tmp_path: Path) -> None:
     results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.5] * 6, "seed=1,A": [float("nan")] * 6})
     first = results.folder(results.sweep.runs[0])
-    Records(first).create(History.of_rows(history({"model": [0.5]}, split="held_out")))
+    Records(first).create(history_of(history({"model": [0.5]}, split="held_out")))
     for seed in "01":
         found = results.measured(Pick({"seed": (seed,), "method": ("A",)}, "model", statistic))
         assert str(found) == "-" and found.runs == 1
@@ -254,7 +253,7 @@ def test_a_domain_without_a_number_leaves_the_mean_over_domains_undefined(tmp_pa
     results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.5] * 6})
     run = results.sweep.runs[0]
     row = {"round": 1, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": None}}
-    Records(results.folder(run)).create(History.of_rows([row]))
+    Records(results.folder(run)).create(history_of([row]))
     assert math.isnan(results.curve(run, "model")[1])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsash import Broadcast, Scaffold
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.reproduction import Reproduction
@@ -37,6 +37,7 @@ from fedsash.lab.papers.wima_claims import (
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
+from support.histories import history_of
 from support.json_files import write_json
 from support.papers import drawn, lessened
 
@@ -499,7 +500,7 @@ def pretended(out: Path, reproduction: Reproduction) -> Results:
         ]
         folder = out / "runs" / run.name
         folder.mkdir(parents=True)
-        Records(folder).create(History.of_rows(rows))
+        Records(folder).create(history_of(rows))
         write_json(folder / GOAL, goal_content(Criterion(), Evaluation(last=run.experiment.evaluation.last)))
         write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out, reproduction.labels)

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from fedsash.lab.report.collect import CollectedRun, collect
-from fedsash.lab.report.page.clients import clients
-from fedsash.lab.report.page.network import sound
-from fedsash.lab.report.page.partition import partitions
+from fedsash.lab.report.page.pictures import clients, partitions, sound
 from support.pages import put, written
 
 INTERVALS = [[0, "train", 0, 1]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import Curves, Evaluation, History
+from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import Row
@@ -18,7 +18,7 @@ from fedsash.lab.report.page.tables import over_seeds
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content, summarise
 from fedsash.tasks import Criterion
-from support.histories import ACCURACY, RMSE, history
+from support.histories import ACCURACY, RMSE, history, history_of
 from support.json_files import write_json
 from support.pages import HOSTILE, Outline, figure, put, specs, traced, written
 
@@ -35,7 +35,7 @@ def ended(folder: Path, criterion: Criterion = ACCURACY) -> None:
     rows = Records(folder).load().rows()
     write_json(
         folder / "summary.json",
-        summarise(History.of_rows(rows), Evaluation(), criterion) | {"rounds": rows[-1]["round"]},
+        summarise(history_of(rows), Evaluation(), criterion) | {"rounds": rows[-1]["round"]},
     )
 
 
@@ -66,7 +66,7 @@ def test_held_out_data_stand_in_for_a_test_set_and_the_page_says_so(tmp_path: Pa
 
 def test_the_page_says_on_what_the_best_round_was_chosen(tmp_path: Path) -> None:
     folder = written(tmp_path / "a", {"model": [0.25, 0.75, 0.5]}, CONFIG)
-    Records(folder).append(History.of_rows(history({"model": [0.5, 0.6, 0.9]}, every=1, split="held_out")))
+    Records(folder).append(history_of(history({"model": [0.5, 0.6, 0.9]}, every=1, split="held_out")))
     text = page(folder)
     cells = Outline(text).cells
     assert "best round was chosen on held-out data" in text

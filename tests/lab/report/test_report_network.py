@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.config import ConfigError, parse
+from fedsash.lab.config import parse
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.runs.records import Records
+from support.experiments import trained
 from support.pages import HOSTILE, chromium, figure, written
 from support.worlds import ON_NETWORK
 
@@ -28,7 +29,7 @@ TIMED: dict[str, Any] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a network, called as nobody expects."""
     out = tmp_path_factory.mktemp("runs") / f"window {HOSTILE.replace('/', '-')}"
-    parse(ON_NETWORK).run(out)
+    trained(parse(ON_NETWORK), out)
     return out
 
 
@@ -100,8 +101,6 @@ def test_the_numbers_are_in_a_table_and_the_command_is_that_of_the_network(folde
 
 def test_a_study_of_time_alone_has_no_metric_and_says_why_it_ended(tmp_path: Path) -> None:
     experiment = parse(TIMED)
-    with pytest.raises(ConfigError, match="nobody trains; call study"):
-        experiment.run(tmp_path / "timed")
     experiment.study(tmp_path / "timed")
     text = page(tmp_path / "timed")
     assert "its simulated time was over" in text and "not finished" not in text

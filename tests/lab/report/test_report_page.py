@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import History
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.runs.pictures.curves import lines
 from fedsash.runs.records import Records
-from support.histories import ACCURACY
+from support.histories import ACCURACY, history_of
 from support.pages import (
     ANALYSES,
     BOWL,
@@ -60,7 +59,7 @@ def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) 
     found, cells = figure(text, "Accuracy over the rounds"), Outline(text).cells
     for name in "ab":
         folder = sweep / "runs" / name
-        for line in lines(History.of_rows(Records(folder).load().rows()).curves(ACCURACY), smoothed=True):
+        for line in lines(history_of(Records(folder).load().rows()).curves(ACCURACY), smoothed=True):
             points = traced(found, f"{name}, every model", line.name)
             assert points["x"] == list(line.x) and line.smooth is not None
             assert points["y"] == pytest.approx(line.y, rel=1e-5)

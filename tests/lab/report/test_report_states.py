@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedsash import Broadcast, Fork, Window
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
@@ -21,6 +21,7 @@ from fedsash.lab.report.page.seeds import _mean
 from fedsash.runs import run
 from fedsash.runs.records import Records
 from fedsash.servers import ServerSGD
+from support.histories import history_of
 from support.observing import start
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 from support.worlds import federation
@@ -39,7 +40,7 @@ def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [[], [{"round": 1, "model": "model", "split": "clients", "accuracy": 0.5}]])
 def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (tmp_path / "r").mkdir()
-    Records(tmp_path / "r").create(History.of_rows(rows))
+    Records(tmp_path / "r").create(history_of(rows))
     text = document(collect([tmp_path / "r"]), "")
     assert "No evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0." in text
 
@@ -89,7 +90,7 @@ def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(t
 def test_a_stuck_run_says_so(tmp_path: Path) -> None:
     folder = written(tmp_path / "r", {"model": [0.5, None]})
     guard = {"model": "model", "split": "guard", "refused": [1], "skipped": "no upload can be used"}
-    Records(folder).append(History.of_rows([{"round": 2} | guard]))
+    Records(folder).append(history_of([{"round": 2} | guard]))
     assert "stuck since round 2: no upload can be used" in document(collect([folder]), "")
 
 
@@ -184,7 +185,7 @@ def test_the_page_says_who_missed_which_round_and_why(tmp_path: Path) -> None:
     folder, plain = written(tmp_path / "r", {"model": [0.5] * 9}), written(tmp_path / "plain", {"model": [0.5] * 9})
     rows: list[dict[str, Any]] = [{"round": r, "refused": [3, 3], "missing": {"5": "late: <2 s"}} for r in (1, 2, 3, 7)]
     rows += [{"round": 9, "refused": [], "missing": {"5": "failed: no memory"}, "skipped": "no client answered"}]
-    Records(folder).append(History.of_rows([{"model": "model", "split": "guard", "skipped": ""} | row for row in rows]))
+    Records(folder).append(history_of([{"model": "model", "split": "guard", "skipped": ""} | row for row in rows]))
     text = document(collect([folder]), "")
     cells = Outline(text).cells
     for row in (

@@ -17,6 +17,7 @@ from fedsash.lab.config import ConfigError, NetworkExperiment
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.network import ConstantWindow
 from fedsash.runs.records import Records
+from support.experiments import trained
 from support.observing import Evaluated
 from support.worlds import ON_NETWORK
 
@@ -53,12 +54,12 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
         os.kill(os.getpid(), signal.SIGINT)
 
     for run, folder in zip(found.runs, folders, strict=True):
-        assert run.experiment.run(folder, callbacks=[Evaluated(press)]).interrupted
+        assert trained(run.experiment, folder, [Evaluated(press)]).interrupted
         (folder / "mine").touch()
     done = execute(found, tmp_path, jobs=1, progress=False)
     assert done.failed == {} and not done.signal
     for run, folder in zip(found.runs, folders, strict=True):
-        alone = run.experiment.run()
+        alone = trained(run.experiment)
         assert Records(folder).load().rows() == json.loads(json.dumps(alone.history.rows()))
         assert (folder / "mine").exists()
     before = [(folder / "summary.json").stat().st_mtime_ns for folder in folders]

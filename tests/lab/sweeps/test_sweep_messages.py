@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fedsash.basics.child import Child
-from fedsash.evaluation import Evaluation, History
+from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.sweeps.process import Message, Process, StopRequest, _results
 from fedsash.runs.summaries import summarise
 from fedsash.tasks import Criterion
-from support.histories import ACCURACY, RMSE, history
+from support.histories import ACCURACY, RMSE, history, history_of
 from support.sweeps import BASE, write
 
 SWEEP = """
@@ -36,7 +36,7 @@ axes.seed = [0, 1]
 )
 def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
     rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)
-    assert _results(summarise(History.of_rows(rows), Evaluation(), criterion)) == text
+    assert _results(summarise(history_of(rows), Evaluation(), criterion)) == text
 
 
 def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path)
 
 def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:
     nothing: dict[str, Any] = {}
-    assert _results(nothing) == _results(summarise(History.of_rows([]), Evaluation(), RMSE)) == ""
+    assert _results(nothing) == _results(summarise(history_of([]), Evaluation(), RMSE)) == ""
 
 
 LATE = {"off": {}, "late": {"broadcast": {"average": "ima", "start": 151}}}

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, RunError, SettingError, TensorBoard, WandB, load
-from fedsash.evaluation import History, Problems
 from fedsash.exchange import RoundReport
 from fedsash.lab.config import ConfigError, parse
 from fedsash.runs.callbacks import Track
-from fedsash.runs.callbacks.rows import Rows, numbers
-from fedsash.runs.callbacks.wandb_files import records
+from fedsash.runs.callbacks.rows import numbers
+from fedsash.runs.callbacks.wandb import records
 from fedsash.testing import small_federation
 from support.observing import go_on, observed, start
 
@@ -312,15 +311,3 @@ def test_an_experiment_that_mlflow_has_deleted_is_said_in_one_line(tmp_path: Pat
     client.delete_experiment(client.create_experiment("gone"))
     with pytest.raises(RunError, match=r"^MLflow: .*(deleted|active)"):
         start(world(), 2, tmp_path / "run", callbacks=[MLflow(experiment="gone", uri=uri)])
-
-
-def test_rows_are_given_once() -> None:
-    class Run:
-        resumed = False
-        history = History([Problems(round=1)])
-
-    run: Any = Run()
-    rows = Rows.of(run)
-    assert list(rows.new(run)) == [Problems(round=1).row()] and list(rows.new(run)) == []
-    run.history.add([Problems(round=2)])
-    assert list(rows.new(run)) == [Problems(round=2).row()]

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from fedsash.evaluation import Curves, History
+from fedsash.evaluation import Curves
 from fedsash.evaluation.history import Models
 from fedsash.runs.pictures import Line, Panel, Rule
-from fedsash.runs.pictures.curves import curves, lines
+from fedsash.runs.pictures.curves import ORDER, WINDOW, curves, lines, smooth
 from fedsash.runs.pictures.paper import draw
-from fedsash.runs.pictures.smoothing import ORDER, WINDOW, smooth
 from fedsash.tasks import Criterion
 from support.by_default import rotated
-from support.histories import ACCURACY, NO_TEST, RMSE, history
+from support.histories import ACCURACY, NO_TEST, RMSE, history, history_of
 
 
 def drawn(panel: Panel) -> dict[str, Line]:
@@ -29,7 +28,7 @@ def found(models: Models, criterion: Criterion = ACCURACY) -> Curves:
 
 
 def of(models: dict[str, list[float | None]]) -> Curves:
-    return History.of_rows(history(models)).curves(ACCURACY)
+    return history_of(history(models)).curves(ACCURACY)
 
 
 def test_lines_of_a_share_are_in_per_cent_the_model_first_and_quiet() -> None:
@@ -129,7 +128,7 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("name, share", rotated(ODD, [True, False]))
 def test_there_is_a_picture_of_everything(name: str, share: bool, tmp_path: Path) -> None:
     criterion = Criterion("accuracy", "higher" if share else "lower", share, 0.95)
-    draw(curves(History.of_rows(ODD[name]).curves(criterion), "$5 & <b>", broadcast_start=15), tmp_path / "curves.png")
+    draw(curves(history_of(ODD[name]).curves(criterion), "$5 & <b>", broadcast_start=15), tmp_path / "curves.png")
     assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
 
 

@@ -17,8 +17,10 @@ from .arguments import Parser, add_options
 from .common import RUNS, check_out, exit_code, load_experiment, report_stop
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
+    from rich.table import Table
+
     from ...runs import Result
-    from ..config import Experiment, NetworkExperiment
+    from ..config import Experiment
     from ..timing import TimeStudy
 
 
@@ -78,7 +80,7 @@ def _run(args: Namespace) -> int:
 def _resume(args: Namespace) -> int:
     from ... import runs
     from ...runs.folder import RunFolder
-    from ..config import NetworkExperiment, OwnExperiment, load_run
+    from ..config import OwnExperiment, load_run
 
     check_out(args.out, new=False)
     overrides = [] if args.rounds is None else [f"rounds={args.rounds}"]
@@ -86,13 +88,13 @@ def _resume(args: Namespace) -> int:
     experiment = load_run(args.out, [*args.set, *overrides], args.own_code, args.federation)
     if not isinstance(experiment, OwnExperiment):
         RunFolder(args.out).check_here()
-    if isinstance(experiment, NetworkExperiment):
-        simulate = partial(experiment.study, again=True) if experiment.stateless else experiment.resume
-        return _simulate(args, experiment, file, simulate)
+    if experiment.stateless:
+        return _study(args, experiment, file, again=True)
     return _train(args, experiment, file, runs.resume)
 
 
 def _network(args: Namespace) -> int:
+    from ... import runs
     from ..config import ConfigError, NetworkExperiment, load
 
     experiment = load(args.experiment, args.set, args.own_code)
@@ -101,8 +103,9 @@ def _network(args: Namespace) -> int:
         raise ConfigError(reason, file=str(args.experiment))
     with _new_folder(args):
         check_out(args.out, new=True)
-        simulate = experiment.study if experiment.stateless else experiment.run
-        return _simulate(args, experiment, args.experiment, simulate)
+        if experiment.stateless:
+            return _study(args, experiment, args.experiment)
+        return _train(args, experiment, args.experiment, runs.run)
 
 
 @contextmanager
@@ -138,45 +141,47 @@ def _make_folder(name: str) -> Path:
 
 
 def _train(args: Namespace, experiment: Experiment, file: Path | str, train: Callable[..., Result]) -> int:
-    """Train an experiment, and print its results."""
+    """Train an experiment, and print its results: the tables of its models, and what became of its network."""
+    from ...runs.table import tables
+    from ..config import NetworkExperiment
     from ..config.errors import prefixed
 
     with prefixed(file):
         driver = experiment.driver()
         settings = experiment.settings(driver)
     result = train(driver, experiment.rounds, out=args.out, progress=args.progress, **settings)
-    pictures = " and the picture of the curves" if (args.out / "curves.png").exists() else ""
-    return _end(args, result, lambda: [f"metrics, models{pictures}: {result.folder}"])
+    if isinstance(experiment, NetworkExperiment):
+        lines = _network_lines(result)
+    else:
+        pictures = " and the picture of the curves" if (args.out / "curves.png").exists() else ""
+        lines = [f"metrics, models{pictures}: {result.folder}"]
+    return _end(args, result, tables(result.summary), lines)
 
 
-def _simulate(
-    args: Namespace, experiment: NetworkExperiment, file: Path, simulate: Callable[..., Result | TimeStudy]
-) -> int:
-    """Run or resume an experiment on a network, and print its results."""
+def _study(args: Namespace, experiment: Experiment, file: Path, again: bool = False) -> int:
+    """Simulate the time of a network without models, and print what it took."""
+    from ..config import NetworkExperiment
     from ..config.errors import prefixed
 
+    assert isinstance(experiment, NetworkExperiment)
     with prefixed(file):
-        result = simulate(args.out, progress=args.progress)
-    return _end(args, result, lambda: _network_lines(result), learning=experiment.network.learning)
+        study = experiment.study(args.out, progress=args.progress, again=again)
+    return _end(args, study, [], _network_lines(study))
 
 
-def _end(
-    args: Namespace, result: Result | TimeStudy, describe: Callable[[], Iterable[str]], learning: bool = True
-) -> int:
-    """Print the tables of a run that has learned, and the lines that describe it, unless a signal has stopped it.
+def _end(args: Namespace, result: Result | TimeStudy, tables: Iterable[Table], lines: Iterable[str]) -> int:
+    """Print the tables of a run, and the lines that describe it, unless a signal has stopped it.
 
     Returns the exit code. With --json the answer is the run's summary, where it is, and whether rounds are left.
     """
-    from ...runs.table import tables
-
     args.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
     if result.interrupted:
         return report_stop(args, result.signal)
-    for table in tables(result.summary) if learning else ():
+    for table in tables:
         terminal.say()
         terminal.show(table)
     terminal.say()
-    for line in describe():
+    for line in lines:
         terminal.say(line)
     return exit_code(result.summary)
 

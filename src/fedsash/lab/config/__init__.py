@@ -1,10 +1,9 @@
 """Experiment files: reading and checking them."""
 
 from .errors import ConfigError
-from .experiment import Experiment
+from .experiment import Experiment, OwnExperiment
 from .model import Model
 from .network import NetworkExperiment
-from .own import OwnExperiment
 from .parsing import load, load_own, load_run, parse
 
 __all__ = [

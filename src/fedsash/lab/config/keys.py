@@ -10,9 +10,8 @@ from typing import Any, Union, get_args, get_origin
 
 from ...settings.options import REQUIRED, Make, Option, options
 from .errors import join
-from .experiment import Experiment
+from .experiment import Experiment, OwnExperiment
 from .network import NetworkExperiment
-from .own import OwnExperiment
 from .registries import registry_of
 from .tables import plain
 from .words import describe, show

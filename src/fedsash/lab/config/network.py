@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ... import runs
 from ...network.driver import Asynchronous
 from ...network.learning import EVERYBODY, Timing
 from ...network.rounds import OnNetwork
 from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
-from ...runs import Callback, Driver
+from ...runs import Driver
 from ...runs.callbacks import Track
 from ...sampling import Sampling
 from ..timing import TimeStudy, simulate
@@ -57,28 +56,6 @@ class NetworkExperiment(Experiment):
     @property
     def stateless(self) -> bool:
         return not self.network.learning
-
-    def run(self, out: Path | str | None = None, *, callbacks: Sequence[Callback] = (), **how: Any) -> runs.Result:
-        """Run the experiment, with more `callbacks`; `how` are other arguments of `runs.run`.
-
-        Raises `ConfigError` if its parts do not fit together.
-        """
-        return self._go(runs.run, callbacks, out=out, **how)
-
-    def resume(self, out: Path | str, *, callbacks: Sequence[Callback] = (), **how: Any) -> runs.Result:
-        """Go on with the run in `out`, as `run`."""
-        return self._go(runs.resume, callbacks, out=out, **how)
-
-    def _go(self, go: Callable[..., runs.Result], callbacks: Sequence[Callback], **how: Any) -> runs.Result:
-        if self.stateless:
-            raise ConfigError("network.learning = False: nobody trains; call study() instead", "network.learning")
-        driver = self.driver()
-        settings = self.settings(driver)
-        return go(
-            driver,
-            self.rounds,
-            **settings | {"progress": False} | how | {"callbacks": [*settings["callbacks"], *callbacks]},
-        )
 
     def driver(self) -> Driver:
         """The driver of the run. Raises `ConfigError` if the parts do not fit together."""

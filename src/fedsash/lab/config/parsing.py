@@ -13,11 +13,9 @@ from ...settings.errors import shortened
 from ...settings.resolve import Allowed, allow, allowed_only
 from . import tables
 from .errors import ConfigError, located, prefixed
-from .experiment import Experiment
+from .experiment import OWN_KEYS, Experiment, OwnExperiment
 from .files import check_content, overridden, read, read_recorded, without_others
 from .network import NetworkExperiment
-from .own import KEYS as OWN_KEYS
-from .own import OwnExperiment
 from .registries import REGISTRIES
 
 

@@ -16,9 +16,8 @@ from ...basics.files import write_table
 from ...evaluation import Curves
 from ...runs.interrupts import StoppedError
 from ...runs.pictures import Axis, Line, Panel, Picture, look
-from ...runs.pictures.curves import curves
+from ...runs.pictures.curves import curves, smooth
 from ...runs.pictures.paper import draw as draw_picture
-from ...runs.pictures.smoothing import smooth
 from ...runs.pictures.styles import paired
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit

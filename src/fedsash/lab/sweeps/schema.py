@@ -17,10 +17,9 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 from ...settings.checks import short_form
 from ...settings.limits import Limit
 from ...settings.options import REQUIRED, Make, Option, options
-from ..config.experiment import Experiment
+from ..config.experiment import Experiment, OwnExperiment
 from ..config.keys import keys_of
 from ..config.network import NetworkExperiment
-from ..config.own import OwnExperiment
 from ..config.registries import REGISTRIES, Registry, registry_of
 from ..config.tables import plain
 from ..config.words import summary

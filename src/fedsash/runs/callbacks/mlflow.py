@@ -15,7 +15,7 @@ from ...federation import Federation
 from ...settings.errors import RunError, SettingError, library, one_line, shortened
 from ...settings.resolve import check_address
 from .. import Callback, LiveRun, Result
-from .rows import Rows, by_round
+from .rows import by_round
 
 log = logging.getLogger("fedsash")
 
@@ -43,7 +43,7 @@ class MLflow(Callback, name="mlflow"):
     (`MLFLOW_TRACKING_URI`). In a file it is refused unless the command line names it, too, or trusts the file by
     `--own-code`"""
 
-    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _sent: int = field(default=0, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
     _id: str = field(default="", init=False, repr=False, compare=False)
     _taken: set[tuple[str, int]] | None = field(default=None, init=False, repr=False, compare=False)
@@ -70,7 +70,7 @@ class MLflow(Callback, name="mlflow"):
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:  # such as: the experiment was deleted
             raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
-        self._rows = Rows()
+        self._sent = 0
         self._taken = None
         self._send(run)
 
@@ -107,7 +107,7 @@ class MLflow(Callback, name="mlflow"):
                 self._taken = self._numbers_there()
             metrics = [
                 Metric(name, value, now, index)
-                for index, values in by_round(self._rows.new(run))
+                for index, values in by_round(run.history[self._sent :])
                 for name, value in values.items()
                 if (name, index) not in self._taken
             ]
@@ -115,6 +115,7 @@ class MLflow(Callback, name="mlflow"):
                 batch = metrics[first : first + MOST]
                 self._client.log_batch(self._id, metrics=batch)
                 self._taken.update((metric.key, metric.step) for metric in batch)
+            self._sent = len(run.history)
 
     def _numbers_there(self) -> set[tuple[str, int]]:
         """The names and steps of all numbers that MLflow has of the run."""
@@ -124,13 +125,11 @@ class MLflow(Callback, name="mlflow"):
 
     @contextmanager
     def _forgiven(self) -> Iterator[None]:
-        """An error of MLflow here is a warning: it must not end the training. The rows are sent the next time."""
+        """An error of MLflow here is a warning: it must not end the training. The numbers are sent the next time."""
         from mlflow import MlflowException
 
-        sent = self._rows.sent
         try:
             yield
         except MlflowException as error:
-            self._rows.sent = sent
             self._taken = None  # it may have taken some of them
             log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))

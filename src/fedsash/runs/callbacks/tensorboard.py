@@ -10,7 +10,7 @@ from ...evaluation import Score
 from ...federation import Federation
 from ...settings.errors import check, library
 from .. import Callback, LiveRun, Result
-from .rows import Rows, numbers
+from .rows import numbers
 
 
 @dataclass
@@ -22,7 +22,7 @@ class TensorBoard(Callback, name="tensorboard"):
     `tensorboard --logdir RUN/tensorboard`.
     """
 
-    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _written: int = field(default=0, init=False, repr=False, compare=False)
     _writers: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def fits(self, federation: Federation) -> None:
@@ -33,7 +33,8 @@ class TensorBoard(Callback, name="tensorboard"):
         check(run.folder is not None, "out", None, "must be a folder: TensorBoard's files lie in it")
         assert run.folder is not None
         self._writers = {}
-        self._rows = Rows.of(run) if (run.folder / "tensorboard").exists() else Rows()
+        known = run.resumed and (run.folder / "tensorboard").exists()
+        self._written = len(run.history) if known else 0
         self._write(run)
 
     def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
@@ -45,7 +46,9 @@ class TensorBoard(Callback, name="tensorboard"):
             writer.close()
 
     def _write(self, run: LiveRun) -> None:
-        for row in self._rows.new(run):
+        new = run.history[self._written :]
+        self._written = len(run.history)
+        for row in new.rows():
             writer = self._writer(run, row)
             for name, value in numbers(row).items():
                 writer.add_scalar(f"{row['split']}/{name}", value, row["round"])

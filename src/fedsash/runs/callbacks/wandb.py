@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ...evaluation import Score
 from ...federation import Federation
 from ...settings.errors import RunError, library, one_line
 from .. import Callback, LiveRun, Result
-from .rows import Rows, by_round
-from .wandb_files import logged_steps
+from .rows import by_round
+
+HEADER = 7
+"""The bytes at the beginning of a file of W&B, and before each piece of a record: checksum, length and kind."""
+BLOCK = 32768
+"""A file is blocks of this length, as LevelDB's log: no header of a piece goes across the end of a block."""
+WHOLE = 1
+LAST = 4
+"""The kinds of pieces with which a record ends."""
 
 
 @dataclass
@@ -29,7 +38,7 @@ class WandB(Callback, name="wandb"):
     run_name: str = ""
     """the run's name there; empty: that of its folder"""
 
-    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _sent: int = field(default=0, init=False, repr=False, compare=False)
     _logged: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     _run: Any = field(default=None, init=False, repr=False, compare=False)
 
@@ -51,7 +60,7 @@ class WandB(Callback, name="wandb"):
             self._run = wandb.init(project=self.project, name=name, config=dict(run.config), **how)
         if run.resumed:
             self._run.config.update(dict(run.config), allow_val_change=True)  # such as more rounds
-        self._rows = Rows()
+        self._sent = 0
         self._send(run)
 
     def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
@@ -62,7 +71,9 @@ class WandB(Callback, name="wandb"):
         self._run.finish(exit_code=int(result is None))
 
     def _send(self, run: LiveRun) -> None:
-        for index, values in by_round(self._rows.new(run)):
+        new = run.history[self._sent :]
+        self._sent = len(run.history)
+        for index, values in by_round(new):
             if index >= self._run.starting_step and index not in self._logged:
                 self._run.log(values, step=index, commit=True)  # without it W&B keeps a step back until the next one
 
@@ -76,3 +87,44 @@ def _refused(right: str = "") -> Iterator[None]:
         yield
     except wandb.Error as error:
         raise RunError(f"Weights & Biases: {one_line(error)}{right}") from error
+
+
+def logged_steps(folder: Path, id: str) -> set[int]:
+    """The steps of the run `id` of W&B in the files of offline sessions below `folder`.
+
+    The library of W&B has no reader of these files.
+    """
+    from google.protobuf.message import DecodeError
+
+    messages: Any = import_module("wandb.proto.wandb_internal_pb2")
+    steps = set()
+    for file in sorted((folder / "wandb").glob(f"offline-run-*/run-{id}.wandb")):
+        for content in records(file.read_bytes()):
+            try:
+                record = messages.Record.FromString(content)
+            except DecodeError:  # a piece that a kill has left
+                continue
+            if record.HasField("history"):
+                steps.add(int(record.history.step.num))
+    return steps
+
+
+def records(content: bytes) -> Iterator[bytes]:
+    """The complete records in the content of a file of W&B."""
+    at = HEADER
+    record = b""
+    while at + HEADER <= len(content):
+        left = -at % BLOCK
+        if 0 < left < HEADER:
+            at += left
+            continue
+        length = int.from_bytes(content[at + 4 : at + 6], "little")
+        kind = content[at + 6]
+        end = at + HEADER + length
+        if end > len(content):
+            return
+        record += content[at + HEADER : end]
+        at = end
+        if kind in (WHOLE, LAST):
+            yield record
+            record = b""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from ...evaluation import Curves
 from ...tasks import Criterion
 from .picture import Axis, Line, Panel, Picture, Rule
-from .smoothing import smooth
 from .styles import QUIET, look
+
+WINDOW = 10
+ORDER = 2
+"""The window and the order of the Savitzky-Golay filter of IMA's figures."""
 
 
 def curves(found: Curves, title: str = "", *, broadcast_start: int | None = None, along: str = "round") -> Picture:
@@ -114,3 +118,20 @@ def _reach(
     high = max(high, low + (1 if criterion.share else 0.01 * abs(low) or 1))
     margin = 0.05 * (high - low)
     return max(low - margin, 0) if low >= 0 else low - margin, high + margin
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Each value of a polynomial of degree 2 that is fitted to 10 neighbours (Savitzky and Golay, 1964).
+
+    This is SciPy's filter as papers use it. Since its window is even, it evaluates the polynomial half an evaluation
+    after each value, except for the five values at either end. Neighbours are successive evaluations, even if they are
+    many rounds apart. Values that are not finite split the sequence. Parts of fewer than 10 values are not changed.
+    """
+    from scipy.signal import savgol_filter
+
+    result: list[float] = []
+    for finite, part in groupby(values, math.isfinite):
+        piece = list(part)
+        fits = finite and len(piece) >= WINDOW
+        result += savgol_filter(piece, WINDOW, ORDER).tolist() if fits else piece
+    return result

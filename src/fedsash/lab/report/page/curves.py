@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ....evaluation import mean_or_none
 from ....runs.pictures import Line, Panel, Picture, look
-from ....runs.pictures.curves import capital, lines, panel
-from ....runs.pictures.smoothing import ORDER, WINDOW
+from ....runs.pictures.curves import ORDER, WINDOW, capital, lines, panel
 from ..collect import CollectedRun
+
+T = TypeVar("T")
 
 MOST = 120_000
 """The most points in the picture. With more, points of every curve are left out."""
@@ -26,23 +27,23 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
     drawn = [run for run in runs if run.curves]
     if not drawn:
         return None
-    step = math.ceil(sum(len(points) for run in drawn for points in run.curves.models.values()) / MOST)
-    several = len(drawn) > 1
     first = drawn[0].curves
-    panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
-    if several:
-        found = by_model(drawn, smoothed=True)
-        of_models = [
-            panel(f"{model}, every {each}", of, first.criterion, **_marks(having)) for model, having, of in found
-        ]
-        panels = of_models + panels
+    panels = []
+    if len(drawn) == 1:
+        panels.append(_of_run(drawn[0], drawn, drawn[0].name))
+    else:
+        for model, having, lines_of_model in by_model(drawn, smoothed=True):
+            panels.append(panel(f"{model}, every {each}", lines_of_model, first.criterion, **_marks(having)))
+        panels += [_of_run(run, drawn, f"{run.name}, every model") for run in drawn]
+    points = sum(len(values) for run in drawn for values in run.curves.models.values())
+    step = math.ceil(points / MOST)
     thinned = f" One evaluation in {step} is drawn." if step > 1 else ""
     caption = (
         f"{capital(first.title)} after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
         f"filter (window {WINDOW} evaluations, order {ORDER}); the numbers in the tables are never smoothed.{thinned}"
     )
     title = f"{capital(first.criterion.name)} over the rounds"
-    return Picture(title, [_thinned(of, step) for of in panels], caption=caption)
+    return Picture(title, [_thinned(panel, step) for panel in panels], caption=caption)
 
 
 def by_model(
@@ -52,13 +53,18 @@ def by_model(
 
     The lines are `against` a key of the network's rows, if one is given, else against rounds.
     """
-    drawn = ((run.name, lines(run.curves, at=_moments(run, against), smoothed=smoothed)) for run in runs)
-    of_runs = {run: {line.name: line for line in of_run} for run, of_run in drawn}
-    models = dict.fromkeys(model for of_run in of_runs.values() for model in of_run)
+    by_run: dict[str, dict[str, Line]] = {}
+    for run in runs:
+        moments = {round: load.measures[against] for round, load in run.network.items()} if against else None
+        by_run[run.name] = {line.name: line for line in lines(run.curves, at=moments, smoothed=smoothed)}
+    models = dict.fromkeys(model for of_run in by_run.values() for model in of_run)
     for model in sorted(models, key=lambda model: (model == "model", _error(model, runs))):
-        having = [run for run in runs if model in of_runs[run.name]]
-        styles = {run.name: look(place) for place, run in enumerate(runs)}  # the same in the panels of all models
-        of_model = [replace(of_runs[run.name][model], name=run.name, style=styles[run.name]) for run in having]
+        having = []
+        of_model = []
+        for place, run in enumerate(runs):  # a run has the same style in the panels of all models
+            if model in by_run[run.name]:
+                having.append(run)
+                of_model.append(replace(by_run[run.name][model], name=run.name, style=look(place)))
         yield model, having, of_model
 
 
@@ -67,11 +73,6 @@ def _error(model: str, runs: Sequence[CollectedRun]) -> float:
     having = [run for run in runs if model in run.summary["models"]]
     mean = mean_or_none(run.summary["models"][model]["last_mean"] for run in having)
     return math.inf if mean is None else runs[0].curves.criterion.error_of(mean)
-
-
-def _moments(run: CollectedRun, key: str) -> Mapping[int, float] | None:
-    """The network's numbers of a run under this key, by round. None without a key."""
-    return {round: load.measures[key] for round, load in run.network.items()} if key else None
 
 
 def _of_run(run: CollectedRun, runs: Sequence[CollectedRun], name: str) -> Panel:
@@ -92,7 +93,13 @@ def _thinned(panel: Panel, step: int) -> Panel:
 
 def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
     """The target and the start of the broadcast, if they are the same in all runs."""
-    targets = {run.curves.criterion.target for run in runs}
-    starts = {run.broadcast_start for run in runs}
-    target, start = (of.pop() if len(of) == 1 else None for of in (targets, starts))
-    return {"target": target, "broadcast_start": start}
+    return {
+        "target": common_value(run.curves.criterion.target for run in runs),
+        "broadcast_start": common_value(run.broadcast_start for run in runs),
+    }
+
+
+def common_value(values: Iterable[T]) -> T | None:
+    """The value, if it is the same in all runs; otherwise None."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None

@@ -11,6 +11,8 @@ from typing import Any
 
 from ....basics.machine import own_version
 from ....evaluation import NOT_EVALUATED
+from ....methods import METHODS
+from ....network.schedulers import SCHEDULERS
 from ....runs import own_code
 from ....runs.pictures import Field, Picture
 from ....runs.pictures.curves import capital
@@ -18,37 +20,33 @@ from ....runs.pictures.page import plotly
 from ....settings.errors import RunError, library, some
 from ..collect import CollectedRun, Collection, by_metric
 from ..comparison import unlike
-from . import network, seeds, tables, windows
-from .analyses import drawn
-from .clients import clients
+from . import pictures, seeds, tables, windows
 from .curves import curves
-from .heading import subtitle, title
-from .markup import MISSING, Html, code, data, definitions, folded, join, notes, table, tag
-from .missing import missing
-from .partition import partitions
-from .settings import common, differing
+from .markup import Html, code, data, definitions, folded, join, notes, table, tag
 
 SCRIPTS = ("picture.js", "windows.js", "page.js")
 FEW = 6
 """The most runs whose details are open. With more runs, details are folded."""
+MOST_NAMED = 3
+"""So many runs are named in the title."""
 
 
 def document(found: Collection, command: str) -> str:
     """The page as HTML. `command` is the command that makes it. Raises `ImportError` without plotly or scipy."""
-    pictures = _Pictures()
+    gallery = _Gallery()
     wrong = [*found.notes, *found.damaged, *unlike(found.runs)]
     sections = [
-        ("seeds", "Means over seeds", _seeds(found.runs, pictures, wrong)),
+        ("seeds", "Means over seeds", _seeds(found.runs, gallery, wrong)),
         ("what", "What was run", _what(found)),
-        ("results", "Results", _results(found.runs, pictures)),
-        ("windows", "Any window, after the fact", _windows(found, pictures, wrong)),
-        ("clients", "Each client's own results", _clients(found.runs, pictures, wrong)),
-        ("missing", "Who was missing", missing(found.runs)),
+        ("results", "Results", _results(found.runs, gallery)),
+        ("windows", "Any window, after the fact", _windows(found, gallery, wrong)),
+        ("clients", "Each client's own results", _clients(found.runs, gallery, wrong)),
+        ("missing", "Who was missing", tables.missing(found.runs)),
         ("privacy", "Privacy of the clients", _privacy(found.runs)),
-        ("network", "On the network", _network(found.runs, pictures, wrong)),
+        ("network", "On the network", _network(found.runs, gallery, wrong)),
         ("reproductions", "Published and measured", _reproductions(found, wrong)),
-        ("analyses", "Analyses", _analyses(found, pictures, wrong)),
-        ("data", "Who holds what", _data(found.runs, pictures, wrong)),
+        ("analyses", "Analyses", _analyses(found, gallery, wrong)),
+        ("data", "Who holds what", _data(found.runs, gallery, wrong)),
         ("cost", "Time and memory", tables.cost(found.runs) if found.runs else None),
         ("repeat", "How to repeat it", _repeat(found, command)),
     ]
@@ -58,19 +56,19 @@ def document(found: Collection, command: str) -> str:
     main = [tag("section", tag("h2", head, id=id), content) for id, head, content in shown]
     body = [
         tag("a", "Skip to the content", href="#main", class_="skip"),
-        tag("header", tag("h1", title(found)), tag("p", subtitle(found), class_="lead")),
+        tag("header", tag("h1", _title(found)), tag("p", _subtitle(found), class_="lead")),
         tag("nav", links, aria_label="Sections"),
         tag("main", warnings, *main, id="main", tabindex=-1),
         tag(
             "footer",
             tag("p", f"Made by fedsash {own_version()}. This page is complete in itself; it asks for nothing."),
         ),
-        pictures.scripts(),
+        gallery.scripts(),
     ]
-    return f"<!doctype html>\n{tag('html', _head(title(found)), tag('body', *body), lang='en-GB')}\n"
+    return f"<!doctype html>\n{tag('html', _head(_title(found)), tag('body', *body), lang='en-GB')}\n"
 
 
-class _Pictures:
+class _Gallery:
     """The pictures of a page, and the scripts that draw them."""
 
     def __init__(self) -> None:
@@ -120,57 +118,96 @@ def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
+def _title(found: Collection) -> str:
+    """The titles of the sweeps; for runs what they are, as far as it is the same in all of them, and their names."""
+    if found.sweeps:
+        return ", ".join(sweep.title for sweep in found.sweeps)
+    names = [run.name for run in found.runs]
+    if len(names) > MOST_NAMED:
+        called = f"{len(names)} runs"
+    else:
+        called = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    methods = {_method(run) for run in found.runs}
+    data = {_name(run, "data") for run in found.runs}
+    same = [words.pop() for words in (methods, data) if len(words) == 1]
+    return ": ".join(filter(None, [" on ".join(filter(None, same)), called]))
+
+
+def _method(run: CollectedRun) -> str:
+    """On a network the scheduler, unless it makes rounds of the method."""
+    scheduler = _name(run, "scheduler")
+    method = _name(run, "method")
+    known: type | None = METHODS.get(method) if scheduler in ("", "synchronous") else SCHEDULERS.get(scheduler)
+    return known.__name__ if known else method
+
+
+def _name(run: CollectedRun, key: str) -> str:
+    table = run.config.get(key)
+    return str(table.get("name", "")) if isinstance(table, dict) else ""
+
+
+def _subtitle(found: Collection) -> str:
+    """How many runs there are, of how many rounds, and how many of them are not finished or failed."""
+    count = len(found.runs)
+    text = "1 run" if count == 1 else f"{count} runs"
+    rounds = {run.rounds for run in found.runs}
+    if len(rounds) == 1:
+        text += f" of {max(rounds)} rounds"
+    elif rounds:
+        text += f" of {min(rounds)} to {max(rounds)} rounds"
+    unfinished = sum(not run.finished for run in found.runs)
+    if unfinished:
+        text += f", {unfinished} not finished"
+    failed = sum(len(sweep.failed) for sweep in found.sweeps)
+    if failed:
+        text += f", {failed} failed"
+    return text
+
+
 def _what(found: Collection) -> Html:
     runs = found.runs
-    states: dict[str, list[str]] = {}
+    names_by_note: dict[str, list[str]] = {}
     for run in runs:
-        if text := run.note:
-            states.setdefault(text, []).append(run.name)
-    said = [f"{some(names)}: {text}" for text, names in states.items()]
+        if run.note:
+            names_by_note.setdefault(run.note, []).append(run.name)
+    lines = [f"{some(names)}: {note}" for note, names in names_by_note.items()]
     reasons = [[name, reason] for sweep in found.sweeps for name, reason in sweep.failed.items()]
     axes = [(axis, ", ".join(of)) for sweep in found.sweeps for axis, of in sweep.axes.items() if len(of) > 1]
-    parts: list[str | None] = [definitions([*common(runs), *axes]), notes(said)]
+    parts: list[str | None] = [definitions([*tables.common(runs), *axes]), notes(lines)]
     if len(runs) > 1:
-        parts += [folded("Settings that differ", _apart(runs), opened=len(runs) <= FEW and not found.sweeps)]
+        few = len(runs) <= FEW and not found.sweeps
+        parts.append(folded("Settings that differ", tables.differing(runs), opened=few))
     if reasons:
-        shown = table("Why runs failed", ["run", "reason"], [(None, reasons)], texts=2)
-        parts += [tag("h3", "Failed runs"), shown]
+        parts.append(tag("h3", "Failed runs"))
+        parts.append(table("Why runs failed", ["run", "reason"], [(None, reasons)], texts=2))
     return join(parts)
 
 
-def _apart(runs: Sequence[CollectedRun]) -> Html:
-    """The settings in which runs differ."""
-    apart = differing(runs)
-    rows = [[run.name, *(values[i] for values in apart.values())] for i, run in enumerate(runs)]
-    dash = f"; {MISSING} is a setting that a run does not have" if any(MISSING in row for row in rows) else ""
-    return table(f"Each run's own settings{dash}", ["run", *apart], [(None, rows)], texts=len(apart) + 1)
-
-
-def _results(runs: Sequence[CollectedRun], pictures: _Pictures) -> Html | None:
+def _results(runs: Sequence[CollectedRun], gallery: _Gallery) -> Html | None:
     evaluated = [run for run in runs if run.curves]
     if not evaluated:
         return tag("p", f"{capital(NOT_EVALUATED)}.") if runs else None
-    return join([_by_one_metric(alike, pictures) for alike in by_metric(evaluated)])
+    return join([_by_one_metric(alike, gallery) for alike in by_metric(evaluated)])
 
 
-def _by_one_metric(runs: Sequence[CollectedRun], pictures: _Pictures) -> Html:
+def _by_one_metric(runs: Sequence[CollectedRun], gallery: _Gallery) -> Html:
     """The results of runs that one metric decides."""
     picture = curves(runs)
     assert picture is not None
     shown = [run for run in runs if run.summary["models"]]
     every = tables.results(shown)
     if len(runs) == 1:
-        return join([pictures.place(picture), tag("h3", "Each model"), every])
+        return join([gallery.place(picture), tag("h3", "Each model"), every])
     every = folded("Every model of every run", every, opened=len(runs) <= FEW)
-    return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
+    return join([gallery.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
 
 
-def _clients(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _clients(runs: Sequence[CollectedRun], gallery: _Gallery, wrong: list[str]) -> Html | None:
     """The section on the clients' own results. None if no client has scored a model."""
     having = [run for run in runs if run.summary["over_clients"]]
     if not having:
         return None
-    placed = [pictures.place(picture) for picture in clients(runs, wrong)]
+    placed = [gallery.place(picture) for picture in pictures.clients(runs, wrong)]
     return join([*placed, *(tables.over_clients(alike) for alike in by_metric(having))])
 
 
@@ -180,36 +217,37 @@ def _privacy(runs: Sequence[CollectedRun]) -> Html | None:
     return tables.privacy(private) if private else None
 
 
-def _network(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _network(runs: Sequence[CollectedRun], gallery: _Gallery, wrong: list[str]) -> Html | None:
     """The section on the simulated network. None if no run was on one."""
     on_one = [run for run in runs if run.network]
     if not on_one:
         return None
-    placed = [pictures.place(picture) for picture in network.pictures(on_one, wrong)]
+    placed = [gallery.place(picture) for picture in pictures.on_network(on_one, wrong)]
     return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
 
 
-def _seeds(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _seeds(runs: Sequence[CollectedRun], gallery: _Gallery, wrong: list[str]) -> Html | None:
     """The means over runs that differ only in their seed. None if there are no such runs."""
     compared = seeds.comparisons(runs, wrong)
     if not compared:
         return None
     wrong += [f"not among the means over seeds: {run.name}, which is not finished" for run in runs if not run.finished]
-    first, *more = map(tables.over_seeds, compared)
-    placed = [pictures.place(picture) for picture in seeds.pictures(runs)]
-    titles = [capital(rows[0].decided.title) for rows in compared[1:]]
-    return join([first, *(folded(head, shown) for head, shown in zip(titles, more, strict=True)), *placed])
+    parts = [tables.over_seeds(compared[0])]
+    for rows in compared[1:]:
+        parts.append(folded(capital(rows[0].decided.title), tables.over_seeds(rows)))
+    return join([*parts, *map(gallery.place, seeds.pictures(runs))])
 
 
-def _windows(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _windows(found: Collection, gallery: _Gallery, wrong: list[str]) -> Html | None:
     """The sliders over all windows of runs, or the command that makes their map. None if no run has saved its sums."""
-    shown, left_out = drawn([analysis for analysis in found.analyses if analysis.kind == windows.KIND])
-    wrong += left_out
-    maps = [
-        windows.explorer(*one, pictures.place) if windows.explorable(one[1]) else pictures.place(one[1])
-        for one in shown
-    ]
-    return join([*maps, windows.unmade(found.runs, found.analyses)]) or None
+    maps = [analysis for analysis in found.analyses if analysis.kind == windows.KIND]
+    parts: list[Html | None] = []
+    for analysis, picture in pictures.analyses(maps, wrong):
+        if windows.explorable(picture):
+            parts.append(windows.explorer(analysis, picture, gallery.place))
+        else:
+            parts.append(gallery.place(picture))
+    return join([*parts, windows.unmade(found.runs, found.analyses)]) or None
 
 
 def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
@@ -230,20 +268,19 @@ def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
     return join(parts) if parts else None
 
 
-def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _analyses(found: Collection, gallery: _Gallery, wrong: list[str]) -> Html | None:
     several = len({analysis.source for analysis in found.analyses}) > 1
-    shown, left_out = drawn([analysis for analysis in found.analyses if analysis.kind != windows.KIND])
-    wrong += left_out
-    placed = [
-        pictures.place(picture, analysis.source if several else "", str(analysis.content.get("command") or ""))
-        for analysis, picture in shown
-    ]
+    others = [analysis for analysis in found.analyses if analysis.kind != windows.KIND]
+    placed = []
+    for analysis, picture in pictures.analyses(others, wrong):
+        command = str(analysis.content.get("command") or "")
+        placed.append(gallery.place(picture, analysis.source if several else "", command))
     return tag("div", *placed, class_="pictures") if placed else None
 
 
-def _data(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
-    picture = partitions(runs, wrong)
-    return None if picture is None else pictures.place(picture)
+def _data(runs: Sequence[CollectedRun], gallery: _Gallery, wrong: list[str]) -> Html | None:
+    picture = pictures.partitions(runs, wrong)
+    return None if picture is None else gallery.place(picture)
 
 
 def _repeat(found: Collection, command: str) -> Html:

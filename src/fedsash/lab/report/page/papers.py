@@ -13,8 +13,7 @@ from ....runs.pictures.network import link, progress, timeline
 from ....runs.pictures.paper import draw as draw_picture
 from ..collect import CollectedRun, Collection
 from . import seeds
-from .analyses import drawn
-from .network import sound
+from .pictures import analyses, sound
 
 ENDINGS = ("pdf", "png")
 
@@ -28,7 +27,7 @@ def draw(found: Collection, folder: Path) -> int:
     pictures: dict[str, Picture] = {}
     for picture in seeds.pictures(found.runs) if seeds.comparisons(found.runs, []) else ():
         pictures[_free("seeds", pictures)] = picture
-    for analysis, picture in drawn(found.analyses)[0]:
+    for analysis, picture in analyses(found.analyses, []):
         pictures[_free(f"{analysis.source}-{analysis.file.stem}", pictures)] = picture
     for run in found.runs:
         for name, picture in _of_run(run).items():

@@ -11,7 +11,7 @@ from ....runs.pictures import Picture
 from ....settings.errors import RunError
 from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of
-from .curves import curves
+from .curves import common_value, curves
 
 
 def comparable(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
@@ -25,14 +25,17 @@ def comparisons(runs: Sequence[CollectedRun], wrong: list[str]) -> list[list[Row
     Empty if no two runs differ only in their seed. If runs can't be compared, `wrong` gets the reason.
     """
     runs = comparable(runs)
+    numbers = [""]
     splits = [list(run.summary["over_clients"]) for run in runs]
-    alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
+    if splits and all(of_run == splits[0] for of_run in splits):
+        numbers += [f"{split}/worst_tenth" for split in splits[0]]
     try:
-        compared = [compare(runs, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))]
+        compared = [compare(runs, of=number) for number in numbers]
     except RunError as error:
         wrong.append(f"seeds are not compared: {error}")
         return []
-    return compared if any(len(row.values) > 1 for row in compared[0]) else []
+    several = any(len(row.values) > 1 for row in compared[0])
+    return compared if several else []
 
 
 def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
@@ -42,16 +45,17 @@ def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
     for run, labels in zip(runs, labels_of(runs), strict=True):
         if run.curves:
             settings.setdefault(labels_text(labels), []).append(run)
-    means = [_mean(name if len(settings) > 1 else f"{len(of)} seeds", of) for name, of in settings.items()]
-    drawn = [curves(alike, each="setting") for alike in by_metric(means)]
-    return [_of_means(picture) for picture in drawn if picture is not None]
-
-
-def _of_means(picture: Picture) -> Picture:
-    """The picture, which says that it shows means."""
-    title = f"{picture.title}, mean over seeds"
-    caption = f"Means over seeds. {picture.caption}"
-    return replace(picture, title=title, caption=caption)
+    means = []
+    for name, of_setting in settings.items():
+        if len(settings) == 1:
+            name = f"{len(of_setting)} seeds"
+        means.append(_mean(name, of_setting))
+    drawn = []
+    for alike in by_metric(means):
+        if picture := curves(alike, each="setting"):
+            title = f"{picture.title}, mean over seeds"
+            drawn.append(replace(picture, title=title, caption=f"Means over seeds. {picture.caption}"))
+    return drawn
 
 
 def labels_text(labels: dict[str, str]) -> str:
@@ -63,14 +67,17 @@ def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
     """One run in place of several: its curves are their means, at the rounds that all of them have."""
     first = runs[0].curves
     models = {}
-    found = {}
+    summaries = {}
     for model in first.models:
         each = [run.curves.models.get(model, {}) for run in runs]
         rounds = [round for round in each[0] if all(round in points for points in each)]
         models[model] = {round: fmean(points[round] for points in each) for round in rounds}
         last = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
-        found[model] = {"last_mean": mean_or_none(last)}
-    starts = {run.broadcast_start for run in runs}  # an adaptive broadcast begins by itself
-    start = starts.pop() if len(starts) == 1 else None
-    means = replace(first, models=models)
-    return replace(runs[0], name=name, curves=means, summary={"models": found}, broadcast_start=start)
+        summaries[model] = {"last_mean": mean_or_none(last)}
+    return replace(
+        runs[0],
+        name=name,
+        curves=replace(first, models=models),
+        summary={"models": summaries},
+        broadcast_start=common_value(run.broadcast_start for run in runs),  # an adaptive broadcast begins by itself
+    )

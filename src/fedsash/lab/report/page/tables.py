@@ -1,18 +1,20 @@
-"""The tables: results of runs, their cost, and reproductions."""
+"""The tables: settings, results of runs, who was missing, cost, and reproductions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....basics.files import flat
 from ....evaluation import SPLITS
 from ....runs.client_results import HEADS, client_rows, counted
 from ....runs.pictures.curves import capital
 from ....runs.table import leader
 from ....settings.errors import RunError, some
 from ....tasks.criterion import UNKNOWN
+from ...config.experiment import CARRIED_OUT
 from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
 from .markup import MISSING, Html, join, table, tag
@@ -20,6 +22,75 @@ from .seeds import labels_text
 
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
+MOST_MISSING = 100
+"""So many rows of missing clients are shown of each run, those of most rounds."""
+MOST_SPANS = 8
+GLANCE = {
+    "data": "data",
+    "transform": "transform",
+    "partition": "partition",
+    "model": "model",
+    "method": "method",
+    "clients train with": "local",
+    "who takes part": "sampling",
+    "server": "server",
+    "broadcast": "broadcast",
+    "scheduler": "scheduler",
+    "rounds": "rounds",
+    "seed": "seed",
+}
+"""The main settings: what the page calls them, and their keys."""
+
+
+def common(runs: Sequence[CollectedRun]) -> list[tuple[str, str]]:
+    """The main settings that are the same in all runs."""
+    pairs = []
+    for title, key in GLANCE.items():
+        texts = {_glance(run.settings.get(key)) for run in runs}
+        if len(texts) == 1 and (text := texts.pop()):
+            pairs.append((title, text))
+    return pairs
+
+
+def _glance(value: Any) -> str:
+    """A table as `name, key value, key value`."""
+    if value is None:
+        return ""
+    if not isinstance(value, Mapping):
+        return str(value)
+    words = [str(value["name"])] if value.get("name") else []
+    for key, inner in value.items():
+        if inner and not isinstance(inner, Mapping | str):
+            words.append(f"{key} {json.dumps(inner, default=str)}")
+    return ", ".join(words)
+
+
+def differing(runs: Sequence[CollectedRun]) -> Html:
+    """The axes of sweeps and the settings in which runs differ."""
+    settings = {run.name: _labels(run) | _settings(run) for run in runs}
+    keys = dict.fromkeys(key for of_run in settings.values() for key in of_run)
+    apart = [key for key in keys if len({of_run.get(key, MISSING) for of_run in settings.values()}) > 1]
+    rows = [[name, *(of_run.get(key, MISSING) for key in apart)] for name, of_run in settings.items()]
+    dash = f"; {MISSING} is a setting that a run does not have" if any(MISSING in row for row in rows) else ""
+    return table(f"Each run's own settings{dash}", ["run", *apart], [(None, rows)], texts=len(apart) + 1)
+
+
+def _settings(run: CollectedRun) -> dict[str, str]:
+    """The settings of what a run computes; an engine's precision changes numbers by more than rounding."""
+    settings = {key: value for key, value in run.settings.items() if key not in CARRIED_OUT}
+    engine = run.config.get("engine", {})
+    if "precision" in engine:
+        settings["engine"] = {"precision": engine["precision"]}
+    texts = {}
+    for key, value in flat(settings):
+        texts[key] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return texts
+
+
+def _labels(run: CollectedRun) -> dict[str, str]:
+    """The run's labels on its sweep's axes. An axis that is a setting is left out."""
+    settings = dict(flat(run.config))
+    return {axis: label for axis, label in run.labels.items() if axis not in settings}
 
 
 def overview(runs: Sequence[CollectedRun]) -> Html:
@@ -58,6 +129,45 @@ def over_seeds(rows: Sequence[Row]) -> Html:
     )
     shown = [(setting if len(groups) > 1 else None, _over_seeds(of)) for setting, of in groups.items()]
     return table(caption, ["model", "seeds", "mean ± std", GAIN], shown)
+
+
+def missing(runs: Sequence[CollectedRun]) -> Html | None:
+    """A row for each client and reason, and one for each reason why rounds were skipped. None if all answered."""
+    groups = []
+    for run in runs:
+        if rows := _missing(run):
+            groups.append((run.name if len(runs) > 1 else None, rows))
+    if not groups:
+        return None
+    caption = (
+        f"Rounds from which clients are missing. Of each run the {MOST_MISSING} rows with the most rounds are shown."
+    )
+    return table(caption, ["client", "why", "how many rounds", "which"], groups, texts=2)
+
+
+def _missing(run: CollectedRun) -> list[list[str]]:
+    rounds: dict[tuple[str, str], list[int]] = {}
+    for round, problems in run.problems.items():
+        reasons = [(str(client), reason) for client, reason in problems.missing.items()]
+        reasons += [(str(client), "upload refused: not finite, or too long") for client in problems.refused]
+        if problems.skipped:
+            reasons.append(("all", f"round skipped: {problems.skipped}"))
+        for reason in dict.fromkeys(reasons):  # a client may be refused several times within a step of the server
+            rounds.setdefault(reason, []).append(round)
+    most = sorted(rounds.items(), key=lambda one: -len(one[1]))[:MOST_MISSING]
+    return [[client, why, str(len(of)), _spans(of)] for (client, why), of in most]
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as text, such as "1, 3 to 5"; at most `MOST_SPANS` parts."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in parts]
+    return ", ".join(texts[:MOST_SPANS]) + (", ..." if len(texts) > MOST_SPANS else "")
 
 
 def cost(runs: Sequence[CollectedRun]) -> Html:

@@ -18,7 +18,7 @@ from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
-from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, times, unseen
+from .study import Answer, Findings, OnProgress, Rows, Study, number, option, share, times, unseen
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ Its error is the share of its weight that lies on another model of the same bloc
         ((w, error),) = trail.weighted([profile])
         return f"{what} after round {trail.round}", trail.judge(w, error)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         trail = Afterwards(run, self.at)
         criterion = run.federation.goal.criterion
@@ -145,12 +145,12 @@ Its error is the share of its weight that lies on another model of the same bloc
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        windows = found["windows"]
-        emas = found["emas"]
-        chosen = found["chosen"]
-        criterion = Criterion(**found["metric"])
-        also = chosen is not None and found["split"] == "test"
+    def table(findings: Findings) -> Rows:
+        windows = findings["windows"]
+        emas = findings["emas"]
+        chosen = findings["chosen"]
+        criterion = Criterion(**findings["metric"])
+        also = chosen is not None and findings["split"] == "test"
         yield [
             "models",
             "window",
@@ -161,7 +161,7 @@ Its error is the share of its weight that lies on another model of the same bloc
             "loss",
             "profile's\nerror",
         ]
-        for i, size in enumerate(found["sizes"]):
+        for i, size in enumerate(findings["sizes"]):
             yield [
                 f"{size} (chosen)" if size == chosen else f"{size}",
                 *(criterion.text(windows["value"][i], 2), number(windows["loss"][i])),
@@ -171,43 +171,43 @@ Its error is the share of its weight that lies on another model of the same bloc
             ]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The metric and the loss of windows and of EMAs, by the number of models that they average."""
-        split = found["split"]
-        chosen = found["chosen"]
-        criterion = Criterion(**found["metric"])
-        sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
-        values = [*_lines(found, "value", criterion.scale), *_others(found, criterion.scale)]
+        split = findings["split"]
+        chosen = findings["chosen"]
+        criterion = Criterion(**findings["metric"])
+        sizes = Axis("W, the number of models", ticks=_marks(findings["sizes"]), log=True)
+        values = [*_lines(findings, "value", criterion.scale), *_others(findings, criterion.scale)]
         label = criterion.label(split)
         panels = [
             Panel(criterion.name, sizes, Axis(label), values, width=6, height=4.4),
-            Panel("loss", sizes, Axis(f"loss ({split})"), _lines(found, "loss", 1), width=6, height=4.4),
+            Panel("loss", sizes, Axis(f"loss ({split})"), _lines(findings, "loss", 1), width=6, height=4.4),
         ]
         choice = "" if chosen is None else f" Held-out data choose the window of {chosen}."
         what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
-        caption = f"Averages after round {found['round']}, {what}.{choice}"
-        return Picture(found["title"], panels, columns=2, caption=caption)
+        caption = f"Averages after round {findings['round']}, {what}.{choice}"
+        return Picture(findings["title"], panels, columns=2, caption=caption)
 
 
-def _lines(found: Found, key: str, factor: float) -> list[Line]:
+def _lines(findings: Findings, key: str, factor: float) -> list[Line]:
     """The windows' line and the EMAs'."""
     names = {"windows": "the mean of the last W models", "emas": "EMA, W = (1 + decay) / (1 - decay)"}
     return [
-        Line(name, found["sizes"], times(factor, found[of][key]), look(place))
+        Line(name, findings["sizes"], times(factor, findings[of][key]), look(place))
         for place, (of, name) in enumerate(names.items())
     ]
 
 
-def _others(found: Found, scale: int) -> list[Line | Rule]:
+def _others(findings: Findings, scale: int) -> list[Line | Rule]:
     """More values: those on held-out data, if they chose a window, and that of the model."""
     layers: list[Line | Rule] = []
-    if found["chosen"] is not None:
-        if found["split"] == "test":
-            held_out = times(scale, found["windows"]["held_out"])
-            layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
-        layers.append(Rule(found["chosen"], "x", "chosen"))
-    if found["model"] is not None:
-        layers.append(Rule(scale * found["model"], "y", "the model itself", "dash"))
+    if findings["chosen"] is not None:
+        if findings["split"] == "test":
+            held_out = times(scale, findings["windows"]["held_out"])
+            layers.append(Line("the mean, on held-out data", findings["sizes"], held_out, QUIET))
+        layers.append(Rule(findings["chosen"], "x", "chosen"))
+    if findings["model"] is not None:
+        layers.append(Rule(scale * findings["model"], "y", "the model itself", "dash"))
     return layers
 
 

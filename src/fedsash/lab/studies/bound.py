@@ -22,10 +22,10 @@ from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.records import Records
 from ...settings.errors import RunError, check, check_count
 from ..config import NetworkExperiment
+from .client_studies import check_settings
 from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun, spaced
-from .several_runs import check_settings
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, unseen
 
 TERMS = ("start", "local", "window")
 """The terms of the bound, in the order of the equation."""
@@ -119,7 +119,7 @@ class BoundStudy(Study):
     def __post_init__(self) -> None:
         check_count("BoundStudy.batches", self.batches)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         size, rate = _same([_window(run) for run in runs])
         check_settings(runs)
         norms = [_squared_norms(run) for run in runs]
@@ -161,22 +161,22 @@ class BoundStudy(Study):
         return Constants(max(smoothness), max(noise), fmean(first) - self.least)
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["steps", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
-        last = len(found["trips"])
+        last = len(findings["trips"])
         for t in sorted({*(t for t in (1, 10, 20, 50, 100, 200, 500) if t < last), last}):
-            terms = [found["terms"][name][t - 1] for name in TERMS]
-            yield [str(t), *(number(value, 3) for value in (found["mean"][t - 1], _sum(terms), *terms))]
+            terms = [findings["terms"][name][t - 1] for name in TERMS]
+            yield [str(t), *(number(value, 3) for value in (findings["mean"][t - 1], _sum(terms), *terms))]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The norms, their mean up to each trip, and the bound on it."""
-        trips = found["trips"]
-        terms = found["terms"]
+        trips = findings["trips"]
+        terms = findings["terms"]
         total = [_sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
         lines = [
-            Line("squared norm", trips, found["squared_norms"], look(1)),
-            Line("its mean so far", trips, found["mean"], look(0)),
+            Line("squared norm", trips, findings["squared_norms"], look(1)),
+            Line("its mean so far", trips, findings["mean"], look(0)),
             Line("the bound on the mean", trips, total, look(2)),
             Line("the bound without noise", trips, terms["start"], look(3)),
         ]
@@ -184,7 +184,7 @@ class BoundStudy(Study):
             "The bound's constants are measured along the runs. Where the mean is above the bound, the bound is wrong."
         )
         return Picture(
-            found["title"],
+            findings["title"],
             [Panel("gradient", Axis("server steps", log=True), Axis("squared norm", log=True), lines, width=5.6)],
             caption=caption,
         )

@@ -16,7 +16,7 @@ from ...runs.pictures.styles import QUIET
 from ...sampling import Poisson, Uniform
 from ...settings.errors import check, check_count
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, share, unseen
 from .window import participation
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200)
@@ -98,7 +98,7 @@ class CoverageStudy(Study):
         for size in self.sizes or ():
             check_count("CoverageStudy.sizes", size)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         rounds = max(run.rounds, default=0)
         run.check_rounds()
@@ -120,34 +120,34 @@ class CoverageStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["window", "samples\nseen", "\nleast", "uniform\nsampling", "labels:\ndistance", "\nlargest"]
-        for i, size in enumerate(found["sizes"]):
-            shares = _full(found, "share", i)
-            distances = _full(found, "distance", i)
-            cells = [share(_mean(shares)), share(min(shares)), share(found["expected"][i])]
+        for i, size in enumerate(findings["sizes"]):
+            shares = _full(findings, "share", i)
+            distances = _full(findings, "distance", i)
+            cells = [share(_mean(shares)), share(min(shares)), share(findings["expected"][i])]
             yield [str(size), *cells, number(_mean(distances), 3), number(max(distances, default=None), 3)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """What windows cover on average, by their size, and each of them, by round."""
-        ticks = {size: str(size) for size in found["sizes"]}
+        ticks = {size: str(size) for size in findings["sizes"]}
         size = Axis("W, the rounds in a window", log=True, ticks=ticks)
         round = Axis("round", whole=True)
         seen = Axis("share of all samples (%)", low=0, high=100)
         apart = Axis("distance of the labels", low=0)
         panels = [
-            Panel("samples by size", size, seen, [_means(found, "share", 100), *_expectation(found)]),
-            Panel("samples by round", round, seen, _by_round(found, "share", 100)),
+            Panel("samples by size", size, seen, [_means(findings, "share", 100), *_expectation(findings)]),
+            Panel("samples by round", round, seen, _by_round(findings, "share", 100)),
         ]
-        if found["distance"] is not None:
-            panels.append(Panel("labels by size", size, apart, [_means(found, "distance")]))
-            panels.append(Panel("labels by round", round, apart, _by_round(found, "distance")))
+        if findings["distance"] is not None:
+            panels.append(Panel("labels by size", size, apart, [_means(findings, "distance")]))
+            panels.append(Panel("labels by round", round, apart, _by_round(findings, "distance")))
         caption = (
             "The samples held by the clients of the last W rounds, and how far their labels are distributed from those "
             "of all samples (total variation)."
         )
-        return Picture(found["title"], panels, columns=len(panels), caption=caption)
+        return Picture(findings["title"], panels, columns=len(panels), caption=caption)
 
 
 def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
@@ -163,29 +163,29 @@ def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
     return seen.mean(1), label_distance(y[held], seen) if labelled else None
 
 
-def _full(found: Found, name: str, place: int) -> list[float]:
+def _full(findings: Findings, name: str, place: int) -> list[float]:
     """The numbers of the windows of one size that have all their rounds."""
-    return [] if found[name] is None else list(found[name][place][found["sizes"][place] - 1 :])
+    return [] if findings[name] is None else list(findings[name][place][findings["sizes"][place] - 1 :])
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _means(found: Found, name: str, scale: float = 1.0) -> Line:
-    means = [scale * float(np.mean(_full(found, name, i))) for i in range(len(found["sizes"]))]
-    return Line("measured" if name == "share" else "", found["sizes"], means, look(0))
+def _means(findings: Findings, name: str, scale: float = 1.0) -> Line:
+    means = [scale * float(np.mean(_full(findings, name, i))) for i in range(len(findings["sizes"]))]
+    return Line("measured" if name == "share" else "", findings["sizes"], means, look(0))
 
 
-def _expectation(found: Found) -> list[Line]:
-    if None in found["expected"]:
+def _expectation(findings: Findings) -> list[Line]:
+    if None in findings["expected"]:
         return []
-    return [Line("uniform sampling", found["sizes"], [100 * value for value in found["expected"]], QUIET)]
+    return [Line("uniform sampling", findings["sizes"], [100 * value for value in findings["expected"]], QUIET)]
 
 
-def _by_round(found: Found, name: str, scale: float = 1.0) -> list[Line]:
-    rows = zip(found["sizes"], found[name], strict=True)
+def _by_round(findings: Findings, name: str, scale: float = 1.0) -> list[Line]:
+    rows = zip(findings["sizes"], findings[name], strict=True)
     return [
-        Line(f"W = {size}", found["rounds"], [scale * value for value in values], look(i))
+        Line(f"W = {size}", findings["rounds"], [scale * value for value in values], look(i))
         for i, (size, values) in enumerate(rows)
     ]

@@ -20,11 +20,10 @@ from ...federation import Federation
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.pictures.styles import INK, Style
 from ...settings.errors import check
+from .client_studies import CLIENT_SAMPLES, ROUNDS, by_round, check_alike, shared_rounds, trained_alike
 from .opened import OpenRun, spaced
-from .outputs import outputs
-from .several_runs import by_round, check_alike, shared_rounds, trained_alike
-from .similarity import Spread, pairwise_cka, spread
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
+from .outputs import Spread, outputs, pairwise_cka, spread
+from .study import Findings, OnProgress, Rows, Study, number, unseen
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -213,7 +212,7 @@ class DecompositionStudy(Study):
     rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
     samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
         return {
@@ -251,17 +250,17 @@ class DecompositionStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        heads = {name: head for name, head in HEADS.items() if found["runs"] > 1 or name not in SEVERAL}
+    def table(findings: Findings) -> Rows:
+        heads = {name: head for name, head in HEADS.items() if findings["runs"] > 1 or name not in SEVERAL}
         yield ["saved\nround", *heads.values()]
-        for i, round in enumerate(found["rounds"]):
-            yield [str(round), *(number(found[name][i], 3) for name in heads)]
+        for i, round in enumerate(findings["rounds"]):
+            yield [str(round), *(number(findings[name][i], 3) for name in heads)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
         # With one run the squared bias is the squared error.
-        terms = {name: look for name, look in TERMS.items() if name != "bias" or _known(found["variance"])}
+        terms = {name: look for name, look in TERMS.items() if name != "bias" or _known(findings["variance"])}
         squared, distance, cka, wrong = (
             Axis("squared error"),
             Axis("distance from their mean", low=0),
@@ -269,19 +268,21 @@ class DecompositionStudy(Study):
             Axis("test error"),
         )
         panels = [
-            _by_round("parts of the squared error", squared, found, terms, width=5.6),
-            _by_round("distance of the clients", distance, found, DISTANCES),
-            _by_round("similarity of the clients' answers", cka, found, LIKENESS),
-            _by_round("test error", wrong, found, WRONG),
+            _by_round("parts of the squared error", squared, findings, terms, width=5.6),
+            _by_round("distance of the clients", distance, findings, DISTANCES),
+            _by_round("similarity of the clients' answers", cka, findings, LIKENESS),
+            _by_round("test error", wrong, findings, WRONG),
         ]
         caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
-        return Picture(found["title"], panels, columns=4, caption=caption)
+        return Picture(findings["title"], panels, columns=4, caption=caption)
 
 
-def _by_round(name: str, y: Axis, found: Found, lines: Mapping[str, tuple[str, Style]], width: float = 3.7) -> Panel:
+def _by_round(
+    name: str, y: Axis, findings: Findings, lines: Mapping[str, tuple[str, Style]], width: float = 3.7
+) -> Panel:
     """A line for each of the `lines` that has values."""
-    known = {key: of for key, of in lines.items() if _known(found[key])}
-    layers = [Line(label, found["rounds"], found[key], style) for key, (label, style) in known.items()]
+    known = {key: of for key, of in lines.items() if _known(findings[key])}
+    layers = [Line(label, findings["rounds"], findings[key], style) for key, (label, style) in known.items()]
     return Panel(name, Axis("saved round", whole=True), y, layers, width=width)
 
 

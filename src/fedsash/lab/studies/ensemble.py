@@ -13,13 +13,12 @@ from torch import Tensor
 
 from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check_count
-from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels
+from .client_studies import ORDERS, ROUNDS, SEED, by_number, by_round, check_classes, over_orders, shared_rounds
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
-from .several_runs import by_round, check_classes, shared_rounds
-from .similarity import spread
-from .study import ROUNDS, Found, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
+from .outputs import spread
+from .study import Findings, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -58,7 +57,7 @@ class EnsembleStudy(Study):
         check_count("EnsembleStudy.orders", self.orders)
         check_count("EnsembleStudy.seed", self.seed, least=0)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         check_classes(run)
         run.check_rounds()
@@ -79,35 +78,35 @@ class EnsembleStudy(Study):
         return numbers | {"cka": likeness(group.f) if size > 1 else None}
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["saved\nround", "models", *NUMBERS.values(), "CKA"]
-        for i, round in enumerate(found["rounds"]):
-            last = len(found["mean"][i]) - 1
+        for i, round in enumerate(findings["rounds"]):
+            last = len(findings["mean"][i]) - 1
             for k in dict.fromkeys((0, last)):
-                errors = [share(found[name][i][k]) for name in ("mean", "ensemble")]
-                others = [number(found[name][i][k], 3) for name in ("gap", "distance")]
-                yield [str(round), str(k + 1), *errors, *others, number(found["cka"][i] if k == last else None, 3)]
+                errors = [share(findings[name][i][k]) for name in ("mean", "ensemble")]
+                others = [number(findings[name][i][k], 3) for name in ("gap", "distance")]
+                yield [str(round), str(k + 1), *errors, *others, number(findings["cka"][i] if k == last else None, 3)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The errors by the number of models; the error of all by their similarity; the gap by the distance."""
-        error = Axis(f"error ({found['split']}, %)")
-        errors = by_number(found, "mean", "ensemble", "ensemble", scale=100)
-        last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
-        similar = list(zip(found["cka"], times(100, last["mean"]), strict=True))
+        error = Axis(f"error ({findings['split']}, %)")
+        errors = by_number(findings, "mean", "ensemble", "ensemble", scale=100)
+        last = {name: [values[-1] for values in findings[name]] for name in NUMBERS}
+        similar = list(zip(findings["cka"], times(100, last["mean"]), strict=True))
         apart = [place if all(place) else (None, None) for place in zip(last["distance"], last["gap"], strict=True)]
         far = Axis("distance, the largest from their mean", log=True)
         gap = Axis("gap", log=True)
         panels = [
             Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
-            Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(found, similar)),
-            Panel("gap by distance", far, gap, _each_round(found, apart)),
+            Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(findings, similar)),
+            Panel("gap by distance", far, gap, _each_round(findings, apart)),
         ]
         caption = (
-            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(found)}; "
+            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(findings)}; "
             "similarity, distance and gap are those of all of them, a point with its number for each round."
         )
-        return Picture(found["title"], panels, columns=3, caption=caption)
+        return Picture(findings["title"], panels, columns=3, caption=caption)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +149,9 @@ class Group:
         return float((f.argmax(-1) != self._seen.y).double().mean())
 
 
-def _each_round(found: Found, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
+def _each_round(findings: Findings, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
     """A point with its number for each round, at its place (x, y) if both are known."""
-    known = zip(found["rounds"], places, strict=True)
+    known = zip(findings["rounds"], places, strict=True)
     shown = {round + 1: place for round, place in known if None not in place}
     x, y = zip(*shown.values(), strict=True) if shown else ((), ())
     return [Points([str(round) for round in shown], x, y)] if shown else []

@@ -21,7 +21,7 @@ from ...runs.pictures import Axis, Bars, Panel, Picture
 from ...runs.pictures.styles import of_bars
 from ...settings.errors import check
 from .opened import MODELS, OpenRun
-from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
+from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
 STEPS = 100
 TOLERANCE = 1e-3
@@ -198,7 +198,7 @@ class FlatnessStudy(Study):
         for rho in self.rho:
             check(isfinite(rho) and rho > 0, "FlatnessStudy.rho", rho, "must be a positive number")
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         seen = run.samples(self.split, self.samples)
         curvature = curvature_of(run.federation, seen)
@@ -224,18 +224,18 @@ class FlatnessStudy(Study):
         return eigenvalues | {"residuals": values.residuals, "sharpness": rises}
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        models = found["models"]
+    def table(findings: Findings) -> Rows:
+        models = findings["models"]
         yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in next(iter(models.values()))["sharpness"])]
         for name, of in models.items():
             values = "  ".join(_bounded(number(v), i < of["converged"]) for i, v in enumerate(of["eigenvalues"]))
             yield [name, values, *map(number, of["sharpness"].values())]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
-        models = found["models"]
-        where = split_in_words(found)
+        models = findings["models"]
+        where = split_in_words(findings)
         eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
         radii = list(next(iter(models.values()))["sharpness"])
         rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}
@@ -255,7 +255,7 @@ class FlatnessStudy(Study):
             caption += (
                 f" Too low, since {STEPS} products with the Hessian were too few: eigenvalues of {', '.join(short)}."
             )
-        return Picture(found["title"], panels, columns=2, caption=caption)
+        return Picture(findings["title"], panels, columns=2, caption=caption)
 
 
 def _unsure(of: Mapping[str, Any]) -> bool:

@@ -13,11 +13,21 @@ from torch.nn.functional import one_hot
 from ...basics.arrays import Ints
 from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check, check_count
-from .by_number import ORDERS, SEED, by_number, over_orders
+from .client_studies import (
+    CLIENT_SAMPLES,
+    ORDERS,
+    ROUNDS,
+    SEED,
+    by_number,
+    by_round,
+    check_alike,
+    over_orders,
+    shared_rounds,
+    trained_alike,
+)
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
-from .several_runs import by_round, check_alike, shared_rounds, trained_alike
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
+from .study import Findings, OnProgress, Rows, Study, number, unseen
 
 NUMBERS = {
     "squared_error": "squared\nerror",
@@ -97,7 +107,7 @@ class VarianceStudy(Study):
         check_count("VarianceStudy.orders", self.orders)
         check_count("VarianceStudy.seed", self.seed, least=0)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
@@ -132,36 +142,36 @@ class VarianceStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         heads = {name: head for name, head in NUMBERS.items() if name != "bias"}
         yield ["saved\nround", "models", *heads.values(), "V_k with\nMMD"]
-        for i, round in enumerate(found["rounds"]):
-            last = len(found["variance"][i]) - 1
+        for i, round in enumerate(findings["rounds"]):
+            last = len(findings["variance"][i]) - 1
             for k in dict.fromkeys((0, last)):
-                cells = [number(found[name][i][k], 2) for name in heads]
-                yield [str(round), str(k + 1), *cells, number(found["correlation"][i] if k == last else None, 2)]
+                cells = [number(findings[name][i][k], 2) for name in heads]
+                yield [str(round), str(k + 1), *cells, number(findings["correlation"][i] if k == last else None, 2)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The terms by the number of models, and each client's variance by the distance of its data."""
         size = Axis("K, the number of models", whole=True)
         falls = Axis("variance", log=True)
         held = Axis("covariance")
         whole = Axis("squared error", low=0)
-        clients = Points([str(i) for i in found["ids"][-1]], found["distances"][-1], found["variances"][-1])
+        clients = Points([str(i) for i in findings["ids"][-1]], findings["distances"][-1], findings["variances"][-1])
         far = Axis("MMD² of the labels")
         own = Axis("variance of the model", low=0)
         panels = [
-            Panel("variance", size, falls, by_number(found, "variance", "equal", "V/K")),
-            Panel("covariance and its bound", size, held, by_number(found, "covariance", "bound", "bound")),
-            Panel("squared error and bias", size, whole, by_number(found, "squared_error", "bias", "bias")),
+            Panel("variance", size, falls, by_number(findings, "variance", "equal", "V/K")),
+            Panel("covariance and its bound", size, held, by_number(findings, "covariance", "bound", "bound")),
+            Panel("squared error and bias", size, whole, by_number(findings, "squared_error", "bias", "bias")),
             Panel("variance by distance of the data", far, own, [clients]),
         ]
         caption = (
             "Variance and covariance of K of a round's client models over runs, beside the mean variance of one over K "
             "and the lower bound of the covariance; the last panel shows each client of the last saved round."
         )
-        return Picture(found["title"], panels, columns=4, caption=caption)
+        return Picture(findings["title"], panels, columns=4, caption=caption)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from ...runs.pictures.styles import RED
 from ...settings.errors import RunError, check
 from .client_models import weights
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, unseen
 
 
 def round_weights(window: Collection[int]) -> Tensor:
@@ -107,7 +107,7 @@ class WindowStudy(Study):
     average: str = field(metadata=option("the window's name in the experiment file", metavar="NAME"))
     round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         run.check_rounds()
         newest = max(run.rounds, default=0) if self.round is None else self.round
@@ -138,11 +138,11 @@ class WindowStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        weights = np.array(found["weights"])
-        clients = np.array(found["clients"])
-        held = list(found["distance_rounds"])
-        away = np.array(found["distances"])
+    def table(findings: Findings) -> Rows:
+        weights = np.array(findings["weights"])
+        clients = np.array(findings["clients"])
+        held = list(findings["distance_rounds"])
+        away = np.array(findings["distances"])
         largest = f"{number(float(clients.max()))} (client {int(clients.argmax())})"
         yield ["in the window", ""]
         yield ["models", f"{len(held)}, of rounds {held[0]} to {held[-1]}"]
@@ -157,13 +157,13 @@ class WindowStudy(Study):
         ]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The weight of every round's update and of every client's, and how far the models lie from their mean."""
-        by_weight = sorted(found["clients"], reverse=True)
+        by_weight = sorted(findings["clients"], reverse=True)
         places = list(range(1, len(by_weight) + 1))
-        rounds = Line("", found["rounds"], found["weights"], look(0), steps="middle", filled=True)
+        rounds = Line("", findings["rounds"], findings["weights"], look(0), steps="middle", filled=True)
         clients = Bars([""], places, [by_weight], [RED], width=1)
-        away = Line("", found["distance_rounds"], found["distances"], look(2))
+        away = Line("", findings["distance_rounds"], findings["distances"], look(2))
         weight = Axis("weight in the mean", low=0)
         distance = Axis("distance from the mean", low=0)
         panels = [
@@ -171,5 +171,5 @@ class WindowStudy(Study):
             Panel("weight of each client", Axis("clients, by their weight", whole=True), weight, [clients]),
             Panel("distance of each model", Axis("round of the model", whole=True), distance, [away]),
         ]
-        caption = f"What the average {found['average']} holds after round {found['round']}."
-        return Picture(found["title"], panels, columns=3, caption=caption)
+        caption = f"What the average {findings['average']} holds after round {findings['round']}."
+        return Picture(findings["title"], panels, columns=3, caption=caption)

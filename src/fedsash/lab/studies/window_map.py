@@ -17,7 +17,7 @@ from ...settings.errors import check, check_count
 from ...tasks import Criterion
 from .afterwards import Afterwards
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, option, unseen
+from .study import Findings, OnProgress, Rows, Study, option, unseen
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MapStudy(Study):
         if self.every is not None:
             check_count("MapStudy.every", self.every)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         newest = Afterwards(run)
         criterion = run.federation.goal.criterion
@@ -76,28 +76,30 @@ class MapStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        criterion = Criterion(**found["metric"])
-        yield ["ends after\nround", "windows", f"best on\n{found['split']}", f"its\n{criterion.name}", "the model"]
-        for end, sizes, values, model in zip(*(found[key] for key in ("ends", "sizes", "value", "model")), strict=True):
+    def table(findings: Findings) -> Rows:
+        criterion = Criterion(**findings["metric"])
+        yield ["ends after\nround", "windows", f"best on\n{findings['split']}", f"its\n{criterion.name}", "the model"]
+        for end, sizes, values, model in zip(
+            *(findings[key] for key in ("ends", "sizes", "value", "model")), strict=True
+        ):
             size = criterion.best(dict(zip(sizes, values, strict=True)))
             best = None if size is None else values[sizes.index(size)]
             yield [str(end), str(len(sizes)), str(size or "-"), criterion.text(best, 2), criterion.text(model, 2)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """All windows as a map, and the values of the best window at the last end by the round after which it ends."""
-        criterion = Criterion(**found["metric"])
-        ends = found["ends"]
-        sizes, grid = grid_of(found)
-        label = criterion.label(found["split"])
+        criterion = Criterion(**findings["metric"])
+        ends = findings["ends"]
+        sizes, grid = grid_of(findings)
+        label = criterion.label(findings["split"])
         last = ends[-1]
-        size = best_at_the_end(found)
+        size = best_at_the_end(findings)
         margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
         end = Axis("round after which the window ends", ends[0] - margin, last + margin)
         height = Axis("W, the number of models")
         values = Field(label, ends, sizes, grid, levels=_levels(grid, criterion))
-        own = criterion.drawn(found["model"])
+        own = criterion.drawn(findings["model"])
         lines: list[Layer] = [
             Rule(last, "x"),
             Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
@@ -111,25 +113,26 @@ class MapStudy(Study):
             "Every window, by its number of models W and the round after which it ends; the curve is for "
             f"W = {size}, the best at the last end on these very samples."
         )
-        return Picture(found["title"], panels, columns=len(panels), caption=caption)
+        return Picture(findings["title"], panels, columns=len(panels), caption=caption)
 
 
-def grid_of(found: Found) -> tuple[list[int], list[list[float | None]]]:
+def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
     """All sizes, ascending, and the values `[size][end]` as they are drawn. None where there is no such window."""
-    criterion = Criterion(**found["metric"])
+    criterion = Criterion(**findings["metric"])
     columns = [
-        dict(zip(sizes, values, strict=True)) for sizes, values in zip(found["sizes"], found["value"], strict=True)
+        dict(zip(sizes, values, strict=True))
+        for sizes, values in zip(findings["sizes"], findings["value"], strict=True)
     ]
     sizes = sorted({size for column in columns for size in column})
     values = [[column.get(size) for column in columns] for size in sizes]
     return sizes, [criterion.drawn(row) for row in values]
 
 
-def best_at_the_end(found: Found) -> int:
+def best_at_the_end(findings: Findings) -> int:
     """The size of the best window that ends at the last end; without a defined value the smallest size."""
-    values = dict(zip(found["sizes"][-1], found["value"][-1], strict=True))
-    size: int | None = Criterion(**found["metric"]).best(values)
-    return size or found["sizes"][-1][0]
+    values = dict(zip(findings["sizes"][-1], findings["value"][-1], strict=True))
+    size: int | None = Criterion(**findings["metric"]).best(values)
+    return size or findings["sizes"][-1][0]
 
 
 def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> list[float]:

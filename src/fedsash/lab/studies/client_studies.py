@@ -1,4 +1,4 @@
-"""What studies of client models share: runs whose clients train alike, and a round after the other."""
+"""What the studies of client models share: which runs, clients and rounds, random orders, and lines by their number."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...basics.arrays import Ints
 from ...basics.files import flat
+from ...basics.randomness import Purpose, generator
+from ...runs.pictures import Line, look
+from ...runs.pictures.styles import Style
 from ...settings.errors import RunError, check, some
 from ...tasks import Classification
 from ..config.experiment import changes_numbers
 from .client_models import ClientModels
 from .opened import OpenRun
-from .study import OnProgress
+from .study import Findings, OnProgress, option, times
+
+ROUNDS = option("saved rounds (default: all of them)", metavar="N[,N...]")
+CLIENT_SAMPLES = option("at most N of the clients' samples, or all", metavar="N", none="all")
+ORDERS = option("random orders of the clients")
+SEED = option("for the orders")
+
+LINES = 4
+"""The most rounds that have a line of their own in a picture."""
 
 
 def check_classes(run: OpenRun) -> None:
@@ -95,3 +107,34 @@ def by_round(
         found.append(measured(round))
         progress(done, len(rounds))
     return {"rounds": list(rounds), **{name: [numbers[name] for numbers in found] for name in found[0]}}
+
+
+def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: int, seed: int) -> list[list[float]]:
+    """For each of the `numbers` of some clients, by their places, a list by K = 1..`size`.
+
+    At K is its mean over the first K clients in so many random `orders`.
+    """
+    drawn = [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(orders)]
+    means = [np.mean([numbers(order[:k]) for order in drawn], axis=0) for k in range(1, size + 1)]
+    lists: list[list[float]] = np.transpose(means).tolist()
+    return lists
+
+
+def by_number(findings: Findings, solid: str, dashed: str, called: str, scale: float = 1.0) -> list[Line]:
+    """The numbers `solid` and, dashed, `dashed` by the number of models, for some rounds from the first to the last.
+
+    Both are keys of the findings, lists by round and number. `called` is what dashed lines are called.
+    """
+    places = np.unique(np.linspace(0, len(findings["rounds"]) - 1, LINES).round().astype(int)).tolist()
+    lines = []
+    for i, place in enumerate(places):
+        style = look(i)
+        name = f"round {findings['rounds'][place] + 1}"
+        lines.append(_line(name, findings[solid][place], scale, style))
+        other = Style(style.colour, "dash", style.symbol)
+        lines.append(_line(f"{name}, {called}", findings[dashed][place], scale, other))
+    return lines
+
+
+def _line(name: str, values: Sequence[float | None], scale: float, style: Style) -> Line:
+    return Line(name, range(1, len(values) + 1), times(scale, values), style)

@@ -11,6 +11,7 @@ import torch
 from ...basics.arrays import Ints
 from ...basics.files import flat
 from ...basics.randomness import Purpose, generator
+from ...data.federated import FederatedData
 from ...runs.pictures import Line, look
 from ...runs.pictures.styles import Style
 from ...settings.errors import RunError, check, some
@@ -24,6 +25,9 @@ ROUNDS = option("saved rounds (default: all of them)", metavar="N[,N...]")
 CLIENT_SAMPLES = option("at most N of the clients' samples, or all", metavar="N", none="all")
 ORDERS = option("random orders of the clients")
 SEED = option("for the orders")
+
+SEEDS = ("seed", "partition_seed", "options.seed", "rounds")
+"""Settings in which runs that are studied together may differ. Which clients hold what is compared by itself."""
 
 LINES = 4
 """The most rounds that have a line of their own in a picture."""
@@ -42,16 +46,21 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
     for run in runs:
         check_classes(run)
         run.check_rounds()
-        y = run.federation.training_data.train.y
-        here = first.training_data.clients
-        there = run.federation.training_data.clients
-        same = len(here) == len(there) and all(map(np.array_equal, here, there))
-        same = same and torch.equal(first.training_data.train.y, y)
-        same = same and first.layout.shapes == run.federation.layout.shapes
         right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
-        right += ", and no held-out samples, which the seed draws" if run.experiment.evaluation.held_out else ""
-        check(same, "runs", str(run.folder), right)
+        if run.experiment.evaluation.held_out:
+            right += ", and no held-out samples, which the seed draws"
+        same_shapes = first.layout.shapes == run.federation.layout.shapes
+        same_data = _same_data(first.training_data, run.federation.training_data)
+        check(same_shapes and same_data, "runs", str(run.folder), right)
     check_settings(runs)
+
+
+def _same_data(one: FederatedData, other: FederatedData) -> bool:
+    """Whether both have the same labels, and the same samples for each client."""
+    if len(one.clients) != len(other.clients):
+        return False
+    same_clients = all(map(np.array_equal, one.clients, other.clients))
+    return same_clients and torch.equal(one.train.y, other.train.y)
 
 
 def check_settings(runs: Sequence[OpenRun]) -> None:
@@ -59,31 +68,36 @@ def check_settings(runs: Sequence[OpenRun]) -> None:
     tables = [_acting(run) for run in runs]
     for run, table in zip(runs, tables, strict=True):
         keys = sorted(table.keys() | tables[0].keys())
-        if other := [key for key in keys if table.get(key) != tables[0].get(key)]:
-            right = f"has other settings than {runs[0].folder}: {some(other)}; only seeds may differ"
+        differing = [key for key in keys if table.get(key) != tables[0].get(key)]
+        if differing:
+            right = f"has other settings than {runs[0].folder}: {some(differing)}; only seeds may differ"
             raise RunError(f"{run.folder}: {right}")
 
 
 def _acting(run: OpenRun) -> dict[str, Any]:
     """The settings that act on the training of each round, by their dotted keys."""
+    acting = ["evaluation.held_out"]
     broadcast = run.federation.broadcast
-    sent = [f"averages.{name}." for name in (broadcast.averages if broadcast else ())]
-    decides = ["evaluation.every", "evaluation.metric", "metrics."] if broadcast and broadcast.adaptive else []
-    acting = ("evaluation.held_out", *sent, *decides)
-    seeds = ("seed", "partition_seed", "options.seed")  # which clients hold what is compared by itself
-
-    def acts(key: str) -> bool:
-        observes = key.startswith(("averages.", "evaluation.", "metrics.")) and not key.startswith(acting)
-        return changes_numbers(key) and not observes and key not in (*seeds, "rounds")
-
-    return {key: value for key, value in flat(run.experiment.table()) if acts(key)}
+    if broadcast:
+        acting += [f"averages.{name}." for name in broadcast.averages]
+        if broadcast.adaptive:
+            acting += ["evaluation.every", "evaluation.metric", "metrics."]
+    settings = {}
+    for key, value in flat(run.experiment.table()):
+        observes = key.startswith(("averages.", "evaluation.", "metrics.")) and not key.startswith(tuple(acting))
+        if changes_numbers(key) and not observes and key not in SEEDS:
+            settings[key] = value
+    return settings
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:
     """The `wanted` rounds, or with None those of which all runs have a state, and after which the first run used an
     upload. Raises `ValueError` without a round."""
-    there = [round for round in runs[0].rounds if runs[0].used(round) and all(round in run.rounds for run in runs)]
-    rounds = there if wanted is None else list(wanted)
+    if wanted is None:
+        saved = set(runs[0].rounds).intersection(*(run.rounds for run in runs))
+        rounds = [round for round in sorted(saved) if runs[0].used(round)]
+    else:
+        rounds = list(wanted)
     check(len(rounds) > 0, "rounds", rounds, "there is no round of which all runs have a state")
     return rounds
 
@@ -102,11 +116,12 @@ def by_round(
     rounds: Sequence[int], measured: Callable[[int], Mapping[str, Any]], progress: OnProgress
 ) -> dict[str, list[Any]]:
     """The `rounds`, and for each name what was `measured` in them."""
-    found = []
+    lists = dict[str, list[Any]]()
     for done, round in enumerate(rounds, 1):
-        found.append(measured(round))
+        for name, value in measured(round).items():
+            lists.setdefault(name, []).append(value)
         progress(done, len(rounds))
-    return {"rounds": list(rounds), **{name: [numbers[name] for numbers in found] for name in found[0]}}
+    return {"rounds": list(rounds), **lists}
 
 
 def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: int, seed: int) -> list[list[float]]:
@@ -114,8 +129,10 @@ def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: i
 
     At K is its mean over the first K clients in so many random `orders`.
     """
-    drawn = [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(orders)]
-    means = [np.mean([numbers(order[:k]) for order in drawn], axis=0) for k in range(1, size + 1)]
+    permutations = [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(orders)]
+    means = []
+    for k in range(1, size + 1):
+        means.append(np.mean([numbers(order[:k]) for order in permutations], axis=0))
     lists: list[list[float]] = np.transpose(means).tolist()
     return lists
 
@@ -125,16 +142,15 @@ def by_number(findings: Findings, solid: str, dashed: str, called: str, scale: f
 
     Both are keys of the findings, lists by round and number. `called` is what dashed lines are called.
     """
-    places = np.unique(np.linspace(0, len(findings["rounds"]) - 1, LINES).round().astype(int)).tolist()
+    rounds = findings["rounds"]
+    places = np.unique(np.linspace(0, len(rounds) - 1, LINES).round().astype(int)).tolist()
     lines = []
     for i, place in enumerate(places):
+        name = f"round {rounds[place] + 1}"
         style = look(i)
-        name = f"round {findings['rounds'][place] + 1}"
-        lines.append(_line(name, findings[solid][place], scale, style))
-        other = Style(style.colour, "dash", style.symbol)
-        lines.append(_line(f"{name}, {called}", findings[dashed][place], scale, other))
+        values = times(scale, findings[solid][place])
+        lines.append(Line(name, range(1, len(values) + 1), values, style))
+        style = Style(style.colour, "dash", style.symbol)
+        values = times(scale, findings[dashed][place])
+        lines.append(Line(f"{name}, {called}", range(1, len(values) + 1), values, style))
     return lines
-
-
-def _line(name: str, values: Sequence[float | None], scale: float, style: Style) -> Line:
-    return Line(name, range(1, len(values) + 1), times(scale, values), style)

@@ -105,7 +105,6 @@ Ctrl-C loses nothing: the same command continues.
             loss, error = landscape.at(section.at(place))
             at_places.append({"loss": loss, "error": error})
         findings = {
-            "kind": self.kind,
             "title": f"{run.folder.name}: {self.kind} {_through(names)}",
             "split": self.split,
             "samples": len(samples),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -34,8 +33,8 @@ def outputs(
     With a `task` they are what counts for it of the outputs, which may be a tuple or a dict. `layout` is that of `w`,
     for example of a federation; None means `Layout(module)`.
     """
-    own = copy.deepcopy(module).eval()
-    return _outputs(own, own, layout or Layout(module), w, samples, transform, task)
+    copied = copy.deepcopy(module).eval()
+    return _outputs(copied, copied, layout or Layout(module), w, samples, transform, task)
 
 
 @torch.no_grad()
@@ -52,12 +51,15 @@ def _outputs(
     answers = []
     for model in w.reshape(-1, layout.size):
         layout.bind(module, model)
-        batches = (transform.inputs(x, layout.dtype) for x in split(samples.x, BATCH))
-        found = [call(called, x) for x in batches]
-        if task is not None:
-            ends = [min(BATCH * i, len(samples)) for i in range(len(found) + 1)]
-            found = [task.answer(each, samples.y[i:j]) for each, (i, j) in zip(found, pairwise(ends), strict=True)]
-        answers.append(torch.cat(found))
+        batches = []
+        start = 0
+        for x in split(samples.x, BATCH):
+            batch = call(called, transform.inputs(x, layout.dtype))
+            if task is not None:
+                batch = task.answer(batch, samples.y[start : start + BATCH])
+            batches.append(batch)
+            start += BATCH
+        answers.append(torch.cat(batches))
     return torch.stack(answers).view(*w.shape[:-1], *answers[0].shape)
 
 
@@ -139,7 +141,10 @@ def cka(
 def pairwise_cka(x: Tensor) -> Tensor:
     """The linear CKA `[N, N]` of all pairs of N models' outputs `x` `[N, n, d]` for the same n inputs."""
     x = _centred(x)
-    inner = torch.stack([torch.stack([_inner(one, other) for other in x]) for one in x])
+    rows = []
+    for one in x:
+        rows.append(torch.stack([_inner(one, other) for other in x]))
+    inner = torch.stack(rows)
     norms = inner.diagonal().sqrt()
     return inner / (norms[:, None] * norms)
 

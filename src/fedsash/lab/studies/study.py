@@ -74,7 +74,7 @@ class Study(ABC):
 
     @abstractmethod
     def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
-        """Examine the runs. The findings have `kind`, `title` and the study's own keys, as numbers, lists and texts."""
+        """Examine the runs. The findings have a `title` and the study's own keys, with numbers, lists and texts."""
 
     def measure_from(self, draft: Path, runs: Sequence[OpenRun], progress: OnProgress) -> dict[str, Any]:
         """What `measure` gives. A long study keeps its numbers so far in the file `draft`, and continues from them."""
@@ -106,7 +106,7 @@ class Study(ABC):
         file = folder / f"{name}.json"
         draft = folder / f"{name}.npz"
         findings = self.measure_from(draft, runs, progress)
-        write_table(file, {"kind": findings["kind"], "title": findings["title"], "command": command, **findings})
+        write_table(file, {"kind": self.kind, "title": findings["title"], "command": command, **findings})
         draft.unlink(missing_ok=True)
         return read_table(file)
 

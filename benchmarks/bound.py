@@ -129,7 +129,7 @@ def main() -> None:
             study = BoundStudy(least=lowest, samples=1000 if measured else None)
             found = study.write(runs, "bound", f"python -m benchmarks.bound {given.kind}")
             study.picture(found).save(runs[0].folder / "analyses" / "bound.png")
-            _, *rows = study.rows(found)
+            _, *rows = study.table(found)
             for row in rows:
                 print(f"| {split} | {cell} | {' | '.join(row)} |", flush=True)
 

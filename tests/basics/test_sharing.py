@@ -12,7 +12,7 @@ from fedsash.averages import Window
 from fedsash.basics.layout import Layout
 from fedsash.basics.sharing import Buffers, Personal, Sharing
 from fedsash.evaluation import Curvature, Evaluation
-from fedsash.lab.studies.landscape.sections import filter_normalised
+from fedsash.lab.studies.landscape import filter_normalised
 from fedsash.lab.studies.outputs import features, outputs
 from support.norms import batch_norm_model, with_norm
 from support.personal import personal, three_layers

@@ -15,7 +15,7 @@ from fedsash.lab.papers.figures import CurvesFigure, Job, LookedAt, StudyFigure,
 from fedsash.lab.papers.measures import of_curves
 from fedsash.lab.papers.pick import pick
 from fedsash.lab.papers.tables import Table
-from fedsash.lab.studies.landscape.study import LandscapeStudy
+from fedsash.lab.studies.landscape import LandscapeStudy
 from fedsash.runs.pictures import Axis, Line, Panel, Picture, look
 from fedsash.runs.pictures.paper import figure as on_paper
 from fedsash.runs.pictures.styles import paired

@@ -19,7 +19,7 @@ from fedsash.lab.papers.ima_theory import CLAIMS, CROSS_DEVICE, CROSS_SILO, DECA
 from fedsash.lab.papers.lines import along, correlation, slope, together
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.results import Results
-from fedsash.lab.studies.landscape.sections import plane
+from fedsash.lab.studies.landscape import plane
 from support.papers import drawn
 
 RUNS = (NO_DECAY, DECAY)

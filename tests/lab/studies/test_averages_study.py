@@ -238,7 +238,7 @@ def test_a_window_is_scored_with_the_part_that_clients_keep(tmp_path: Path) -> N
     )
     found = trail.judge(trail.window(4))
     assert found.metrics.split == "held_out" and found.metrics.row() == recorded | {"model": "average"}
-    study = AveragesStudy().make([opened])
+    study = AveragesStudy().measure([opened])
     assert study["split"] == "held_out" and AveragesStudy.picture(study).panels[0].y.label == "accuracy (held_out, %)"
     with pytest.raises(ValueError, match="no state of round 2"):
         Afterwards(opened, 2).judge(trail.window(4))

@@ -65,7 +65,7 @@ def test_uniform_sampling_covers_what_is_expected_over_many_rounds() -> None:
 
 def test_a_run_with_clients_of_equal_size_covers_the_share_of_its_clients(opened: OpenRun) -> None:
     """Five clients hold every fifth sample, three take part in a round."""
-    found = CoverageStudy().make([opened])
+    found = CoverageStudy().measure([opened])
     n = len(opened.federation.training_data.train)
     assert found["sizes"] == [1, 2, 5] and found["rounds"] == list(range(1, ROUNDS + 1))
     assert found["share"][0] == pytest.approx([0.6] * ROUNDS, abs=2 / n)

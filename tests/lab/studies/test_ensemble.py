@@ -16,13 +16,13 @@ from support.studies import SAVED, analysis, fedsash, recorded, refused
 
 
 def test_the_mean_of_all_clients_is_the_next_model_of_fedavg(opened: OpenRun) -> None:
-    found = EnsembleStudy(rounds=(3, 5), orders=2).make([opened])
+    found = EnsembleStudy(rounds=(3, 5), orders=2).measure([opened])
     for i, round in enumerate(found["rounds"]):
         assert found["mean"][i][-1] == pytest.approx(recorded(opened.folder, "model", round + 1)[1], abs=1e-12)
 
 
 def test_one_model_is_its_own_mean_and_its_own_ensemble(opened: OpenRun) -> None:
-    found = EnsembleStudy(rounds=(3,), orders=3).make([opened])
+    found = EnsembleStudy(rounds=(3,), orders=3).measure([opened])
     assert found["mean"][0][0] == found["ensemble"][0][0]
     assert found["gap"][0][0] == found["distance"][0][0] == 0
     assert found["gap"][0][-1] > 0 and len(found["gap"][0]) == 3

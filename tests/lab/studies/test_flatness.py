@@ -239,7 +239,7 @@ def test_eigenvalues_after_too_few_products_are_too_low_and_marked() -> None:
     assert np.abs(found.values[:count] - exact[:count]).max(initial=0) <= 1e-3
     model = {"eigenvalues": found.values.tolist(), "converged": count, "sharpness": {"0.05": 1.0}}
     content = {"kind": "flatness", "title": "t", "split": "test", "samples": 1, "models": {"w": model}}
-    cells = [*FlatnessStudy.rows(content)][1][1].split()
+    cells = [*FlatnessStudy.table(content)][1][1].split()
     assert [cell.startswith("\N{GREATER-THAN OR EQUAL TO}") for cell in cells] == [i >= count for i in range(20)]
     assert f"eigenvalues of w's after number {count}" in (FlatnessStudy.picture(content).caption or "")
 

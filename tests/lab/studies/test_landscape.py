@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fedsash.lab.cli import main
-from fedsash.lab.studies.landscape.study import LandscapeStudy
+from fedsash.lab.studies.landscape import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
 from support.studies import OWN_SPLIT, analysis, fedsash, recorded, refused
 

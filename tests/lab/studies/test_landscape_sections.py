@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
-from fedsash.lab.studies.landscape.sections import Section, filter_normalised, line, plane, surface
-from fedsash.lab.studies.landscape.survey import Landscape, Relief
+from fedsash.lab.studies.landscape import Landscape, Relief, Section, filter_normalised, line, plane, surface
 from fedsash.models import build
 from support.scoring import evaluator, goal, unasked
 from support.worlds import Point, data, mlp, quadratics

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedsash.lab.studies.client_studies import shared_rounds, trained_alike
 from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
-from fedsash.lab.studies.several_runs import shared_rounds, trained_alike
 from fedsash.lab.studies.window import WindowStudy, client_weights, participation
 from fedsash.runs.records import Records
 from fedsash.settings.errors import RunError
@@ -64,7 +64,7 @@ def test_late_clients_have_no_weight_in_a_window(late: OpenRun) -> None:
     p = participation(late.federation, ROUNDS, late.left_out)
     assert [np.flatnonzero(row).tolist() for row in p.numpy()] == [sorted(arrived(late, t + 1)) for t in range(ROUNDS)]
     weights = client_weights(range(1, ROUNDS + 1), p).sum(0)
-    torch.testing.assert_close(WindowStudy("w").make([late])["clients"], weights)
+    torch.testing.assert_close(WindowStudy("w").measure([late])["clients"], weights)
     ever = {client for t in range(ROUNDS) for client in arrived(late, t + 1)}
     assert 0 < len(ever) < len(late.federation.sizes)
     assert set(np.flatnonzero(weights.numpy()).tolist()) == ever
@@ -73,7 +73,7 @@ def test_late_clients_have_no_weight_in_a_window(late: OpenRun) -> None:
 def test_the_samples_of_late_clients_are_not_seen(late: OpenRun) -> None:
     sizes = late.federation.sizes
     ever = sorted({client for t in range(ROUNDS) for client in arrived(late, t + 1)})
-    found = CoverageStudy(sizes=(ROUNDS,)).make([late])
+    found = CoverageStudy(sizes=(ROUNDS,)).measure([late])
     assert found["share"][0][-1] == pytest.approx(sizes[ever].sum() / sizes.sum())
 
 

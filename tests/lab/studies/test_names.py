@@ -6,11 +6,12 @@ from zlib import crc32
 
 import pytest
 
+from fedsash.lab.cli.studies import name_words
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.ensemble import EnsembleStudy
 from fedsash.lab.studies.flatness import FlatnessStudy
-from fedsash.lab.studies.landscape.study import LandscapeStudy
-from fedsash.lab.studies.study import Study, names_of, words
+from fedsash.lab.studies.landscape import LandscapeStudy
+from fedsash.lab.studies.study import Study, names_of
 from fedsash.lab.studies.window import WindowStudy
 from fedsash.lab.studies.window_map import MapStudy
 
@@ -39,7 +40,7 @@ from fedsash.lab.studies.window_map import MapStudy
 )
 def test_a_study_s_files_are_called_by_all_that_is_set(study: Study, said: list[str]) -> None:
     """So no study replaces what another one has found."""
-    assert words(study) == said
+    assert name_words(study) == said
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_study_s_files_are_called_by_all_that_is_set(study: Study, said: list[
     ids=["files", "rounds"],
 )
 def test_abbreviations_of_different_settings_differ(one: Study, other: Study) -> None:
-    assert words(one) != words(other)
+    assert name_words(one) != name_words(other)
 
 
 def test_models_in_a_picture_have_names_of_their_own() -> None:

@@ -12,8 +12,7 @@ from torch import Tensor
 from fedsash import Checkpoint, run
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.decomposition import DecompositionStudy, _over_clients
-from fedsash.lab.studies.landscape.sections import line, plane
-from fedsash.lab.studies.landscape.survey import Landscape
+from fedsash.lab.studies.landscape import Landscape, line, plane
 from fedsash.lab.studies.opened import open_run
 from fedsash.lab.studies.variance import _correlation
 from fedsash.lab.studies.window import distances
@@ -30,7 +29,7 @@ def test_distances_are_of_parameters(tmp_path: Path) -> None:
     assert layout.trained < layout.size
     models = client_models(opened.federation, opened.state(2))
     far = (models.w - models.mean)[:, : layout.trained].norm(dim=1)
-    found = DecompositionStudy(rounds=(2,)).make([opened])
+    found = DecompositionStudy(rounds=(2,)).measure([opened])
     assert found["locality_max"] == [pytest.approx(float(far.max()))]
     assert found["locality_mean"] == [pytest.approx(float(far.mean()))]
 

@@ -118,7 +118,7 @@ def test_every_kind_is_drawn_for_papers_and_on_the_page(kind: str, ending: str, 
     ],
 )
 def test_a_number_that_is_not_finite_is_a_gap(kind: str, changes: dict[str, Any]) -> None:
-    assert plotly(picture(kind, **changes))["views"] and list(kinds()[kind].study().rows(found(kind, **changes)))
+    assert plotly(picture(kind, **changes))["views"] and list(kinds()[kind].study().table(found(kind, **changes)))
 
 
 def test_an_error_of_0_has_its_place_beside_the_similarity() -> None:

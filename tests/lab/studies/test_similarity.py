@@ -11,8 +11,7 @@ from torch import Tensor
 from fedsash.basics.layout import Layout
 from fedsash.data.samples import Samples
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.outputs import features
-from fedsash.lab.studies.similarity import cka, linear_cka, pairwise_cka, spread
+from fedsash.lab.studies.outputs import cka, features, linear_cka, pairwise_cka, spread
 from support.worlds import federation, mlp
 
 

@@ -13,7 +13,7 @@ from fedsash.evaluation import Score
 from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.coverage import CoverageStudy
-from fedsash.lab.studies.landscape.study import LandscapeStudy
+from fedsash.lab.studies.landscape import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.runs.records import Records
 from fedsash.tasks import Criterion
@@ -103,7 +103,7 @@ def test_the_landscape_is_that_of_the_metric_itself(run: Path, opened: OpenRun, 
     found = LandscapeStudy(("model", "w4"), points=3).write([opened], "x")
     row = recorded(run, "w4")
     assert found["at_models"]["w4"] == pytest.approx({"loss": row["loss"], "error": row["rmse"]}, rel=1e-6)
-    heads = next(iter(LandscapeStudy.rows(found)))
+    heads = next(iter(LandscapeStudy.table(found)))
     assert heads == ["on the line", "loss", "rmse"]
     assert [panel.y.label for panel in LandscapeStudy.picture(found).panels] == ["loss", "rmse"]
     assert fedsash("landscape", run, "--models", "w4", "--points", 3) == 0
@@ -111,9 +111,9 @@ def test_the_landscape_is_that_of_the_metric_itself(run: Path, opened: OpenRun, 
 
 
 def test_coverage_has_no_distance_of_labels_that_are_numbers(opened: OpenRun) -> None:
-    found = CoverageStudy().make([opened])
+    found = CoverageStudy().measure([opened])
     assert found["distance"] is None and len(CoverageStudy.picture(found).panels) == 2
-    assert [row[-2:] for row in list(CoverageStudy.rows(found))[1:]] == [["-", "-"]] * len(found["sizes"])
+    assert [row[-2:] for row in list(CoverageStudy.table(found))[1:]] == [["-", "-"]] * len(found["sizes"])
 
 
 def test_where_more_is_better_the_error_is_the_negative_number_or_what_a_share_lacks() -> None:

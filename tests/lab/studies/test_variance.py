@@ -115,8 +115,8 @@ def test_with_all_clients_it_is_the_decomposition_and_clients_of_equal_size_have
     runs: list[Path],
 ) -> None:
     opened = [open_run(run) for run in runs]
-    found = VarianceStudy(rounds=(3, 5), orders=3).make(opened)
-    whole = DecompositionStudy(rounds=(3, 5)).make(opened)
+    found = VarianceStudy(rounds=(3, 5), orders=3).measure(opened)
+    whole = DecompositionStudy(rounds=(3, 5)).measure(opened)
     for name in ("squared_error", "bias", "variance", "covariance"):
         assert [by_size[-1] for by_size in found[name]] == pytest.approx(whole[name], rel=1e-9)
     for i in range(2):

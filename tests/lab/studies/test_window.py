@@ -197,6 +197,6 @@ def test_a_window_of_clients_means_is_no_sum_of_the_rounds_updates(tmp_path: Pat
     plain, adam = federation(**settings), federation(server=FedAdam(), **settings)
     for name, made in {"plain": plain, "adam": adam}.items():
         fs.run(made, 4, out=tmp_path / name, progress=False)
-    assert len(WindowStudy("w").make([open_run(tmp_path / "plain", federation=plain)])["weights"]) == 4
+    assert len(WindowStudy("w").measure([open_run(tmp_path / "plain", federation=plain)])["weights"]) == 4
     with pytest.raises(SettingError, match=r"WindowStudy\.average = 'w': must be a window of global models"):
-        WindowStudy("w").make([open_run(tmp_path / "adam", federation=adam)])
+        WindowStudy("w").measure([open_run(tmp_path / "adam", federation=adam)])

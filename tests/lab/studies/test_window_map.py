@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_window_has_the_value_that_the_run_recorded_when_it_ended(run: Path) -> None:
     ticks: list[tuple[int, int]] = []
-    found = MapStudy().make([open_run(run)], lambda *tick: ticks.append(tick))
+    found = MapStudy().measure([open_run(run)], lambda *tick: ticks.append(tick))
     recorded = {
         (row["model"], row["round"]): row["accuracy"] for row in Records(run).load().rows() if row["split"] == "test"
     }
@@ -56,7 +56,7 @@ def test_every_window_has_the_value_that_the_run_recorded_when_it_ended(run: Pat
 
 
 def test_every_takes_the_sums_of_its_multiples_only(run: Path) -> None:
-    found = MapStudy(every=4).make([open_run(run)])
+    found = MapStudy(every=4).measure([open_run(run)])
     assert found["ends"] == [4] and found["sizes"] == [[4]]
     assert [panel.name for panel in MapStudy.picture(found).panels] == ["by the end"], "one window is no map"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
+import zlib
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -22,7 +24,7 @@ from .common import OK
 
 if TYPE_CHECKING:
     from ..studies.opened import OpenRun
-    from ..studies.study import Found, OnProgress, Study
+    from ..studies.study import Findings, OnProgress, Study
 
 RUNS = {
     "one": "a run's folder",
@@ -101,7 +103,7 @@ def _value(kind: Any, text: str) -> Any:
 def _carry_out(kind: type[Study], args: Namespace) -> int:
     """Make the study and show its findings."""
     groups = [args.runs] if kind.takes == "together" else [[folder] for folder in args.runs]
-    findings: dict[Path, Found] = {}
+    written: dict[Path, Findings] = {}
     answers: list[Mapping[str, Any]] = []
     with _naming_options(kind):
         study = kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
@@ -109,12 +111,14 @@ def _carry_out(kind: type[Study], args: Namespace) -> int:
             with _open_runs(folders, args) as runs:
                 answer = study.answer(runs)
                 if answer is None:
-                    findings |= _findings(study, runs, args)
+                    written |= _write(study, runs, args)
                 else:
                     answers.append(answer.data)
                     terminal.say("\n".join(answer.lines))
-    args.answer = [*answers, *({"file": f"{path}.json", **finding} for path, finding in findings.items())]
-    _show(findings)
+    for path, findings in written.items():
+        answers.append({"file": f"{path}.json", **findings})
+    args.answer = answers
+    _show(written)
     return OK
 
 
@@ -139,31 +143,80 @@ def _open_runs(folders: Sequence[Path], args: Namespace) -> Iterator[list[OpenRu
         yield [stack.enter_context(closing(open_run(folder, args.own_code, args.federation))) for folder in folders]
 
 
-def _findings(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path, Found]:
-    """The findings of a study by the path of their files, without its extension."""
+def _write(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path, Findings]:
+    """Write the findings of each part of a study; returns them by the path of their files, without its extension."""
     folder = runs[0].folder
     command = _full_command(study, args)
     parts = study.parts()
-    findings = {}
+    written = {}
     for part in parts:
         name = args.name if args.name and len(parts) == 1 else _name(part, len(runs), args.name)
         path = folder / "analyses" / name
         try:
             with _bar(f"{folder.name}: {name}") as progress:
-                findings[path] = part.write(runs, name, command, progress)
+                written[path] = part.write(runs, name, command, progress)
         except KeyboardInterrupt:
             if path.with_name(f"{name}.npz").exists():
                 raise KeyboardInterrupt("the same command continues from here") from None
             raise
-    return findings
+    return written
 
 
 def _name(study: Study, runs: int, start: str | None) -> str:
     """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
-    from ..studies.study import words
-
     together = [f"{runs}-runs"] if runs > 1 else []
-    return "_".join([start or study.kind, *together, *words(study)])
+    return "_".join([start or study.kind, *together, *name_words(study)])
+
+
+def name_words(study: Study) -> list[str]:
+    """What of a study is set otherwise than usual, as words of its files' name.
+
+    Models, rounds and averages are named alone, and all other settings as NAME-VALUE.
+    """
+    words = list[str]()
+    for setting in fields(study):
+        value = getattr(study, setting.name)
+        if value != setting.default:
+            words += _words(setting, value)
+    return [re.sub(r"[^\w-]", "-", word) for word in words]
+
+
+def _words(setting: Field[Any], value: Any) -> list[str]:
+    """A setting and its value as words."""
+    if setting.name == "models":
+        return _model_words(value)
+    if setting.name == "rounds":
+        return _round_words(value)
+    if setting.name in ("average", "round"):
+        return [str(value)]
+    if value is True:
+        return [setting.name]
+    if value is None:
+        value = setting.metadata["none"]
+    values = value if isinstance(value, tuple) else (value,)
+    return ["-".join(map(str, (setting.name, *values)))]
+
+
+def _model_words(models: Sequence[str]) -> list[str]:
+    """The names of models; two files may have the same name, so a file's has a checksum of its path."""
+    from ..studies.study import names_of
+
+    words = []
+    for name, model in zip(names_of(models), models, strict=True):
+        words.append(_with_checksum(name, model) if model.endswith(".safetensors") else name)
+    return words
+
+
+def _round_words(rounds: Sequence[int]) -> list[str]:
+    """The rounds; of many, the first, the last, and their number with a checksum of them all."""
+    if len(rounds) <= 5:
+        return [str(round) for round in rounds]
+    return [f"{rounds[0]}-{rounds[-1]}", _with_checksum(f"{len(rounds)}-rounds", rounds)]
+
+
+def _with_checksum(name: str, value: object) -> str:
+    """An abbreviation, told apart from others by a checksum of the value that it stands for."""
+    return f"{name}-{zlib.crc32(repr(value).encode()):08x}"
 
 
 def _full_command(study: Study, args: Namespace) -> str:
@@ -210,17 +263,17 @@ def _bar(what: str) -> Iterator[OnProgress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(findings: Mapping[Path, Found]) -> None:
+def _show(written: Mapping[Path, Findings]) -> None:
     """Draw the findings, on common scales if there are several, and print the tables and the paths."""
     from ...runs.pictures.paper import draw
     from ...runs.table import with_names
     from ..studies import pictures, study_of
 
-    for path, picture in zip(findings, pictures(list(findings.values())), strict=True):
+    for path, picture in zip(written, pictures(list(written.values())), strict=True):
         for ending in ("png", "pdf"):
             draw(picture, path.with_name(f"{path.name}.{ending}"))
-    for path, finding in findings.items():
-        terminal.say(finding["title"])
-        heads, *rows = study_of(finding).rows(finding)
+    for path, findings in written.items():
+        terminal.say(findings["title"])
+        heads, *rows = study_of(findings).table(findings)
         terminal.show(with_names(heads, rows))
         terminal.say(f"\npictures: {path}.png, {path.name}.pdf\nnumbers:  {path}.json\n")

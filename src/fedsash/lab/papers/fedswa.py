@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..studies.flatness import FlatnessStudy
-from ..studies.landscape.study import LandscapeStudy
+from ..studies.landscape import LandscapeStudy
 from .figures import StudyFigure
 from .pick import Labels, pick
 from .reproduction import Reproduction, Scale, Settings, prose

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..studies.decomposition import DecompositionStudy
 from ..studies.ensemble import EnsembleStudy
-from ..studies.landscape.study import LandscapeStudy
+from ..studies.landscape import LandscapeStudy
 from .figures import CurvesFigure, LookedAt, StudyFigure, ValuesFigure, first_clients, global_models
 from .pick import Labels, pick
 from .reproduction import Reproduction, Scale, Settings, combined, prose

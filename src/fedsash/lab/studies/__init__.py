@@ -30,7 +30,7 @@ class Entry:
 
 STUDIES = {
     "landscape": Entry(
-        f"{__name__}.landscape.study:LandscapeStudy",
+        f"{__name__}.landscape:LandscapeStudy",
         "loss and error along a line, in a plane, around a model",
         ("line", "plane", "surface"),
     ),
@@ -88,20 +88,21 @@ def kinds() -> dict[str, Entry]:
     return {kind: entry for entry in STUDIES.values() for kind in entry.kinds}
 
 
-def study_of(found: Mapping[str, Any]) -> type[Study]:
+def study_of(findings: Mapping[str, Any]) -> type[Study]:
     """The study that made these findings. Raises `ValueError` if no study has this kind of findings."""
-    known = kinds()
-    check_choice("kind", str(found.get("kind")), *known)
-    return known[found["kind"]].study()
+    entries = kinds()
+    check_choice("kind", str(findings.get("kind")), *entries)
+    return entries[findings["kind"]].study()
 
 
-def pictures(findings: Sequence[Mapping[str, Any]]) -> list[Picture]:
+def pictures(together: Sequence[Mapping[str, Any]]) -> list[Picture]:
     """The pictures of findings that are shown together. Pictures of one kind have the same colour scales."""
     from ...runs.pictures.scales import common
 
-    drawn = [study_of(found).picture(found) for found in findings]
-    for kind in {found["kind"] for found in findings}:
-        alike = [i for i, found in enumerate(findings) if found["kind"] == kind]
-        for i, picture in zip(alike, common([drawn[i] for i in alike]), strict=True):
+    drawn = [study_of(findings).picture(findings) for findings in together]
+    for kind in {findings["kind"] for findings in together}:
+        places = [i for i, findings in enumerate(together) if findings["kind"] == kind]
+        scaled = common([drawn[i] for i in places])
+        for i, picture in zip(places, scaled, strict=True):
             drawn[i] = picture
     return drawn

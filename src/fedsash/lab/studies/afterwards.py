@@ -55,8 +55,10 @@ class Afterwards:
             raise RunError(f"{run.folder} {MISSING}")
         self.round = rounds[-1] if at is None else at
         check(self.round in rounds, "at", self.round, f"there are sums of the rounds {listed(rounds)}")
-        there = (known for known in rounds if known <= self.round)
-        self.counts = {0: 0} | {known: running_sums.count(self.folder, known) for known in there}
+        self.counts = {0: 0}
+        for saved in rounds:
+            if saved <= self.round:
+                self.counts[saved] = running_sums.count(self.folder, saved)
         if self.count == 0:
             raise RunError(f"{run.folder}: no round up to {self.round} has made a model")
         self._like = run.federation.layout.flatten(run.federation.module)
@@ -90,40 +92,44 @@ class Afterwards:
 
     def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
         """The approximation `[D]` of the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
-        rounds = {known: round for round, known in reversed(self.counts.items())}  # the first of each number of models
+        rounds = {count: round for round, count in reversed(self.counts.items())}  # the first of each number of models
         counts = sorted(rounds)
         for first in range(0, len(of), TOGETHER):
             together = of[first : first + TOGETHER]
-            weights = np.stack([profiles.block_weights(p, counts) for p in together])
-            made = combined((self._sum(rounds[known]) for known in counts), weights, self._like)
-            yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
+            weights = np.stack([profiles.block_weights(profile, counts) for profile in together])
+            sums = (self._sum(rounds[count]) for count in counts)
+            averages = combined(sums, weights, self._like)
+            for w, profile in zip(averages, together, strict=True):
+                yield w, profiles.misplaced(profile, counts)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
         """The metrics of a model. Raises `ValueError` if there are no samples on which models are compared."""
         federation = self.run.federation
-        found = {m.split: m for m in federation.judge(w, self.round, "average", self._state)}
-        judged = next((found[split] for split in COMPARED if split in found), None)
-        if judged is None:
-            raise RunError(f"{self.run.folder} has no test set, held-out data or clients' tests to judge an average on")
-        return Judged(w, judged, found.get("held_out"), error)
+        scores = {score.split: score for score in federation.judge(w, self.round, "average", self._state)}
+        for split in COMPARED:
+            if split in scores:
+                return Judged(w, scores[split], scores.get("held_out"), error)
+        raise RunError(f"{self.run.folder} has no test set, held-out data or clients' tests to judge an average on")
 
     @cached_property
     def _state(self) -> State | None:
         """The state after the round, if clients keep a part of the model: they score with what it has of them."""
-        return self.run.state(self.round) if self.run.federation.sharing.own_size else None
+        if not self.run.federation.sharing.own_size:
+            return None
+        return self.run.state(self.round)
 
     def _sum(self, round: int) -> RunningSum:
         return running_sums.read(self.folder, round) if round else RunningSum.empty(len(self._like))
 
 
-def best_window(trail: Afterwards) -> int:
+def best_window(averages: Afterwards) -> int:
     """The size of the window that is best on held-out data. Among equal ones, the lowest loss decides.
 
     Raises `ValueError` if the run held out no data, since the choice must not use the test set.
     """
     right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
-    check(trail.run.federation.evaluation.held_out > 0, "window", "auto", right)
-    return best_of({size: trail.judge(w) for size, w in trail.windows()}, trail.run.federation.goal.criterion)
+    check(averages.run.federation.evaluation.held_out > 0, "window", "auto", right)
+    return best_of({size: averages.judge(w) for size, w in averages.windows()}, averages.run.federation.goal.criterion)
 
 
 def best_of(windows: Mapping[int, Judged], criterion: Criterion) -> int:

@@ -18,7 +18,7 @@ from ...settings.errors import SettingError, check, check_fraction
 from ...tasks import Criterion
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
-from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, times, unseen
+from .study import Answer, Findings, OnProgress, Rows, Study, number, option, share, times, unseen
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,10 @@ Its error is the share of its weight that lies on another model of the same bloc
     out: Path | None = field(default=None, metadata=option("write the average there, as safetensors", metavar="FILE"))
 
     def __post_init__(self) -> None:
-        given = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
-        if len(given) > 1:
-            first, second, *_ = given
-            right = f"can't be asked for together with {first}"
-            raise SettingError("AveragesStudy", second, getattr(self, second), right)
+        one = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
+        if len(one) > 1:
+            right = f"can't be asked for together with {one[0]}"
+            raise SettingError("AveragesStudy", one[1], getattr(self, one[1]), right)
         check_fraction("AveragesStudy.ema", self.ema)
         if self.power is not None:
             right = f"must be above 0 and at most {profiles.FLATTEST:.4f}"
@@ -75,160 +74,180 @@ Its error is the share of its weight that lies on another model of the same bloc
         if self.out is not None:
             check_file(self.out)
         right = "needs window, ema or power, which say what to write"
-        check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
+        check(self.out is None or bool(one), "AveragesStudy.out", str(self.out), right)
 
     def answer(self, runs: Sequence[OpenRun]) -> Answer | None:
         if self.window is self.ema is self.power is None:
             return None
         (run,) = runs
-        what, judged = self._one(Afterwards(run, self.at))
-        lines = [f"{run.folder.name}: {what}"]
-        width = max(map(len, ("error", "loss", *judged.metrics.values)))
-        lines += [f"{name:<{width}}  {text}" for name, text in _texts(run.federation.goal, judged.metrics).items()]
+        name, average = self._one(Afterwards(run, self.at))
+        score = average.metrics
+        texts = _texts(run.federation.goal, score)
+        width = max(map(len, (*texts, "error")))
+        lines = [f"{run.folder.name}: {name}"]
+        for label, text in texts.items():
+            lines.append(f"{label:<{width}}  {text}")
         if self.window is None:
-            lines.append(
-                f"{'error':<{width}}  {100 * judged.error:.3g} % of the weight lies on other models of the same block"
-            )
+            text = f"{100 * average.error:.3g} % of the weight lies on other models of the same block"
+            lines.append(f"{'error':<{width}}  {text}")
         if self.out is not None:
-            replace_file(self.out, run.federation.export(judged.w))
+            replace_file(self.out, run.federation.export(average.w))
             lines.append(f"model:    {self.out}")
-        values = {**judged.metrics.values, "loss": judged.metrics.loss}
-        told = {"run": str(run.folder), "average": what, "split": judged.metrics.split}
-        return Answer(lines, {**told, "metrics": values, "error": judged.error})
+        data = {
+            "run": str(run.folder),
+            "average": name,
+            "split": score.split,
+            "metrics": {**score.values, "loss": score.loss},
+            "error": average.error,
+        }
+        return Answer(lines, data)
 
-    def _one(self, trail: Afterwards) -> tuple[str, Judged]:
+    def _one(self, averages: Afterwards) -> tuple[str, Judged]:
         """The average that was asked for, in words, and its metrics."""
         if self.window is not None:
-            size = best_window(trail) if self.window == "auto" else self.window
-            since = trail.begins(size)
+            size = best_window(averages) if self.window == "auto" else self.window
+            since = averages.begins(size)
             chosen = ", the best on held-out data," if self.window == "auto" else ","
-            which = f"of rounds {since + 1} to {trail.round}" if since else f"all there are up to round {trail.round}"
-            return f"the window of {size} models{chosen} {which}", trail.judge(trail.window(size))
+            if since:
+                rounds = f"of rounds {since + 1} to {averages.round}"
+            else:
+                rounds = f"all there are up to round {averages.round}"
+            return f"the window of {size} models{chosen} {rounds}", averages.judge(averages.window(size))
         if self.ema is not None:
-            what = f"the EMA of decay {self.ema:g}"
-            profile = profiles.ema(self.ema, trail.count)
+            name = f"the EMA of decay {self.ema:g}"
+            profile = profiles.ema(self.ema, averages.count)
         else:
             assert self.power is not None
-            what = f"the power-function EMA of sigma_rel {self.power:g}"
-            profile = profiles.power(self.power, trail.count)
-        ((w, error),) = trail.weighted([profile])
-        return f"{what} after round {trail.round}", trail.judge(w, error)
+            name = f"the power-function EMA of sigma_rel {self.power:g}"
+            profile = profiles.power(self.power, averages.count)
+        ((w, error),) = averages.weighted([profile])
+        return f"{name} after round {averages.round}", averages.judge(w, error)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
-        trail = Afterwards(run, self.at)
+        averages = Afterwards(run, self.at)
         criterion = run.federation.goal.criterion
-        sizes = trail.sizes
+        sizes = averages.sizes
         windows = {}
         emas = {}
-        for size, w in trail.windows():
-            windows[size] = trail.judge(w)
+        for size, w in averages.windows():
+            windows[size] = averages.judge(w)
             progress(len(windows), 2 * len(sizes))
         decays = [profiles.decay_of(size) for size in sizes]
-        made = trail.weighted([profiles.ema(decay, trail.count) for decay in decays])
-        for size, (w, error) in zip(sizes, made, strict=True):
-            emas[size] = trail.judge(w, error)
+        approximations = averages.weighted([profiles.ema(decay, averages.count) for decay in decays])
+        for size, (w, error) in zip(sizes, approximations, strict=True):
+            emas[size] = averages.judge(w, error)
             progress(len(sizes) + len(emas), 2 * len(sizes))
-        split = next(iter(windows.values())).metrics.split
+        split = windows[sizes[0]].metrics.split
+        recorded = Records(run.folder).load().curves(criterion, split).models.get("model", {})
         return {
-            "kind": self.kind,
-            "title": f"{run.folder.name}: averages after round {trail.round}",
+            "title": f"{run.folder.name}: averages after round {averages.round}",
             "split": split,
             "metric": asdict(criterion),
-            "round": trail.round,
-            "models": trail.count,
-            "model": Records(run.folder).load().curves(criterion, split).models.get("model", {}).get(trail.round),
+            "round": averages.round,
+            "models": averages.count,
+            "model": recorded.get(averages.round),
             "sizes": sizes,
             "windows": _columns(windows, criterion),
-            "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas, criterion),
+            "emas": {
+                "decay": decays,
+                "error": [average.error for average in emas.values()],
+                **_columns(emas, criterion),
+            },
             "chosen": best_of(windows, criterion) if run.federation.evaluation.held_out else None,
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        windows = found["windows"]
-        emas = found["emas"]
-        chosen = found["chosen"]
-        criterion = Criterion(**found["metric"])
-        also = chosen is not None and found["split"] == "test"
-        yield [
-            "models",
-            "window",
-            "loss",
-            *(["held\nout"] if also else []),
-            "EMA of\ndecay",
-            "\nEMA",
-            "loss",
-            "profile's\nerror",
-        ]
-        for i, size in enumerate(found["sizes"]):
-            yield [
+    def table(findings: Findings) -> Rows:
+        windows = findings["windows"]
+        emas = findings["emas"]
+        chosen = findings["chosen"]
+        criterion = Criterion(**findings["metric"])
+        with_held_out = chosen is not None and findings["split"] == "test"
+        heads = ["models", "window", "loss", "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
+        if with_held_out:
+            heads.insert(3, "held\nout")
+        yield heads
+        for i, size in enumerate(findings["sizes"]):
+            row = [
                 f"{size} (chosen)" if size == chosen else f"{size}",
-                *(criterion.text(windows["value"][i], 2), number(windows["loss"][i])),
-                *([criterion.text(windows["held_out"][i], 2)] if also else []),
-                *(f"{emas['decay'][i]:.4f}", criterion.text(emas["value"][i], 2), number(emas["loss"][i])),
+                criterion.text(windows["value"][i], 2),
+                number(windows["loss"][i]),
+                f"{emas['decay'][i]:.4f}",
+                criterion.text(emas["value"][i], 2),
+                number(emas["loss"][i]),
                 share(emas["error"][i]),
             ]
+            if with_held_out:
+                row.insert(3, criterion.text(windows["held_out"][i], 2))
+            yield row
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The metric and the loss of windows and of EMAs, by the number of models that they average."""
-        split = found["split"]
-        chosen = found["chosen"]
-        criterion = Criterion(**found["metric"])
-        sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
-        values = [*_lines(found, "value", criterion.scale), *_others(found, criterion.scale)]
+        split = findings["split"]
+        chosen = findings["chosen"]
+        criterion = Criterion(**findings["metric"])
+        sizes = Axis("W, the number of models", ticks=_marks(findings["sizes"]), log=True)
+        values = [*_lines(findings, "value", criterion.scale), *_others(findings, criterion.scale)]
         label = criterion.label(split)
         panels = [
             Panel(criterion.name, sizes, Axis(label), values, width=6, height=4.4),
-            Panel("loss", sizes, Axis(f"loss ({split})"), _lines(found, "loss", 1), width=6, height=4.4),
+            Panel("loss", sizes, Axis(f"loss ({split})"), _lines(findings, "loss", 1), width=6, height=4.4),
         ]
         choice = "" if chosen is None else f" Held-out data choose the window of {chosen}."
         what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
-        caption = f"Averages after round {found['round']}, {what}.{choice}"
-        return Picture(found["title"], panels, columns=2, caption=caption)
+        caption = f"Averages after round {findings['round']}, {what}.{choice}"
+        return Picture(findings["title"], panels, columns=2, caption=caption)
 
 
-def _lines(found: Found, key: str, factor: float) -> list[Line]:
+def _lines(findings: Findings, key: str, factor: float) -> list[Line]:
     """The windows' line and the EMAs'."""
-    names = {"windows": "the mean of the last W models", "emas": "EMA, W = (1 + decay) / (1 - decay)"}
+    sizes = findings["sizes"]
     return [
-        Line(name, found["sizes"], times(factor, found[of][key]), look(place))
-        for place, (of, name) in enumerate(names.items())
+        Line("the mean of the last W models", sizes, times(factor, findings["windows"][key]), look(0)),
+        Line("EMA, W = (1 + decay) / (1 - decay)", sizes, times(factor, findings["emas"][key]), look(1)),
     ]
 
 
-def _others(found: Found, scale: int) -> list[Line | Rule]:
+def _others(findings: Findings, scale: int) -> list[Line | Rule]:
     """More values: those on held-out data, if they chose a window, and that of the model."""
     layers: list[Line | Rule] = []
-    if found["chosen"] is not None:
-        if found["split"] == "test":
-            held_out = times(scale, found["windows"]["held_out"])
-            layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
-        layers.append(Rule(found["chosen"], "x", "chosen"))
-    if found["model"] is not None:
-        layers.append(Rule(scale * found["model"], "y", "the model itself", "dash"))
+    if findings["chosen"] is not None:
+        if findings["split"] == "test":
+            held_out = times(scale, findings["windows"]["held_out"])
+            layers.append(Line("the mean, on held-out data", findings["sizes"], held_out, QUIET))
+        layers.append(Rule(findings["chosen"], "x", "chosen"))
+    if findings["model"] is not None:
+        layers.append(Rule(scale * findings["model"], "y", "the model itself", "dash"))
     return layers
 
 
 def _marks(sizes: Sequence[int]) -> dict[float, str]:
     """Those of the numbers 1, 2, 5, 10, 20, ... that lie within the range of the sizes."""
-    marks = (digit * 10**power for power in range(len(str(max(sizes)))) for digit in (1, 2, 5))
-    return {mark: f"{mark:,}" for mark in marks if min(sizes) <= mark <= max(sizes)}
+    marks = dict[float, str]()
+    for power in range(len(str(max(sizes)))):
+        for digit in (1, 2, 5):
+            mark = digit * 10**power
+            if min(sizes) <= mark <= max(sizes):
+                marks[mark] = f"{mark:,}"
+    return marks
 
 
 def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:
-    judged = list(averages.values())
     name = criterion.name
-    return {
-        "value": [of.metrics[name] for of in judged],
-        "loss": [of.metrics.loss for of in judged],
-        "held_out": [None if of.held_out is None else of.held_out[name] for of in judged],
-    }
+    columns: dict[str, list[float | None]] = {"value": [], "loss": [], "held_out": []}
+    for average in averages.values():
+        columns["value"].append(average.metrics[name])
+        columns["loss"].append(average.metrics.loss)
+        columns["held_out"].append(None if average.held_out is None else average.held_out[name])
+    return columns
 
 
-def _texts(goal: Goal, found: Score) -> dict[str, str]:
+def _texts(goal: Goal, score: Score) -> dict[str, str]:
     """All metrics and the loss as text."""
-    shares = {name: metric.share for name, metric in goal.metrics.items()}
-    texts = {name: share(value) if shares[name] else number(value) for name, value in found.values.items()}
-    return texts | {"loss": number(found.loss)}
+    texts = {}
+    for name, value in score.values.items():
+        texts[name] = share(value) if goal.metrics[name].share else number(value)
+    texts["loss"] = number(score.loss)
+    return texts

@@ -22,68 +22,16 @@ from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.records import Records
 from ...settings.errors import RunError, check, check_count
 from ..config import NetworkExperiment
+from .client_studies import check_settings
 from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun, spaced
-from .several_runs import check_settings
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, unseen
 
 TERMS = ("start", "local", "window")
 """The terms of the bound, in the order of the equation."""
 
-
-class Constants(NamedTuple):
-    """What the bound needs to know of loss and models: L, sigma_l^2, and F(w^0) - F*."""
-
-    smoothness: float
-    noise: float
-    gap: float
-
-
-def bound(known: Constants, rate: float, steps: float, size: int, trips: int) -> Floats:
-    """The three terms of the bound `[3]` for the rate eta, E local `steps`, the window's size W and T `trips`.
-
-        (F(w^0) - F*) / (eta E T),    L eta E sigma_l^2 / (2 W),    L eta E sigma_g^2 / (2 W^2)
-
-    sigma_g^2 bounds E||(1/W) sum over W - 1 clients of (g_k - grad F_k)||^2. Clients draw their batches independently,
-    so it is (W - 1)/W^2 sigma_l^2.
-    """
-    smoothness, noise, gap = known
-    of_window = (size - 1) / size**2 * noise
-    drift = smoothness * rate * steps / 2
-    return np.array([gap / (rate * steps * trips), drift * noise / size, drift * of_window / size**2])
-
-
-def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, seed: int = 0) -> float:
-    """E||g - grad F_i||^2 of a client's mini-batch gradients g at `w` `[D]`: a mean over `batches` random batches.
-
-    The batches are those of a pass over its samples in random order, or fewer if the pass has fewer whole ones. It is 0
-    if a batch holds all samples.
-    """
-    index = torch.from_numpy(federation.training_data.clients[client])
-    local = federation.local
-    if local.batch == "full" or local.batch >= len(index):
-        return 0.0
-    order = torch.from_numpy(generator(seed, Purpose.DIRECTION, client).permutation(len(index)))
-    drawn = torch.split(index[order], local.batch)[: min(batches, len(index) // local.batch)]
-    mean = _gradient(federation, w, index)
-    return fmean(float((_gradient(federation, w, batch) - mean).square().sum()) for batch in drawn)
-
-
-def training_loss(federation: Federation, count: int | None = None) -> Curvature:
-    """F and its derivatives: the mean loss over all clients' training samples, or over `count` evenly spaced ones.
-
-    A sample that several clients hold counts for each of them, as in the recorded gradient norms.
-    """
-    data = federation.training_data
-    held = torch.from_numpy(np.concatenate(data.clients))
-    held = held if count is None else held[spaced(len(held), count)]
-    return curvature_of(federation, data.train[held.to(data.train.y.device)])
-
-
-def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
-    """The gradient `[D]` of the mean loss over some training samples."""
-    train = federation.training_data.train
-    return curvature_of(federation, train[index.to(train.y.device)]).gradient(w)
+SHOWN = (1, 10, 20, 50, 100, 200, 500)
+"""The steps that a table shows, beside the last."""
 
 
 @dataclass(frozen=True)
@@ -119,28 +67,27 @@ class BoundStudy(Study):
     def __post_init__(self) -> None:
         check_count("BoundStudy.batches", self.batches)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         size, rate = _same([_window(run) for run in runs])
         check_settings(runs)
         norms = [_squared_norms(run) for run in runs]
         trips = min(map(len, norms))
-        measured = np.mean([own[:trips] for own in norms], axis=0)
-        known = self._constants(runs, progress)
+        squared_norms = np.mean([of_run[:trips] for of_run in norms], axis=0)
+        constants = self._constants(runs, progress)
         federation = runs[0].federation
         steps = float(RoundPlan.mean(federation.local, federation.method, federation.sizes).steps.mean())
-        terms = np.array([bound(known, rate, steps, size, t) for t in range(1, trips + 1)])
+        terms = np.array([bound(constants, rate, steps, size, t) for t in range(1, trips + 1)])
         return {
-            "kind": self.kind,
             "title": f"{runs[0].folder.name}: FedWindow's bound",
             "runs": len(runs),
             "window": size,
             "rate": rate,
             "steps": steps,
             "least": self.least,
-            "constants": known._asdict(),
+            "constants": constants._asdict(),
             "trips": list(range(1, trips + 1)),
-            "squared_norms": measured,
-            "mean": measured.cumsum() / np.arange(1, trips + 1),
+            "squared_norms": squared_norms,
+            "mean": squared_norms.cumsum() / np.arange(1, trips + 1),
             "terms": dict(zip(TERMS, terms.T, strict=True)),
         }
 
@@ -153,57 +100,110 @@ class BoundStudy(Study):
             federation = run.federation
             start = federation.start().w
             first.append(training_loss(federation).loss(start))
-            seen = training_loss(federation, self.samples)
+            curvature = training_loss(federation, self.samples)
             for w in (start, *(run.state(round).w for round in run.rounds)):
-                smoothness.append(float(hessian_eigenvalues(seen, w, tolerance=1e-2).values[0]))
+                smoothness.append(float(hessian_eigenvalues(curvature, w, tolerance=1e-2).values[0]))
                 noise += [batch_noise(federation, w, i, self.batches) for i in range(len(federation.sizes))]
             progress(done, len(runs))
         return Constants(max(smoothness), max(noise), fmean(first) - self.least)
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["steps", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
-        last = len(found["trips"])
-        for t in sorted({*(t for t in (1, 10, 20, 50, 100, 200, 500) if t < last), last}):
-            terms = [found["terms"][name][t - 1] for name in TERMS]
-            yield [str(t), *(number(value, 3) for value in (found["mean"][t - 1], _sum(terms), *terms))]
+        last = len(findings["trips"])
+        for t in (*(step for step in SHOWN if step < last), last):
+            terms = [findings["terms"][name][t - 1] for name in TERMS]
+            values = [findings["mean"][t - 1], _sum(terms), *terms]
+            yield [str(t), *(number(value, 3) for value in values)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The norms, their mean up to each trip, and the bound on it."""
-        trips = found["trips"]
-        terms = found["terms"]
+        trips = findings["trips"]
+        terms = findings["terms"]
         total = [_sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
         lines = [
-            Line("squared norm", trips, found["squared_norms"], look(1)),
-            Line("its mean so far", trips, found["mean"], look(0)),
+            Line("squared norm", trips, findings["squared_norms"], look(1)),
+            Line("its mean so far", trips, findings["mean"], look(0)),
             Line("the bound on the mean", trips, total, look(2)),
             Line("the bound without noise", trips, terms["start"], look(3)),
         ]
+        panel = Panel("gradient", Axis("server steps", log=True), Axis("squared norm", log=True), lines, width=5.6)
         caption = (
             "The bound's constants are measured along the runs. Where the mean is above the bound, the bound is wrong."
         )
-        return Picture(
-            found["title"],
-            [Panel("gradient", Axis("server steps", log=True), Axis("squared norm", log=True), lines, width=5.6)],
-            caption=caption,
-        )
+        return Picture(findings["title"], [panel], caption=caption)
+
+
+class Constants(NamedTuple):
+    """What the bound needs to know of loss and models: L, sigma_l^2, and F(w^0) - F*."""
+
+    smoothness: float
+    noise: float
+    gap: float
+
+
+def bound(constants: Constants, rate: float, steps: float, size: int, trips: int) -> Floats:
+    """The three terms of the bound `[3]` for the rate eta, E local `steps`, the window's size W and T `trips`.
+
+        (F(w^0) - F*) / (eta E T),    L eta E sigma_l^2 / (2 W),    L eta E sigma_g^2 / (2 W^2)
+
+    sigma_g^2 bounds E||(1/W) sum over W - 1 clients of (g_k - grad F_k)||^2. Clients draw their batches independently,
+    so it is (W - 1)/W^2 sigma_l^2.
+    """
+    smoothness, noise, gap = constants
+    of_window = (size - 1) / size**2 * noise
+    drift = smoothness * rate * steps / 2
+    return np.array([gap / (rate * steps * trips), drift * noise / size, drift * of_window / size**2])
+
+
+def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, seed: int = 0) -> float:
+    """E||g - grad F_i||^2 of a client's mini-batch gradients g at `w` `[D]`: a mean over `batches` random batches.
+
+    The batches are those of a pass over its samples in random order, or fewer if the pass has fewer whole ones. It is 0
+    if a batch holds all samples.
+    """
+    index = torch.from_numpy(federation.training_data.clients[client])
+    local = federation.local
+    if local.batch == "full" or local.batch >= len(index):
+        return 0.0
+    order = torch.from_numpy(generator(seed, Purpose.DIRECTION, client).permutation(len(index)))
+    whole_batches = len(index) // local.batch
+    drawn = torch.split(index[order], local.batch)[: min(batches, whole_batches)]
+    mean = _gradient(federation, w, index)
+    return fmean(float((_gradient(federation, w, batch) - mean).square().sum()) for batch in drawn)
+
+
+def training_loss(federation: Federation, count: int | None = None) -> Curvature:
+    """F and its derivatives: the mean loss over all clients' training samples, or over `count` evenly spaced ones.
+
+    A sample that several clients hold counts for each of them, as in the recorded gradient norms.
+    """
+    data = federation.training_data
+    index = torch.from_numpy(np.concatenate(data.clients))
+    if count is not None:
+        index = index[spaced(len(index), count)]
+    return curvature_of(federation, data.train[index.to(data.train.y.device)])
+
+
+def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
+    """The gradient `[D]` of the mean loss over some training samples."""
+    train = federation.training_data.train
+    return curvature_of(federation, train[index.to(train.y.device)]).gradient(w)
 
 
 def _sum(terms: Sequence[float | None]) -> float | None:
     """The sum of terms, unknown if one of them is."""
-    known = [term for term in terms if term is not None]
-    return sum(known) if len(known) == len(terms) else None
+    numbers = [term for term in terms if term is not None]
+    return sum(numbers) if len(numbers) == len(terms) else None
 
 
 def _window(run: OpenRun) -> tuple[int, float]:
     """The window's size W and the clients' rate. Raises `RunError` if the bound is not about the run."""
     experiment = run.experiment
-    rule = experiment.scheduler if isinstance(experiment, NetworkExperiment) else None
-    constant = isinstance(rule, FedWindow) and isinstance(rule.window, ConstantWindow)
-    if not constant:
+    scheduler = experiment.scheduler if isinstance(experiment, NetworkExperiment) else None
+    if not isinstance(scheduler, FedWindow) or not isinstance(scheduler.window, ConstantWindow):
         raise RunError(f"{run.folder}: the bound is for the scheduler fedwindow with a constant window")
-    assert isinstance(rule, FedWindow) and isinstance(rule.window, ConstantWindow)
     if type(run.federation.method) is not FedAvg:
         raise RunError(f"{run.folder}: the bound is for clients that follow the plain gradient: fedavg")
     local = run.federation.local
@@ -212,7 +212,7 @@ def _window(run: OpenRun) -> tuple[int, float]:
         raise RunError(
             f"{run.folder}: the bound is for plain SGD with one rate: leave all but lr, batch and amount out"
         )
-    return rule.window.size, local.lr
+    return scheduler.window.size, local.lr
 
 
 def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
@@ -223,9 +223,11 @@ def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
 def _squared_norms(run: OpenRun) -> Floats:
     """||grad F(w^t)||^2 for t = 0, ..., T - 1, `[T]`. Raises `RunError` if one was not recorded."""
     federation = run.federation
-    found = [float(training_loss(federation).gradient(federation.start().w).norm())]
-    network = Records(run.folder).load().network
-    recorded = {t: load.measures["gradient_norm"] for t, load in network.items() if "gradient_norm" in load.measures}
+    norms = [float(training_loss(federation).gradient(federation.start().w).norm())]
+    recorded = {}
+    for t, load in Records(run.folder).load().network.items():
+        if "gradient_norm" in load.measures:
+            recorded[t] = load.measures["gradient_norm"]
     if not recorded:
         raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")
     for t in range(1, max(recorded)):
@@ -233,5 +235,5 @@ def _squared_norms(run: OpenRun) -> Floats:
             raise RunError(f"{run.folder} has no gradient norm of step {t}: set network.gradients and evaluation.every")
         if recorded[t] is None:
             raise RunError(f"{run.folder}: the gradient norm of step {t} is not finite, so its mean is none")
-        found.append(recorded[t])
-    return np.square(found)
+        norms.append(recorded[t])
+    return np.square(norms)

@@ -45,22 +45,27 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
 
     Raises `ValueError` if no client is left, or if the engine returns only sums over several clients.
     """
-    here = federation.engine.here
-    if here is not federation.engine:
-        federation = replace(federation, engine=here, data=_trained_by(here, federation.data))
+    engine = federation.engine.here
+    if engine is not federation.engine:
+        federation = replace(federation, engine=engine, data=_trained_by(engine, federation.data))
     request = federation.ask(state, ids=ids).gathered()
     check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
     if request.job == "probe":
         request = federation.ask(state, probed=federation.collect(request)).gathered()
-    answers = list(federation.executor.work(request))
-    right = "answers with sums over several clients: take one that shows single uploads"
-    check(not any(isinstance(each, PartialSum) for each in answers), "engine", federation.engine, right)
-    replies = [answer for answer in answers if isinstance(answer, Reply)]
-    good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
-    check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
-    ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
-    w = torch.cat([_models(federation, request.sent, reply)[rows] for reply, rows in good])
-    return ClientModels(ids, w, weights(federation, ids))
+    ids_of_models = []
+    models = []
+    for answer in federation.executor.work(request):
+        right = "answers with sums over several clients: take one that shows single uploads"
+        check(not isinstance(answer, PartialSum), "engine", federation.engine, right)
+        if not isinstance(answer, Reply):
+            continue
+        rows = federation.aggregation.accepts(answer.norms)
+        if rows:
+            ids_of_models.append(request.ids[answer.places[rows]])
+            models.append(_models(federation, request.sent, answer)[rows])
+    check(bool(models), "client_models: round", request.round, "no client's upload can be used in it")
+    ids = np.concatenate(ids_of_models)
+    return ClientModels(ids, torch.cat(models), weights(federation, ids))
 
 
 def _trained_by(engine: Engine, data: FederatedData | Clients) -> FederatedData | Clients:
@@ -80,5 +85,6 @@ def _models(federation: Federation, sent: WholeModel, reply: Reply) -> WholeMode
 def weights(federation: Federation, ids: Ints) -> Tensor:
     """The weights p_i float64 `[s]` of the clients `ids` in their round's mean, as the method sets them."""
     sizes = torch.from_numpy(federation.sizes[ids]).double()
-    sizes = sizes if federation.method.weighting == "samples" else torch.ones_like(sizes)
+    if federation.method.weighting != "samples":
+        sizes = torch.ones_like(sizes)
     return sizes / sizes.sum()

@@ -16,56 +16,10 @@ from ...runs.pictures.styles import QUIET
 from ...sampling import Poisson, Uniform
 from ...settings.errors import check, check_count
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, share, unseen
 from .window import participation
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200)
-
-
-def covered(clients: Sequence[Ints], there: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
-    """Whether a client of the last W rounds holds each of n samples, `[t, n]`, after each of t rounds.
-
-    `clients` are the indices of each client's samples, without duplicates; every sample has a client. `there` `[t, N]`
-    says who takes part. W is `size`; before round W it is the number of rounds that there are.
-    """
-    n = 1 + max(int(index.max(initial=-1)) for index in clients)
-    holders = np.zeros(n, dtype=np.int64)
-    found = np.zeros((len(there), n), dtype=np.bool_)
-    for t, now in enumerate(there):
-        for i in np.flatnonzero(now).tolist():
-            holders[clients[i]] += 1
-        for i in np.flatnonzero(there[t - size]).tolist() if t >= size else ():
-            holders[clients[i]] -= 1
-        found[t] = holders > 0
-    return found
-
-
-def label_distance(y: Ints, seen: NDArray[np.bool_]) -> Floats:
-    """The total variation between the labels of the seen samples and all labels, `[t]` for `seen` `[t, n]`.
-
-    It is half the sum over the classes of |share among the seen samples - share among all|; 1 if none is seen.
-    """
-    classes = np.unique(y, return_inverse=True)[1]
-    every = np.bincount(classes) / len(y)
-    return np.array([_variation(np.bincount(classes[row], minlength=len(every)), every) for row in seen])
-
-
-def _variation(counts: Ints, shares: Floats) -> float:
-    return float(np.abs(counts / counts.sum() - shares).sum() / 2) if counts.any() else 1.0
-
-
-def expected(federation: Federation, size: int) -> float | None:
-    """The mean share of the samples that W = `size` rounds cover, 1 - (1 - m/N)^W for m of N clients a round.
-
-    It holds if all clients are equally likely in every round, and each sample is held by one. Otherwise it is None.
-    """
-    sampling = federation.sampling
-    sizes = federation.sizes
-    traced = not isinstance(sampling.trace, str) or bool(sampling.trace)
-    shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
-    if not isinstance(sampling, Uniform | Poisson) or traced or shared:
-        return None
-    return float(1 - (1 - sampling.expected(len(sizes)) / len(sizes)) ** size)
 
 
 @dataclass(frozen=True)
@@ -98,56 +52,107 @@ class CoverageStudy(Study):
         for size in self.sizes or ():
             check_count("CoverageStudy.sizes", size)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         rounds = max(run.rounds, default=0)
         run.check_rounds()
         check(rounds > 0, str(run.folder), rounds, "must have finished a round")
-        sizes = [size for size in SIZES if size <= rounds] if self.sizes is None else list(self.sizes)
+        sizes = self.sizes or [size for size in SIZES if size <= rounds]
         check(max(sizes) <= rounds, "sizes", max(sizes), f"must be at most the run's {rounds} rounds")
-        by_size = []
+        shares = []
+        distances = []
         for done, size in enumerate(sizes, 1):
-            by_size.append(_seen(run, rounds, size))
+            share_seen, distance = _seen(run, rounds, size)
+            shares.append(share_seen)
+            distances.append(distance)
             progress(done, len(sizes))
         return {
-            "kind": self.kind,
             "title": f"{run.folder.name}: the samples that the rounds in a window have seen",
-            "sizes": sizes,
+            "sizes": list(sizes),
             "rounds": list(range(1, rounds + 1)),
-            "share": [share for share, _ in by_size],
-            "distance": None if by_size[0][1] is None else [distance for _, distance in by_size],
+            "share": shares,
+            "distance": distances if distances[0] is not None else None,
             "expected": [expected(run.federation, size) for size in sizes],
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["window", "samples\nseen", "\nleast", "uniform\nsampling", "labels:\ndistance", "\nlargest"]
-        for i, size in enumerate(found["sizes"]):
-            shares = _full(found, "share", i)
-            distances = _full(found, "distance", i)
-            cells = [share(_mean(shares)), share(min(shares)), share(found["expected"][i])]
+        for i, size in enumerate(findings["sizes"]):
+            shares = _full(findings, "share", i)
+            distances = _full(findings, "distance", i)
+            cells = [share(_mean(shares)), share(min(shares)), share(findings["expected"][i])]
             yield [str(size), *cells, number(_mean(distances), 3), number(max(distances, default=None), 3)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """What windows cover on average, by their size, and each of them, by round."""
-        ticks = {size: str(size) for size in found["sizes"]}
+        ticks = {size: str(size) for size in findings["sizes"]}
         size = Axis("W, the rounds in a window", log=True, ticks=ticks)
         round = Axis("round", whole=True)
         seen = Axis("share of all samples (%)", low=0, high=100)
         apart = Axis("distance of the labels", low=0)
         panels = [
-            Panel("samples by size", size, seen, [_means(found, "share", 100), *_expectation(found)]),
-            Panel("samples by round", round, seen, _by_round(found, "share", 100)),
+            Panel("samples by size", size, seen, [_means(findings, "share", 100), *_expectation(findings)]),
+            Panel("samples by round", round, seen, _by_round(findings, "share", 100)),
         ]
-        if found["distance"] is not None:
-            panels.append(Panel("labels by size", size, apart, [_means(found, "distance")]))
-            panels.append(Panel("labels by round", round, apart, _by_round(found, "distance")))
+        if findings["distance"] is not None:
+            panels.append(Panel("labels by size", size, apart, [_means(findings, "distance")]))
+            panels.append(Panel("labels by round", round, apart, _by_round(findings, "distance")))
         caption = (
             "The samples held by the clients of the last W rounds, and how far their labels are distributed from those "
             "of all samples (total variation)."
         )
-        return Picture(found["title"], panels, columns=len(panels), caption=caption)
+        return Picture(findings["title"], panels, columns=len(panels), caption=caption)
+
+
+def covered(clients: Sequence[Ints], there: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+    """Whether a client of the last W rounds holds each of n samples, `[t, n]`, after each of t rounds.
+
+    `clients` are the indices of each client's samples, without duplicates; every sample has a client. `there` `[t, N]`
+    says who takes part. W is `size`; before round W it is the number of rounds that there are.
+    """
+    n = 1 + max(int(index.max(initial=-1)) for index in clients)
+    holders = np.zeros(n, dtype=np.int64)
+    seen = np.zeros((len(there), n), dtype=np.bool_)
+    for t, enters in enumerate(there):
+        for i in np.flatnonzero(enters).tolist():
+            holders[clients[i]] += 1
+        if t >= size:
+            leaves = there[t - size]
+            for i in np.flatnonzero(leaves).tolist():
+                holders[clients[i]] -= 1
+        seen[t] = holders > 0
+    return seen
+
+
+def label_distance(y: Ints, seen: NDArray[np.bool_]) -> Floats:
+    """The total variation between the labels of the seen samples and all labels, `[t]` for `seen` `[t, n]`.
+
+    It is half the sum over the classes of |share among the seen samples - share among all|; 1 if none is seen.
+    """
+    classes = np.unique(y, return_inverse=True)[1]
+    all_shares = np.bincount(classes) / len(y)
+    distances = np.ones(len(seen))
+    for t, row in enumerate(seen):
+        if row.any():
+            counts = np.bincount(classes[row], minlength=len(all_shares))
+            distances[t] = np.abs(counts / counts.sum() - all_shares).sum() / 2
+    return distances
+
+
+def expected(federation: Federation, size: int) -> float | None:
+    """The mean share of the samples that W = `size` rounds cover, 1 - (1 - m/N)^W for m of N clients a round.
+
+    It holds if all clients are equally likely in every round, and each sample is held by one. Otherwise it is None.
+    """
+    sampling = federation.sampling
+    sizes = federation.sizes
+    traced = not isinstance(sampling.trace, str) or bool(sampling.trace)
+    shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
+    if not isinstance(sampling, Uniform | Poisson) or traced or shared:
+        return None
+    return float(1 - (1 - sampling.expected(len(sizes)) / len(sizes)) ** size)
 
 
 def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
@@ -160,32 +165,35 @@ def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
     seen = covered(clients, there > 0, size)
     y = data.train.y.cpu().numpy()
     labelled = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
-    return seen.mean(1), label_distance(y[held], seen) if labelled else None
+    distance = label_distance(y[held], seen) if labelled else None
+    return seen.mean(1), distance
 
 
-def _full(found: Found, name: str, place: int) -> list[float]:
+def _full(findings: Findings, name: str, place: int) -> list[float]:
     """The numbers of the windows of one size that have all their rounds."""
-    return [] if found[name] is None else list(found[name][place][found["sizes"][place] - 1 :])
+    if findings[name] is None:
+        return []
+    size = findings["sizes"][place]
+    return list(findings[name][place][size - 1 :])
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _means(found: Found, name: str, scale: float = 1.0) -> Line:
-    means = [scale * float(np.mean(_full(found, name, i))) for i in range(len(found["sizes"]))]
-    return Line("measured" if name == "share" else "", found["sizes"], means, look(0))
+def _means(findings: Findings, name: str, scale: float = 1.0) -> Line:
+    means = [scale * float(np.mean(_full(findings, name, i))) for i in range(len(findings["sizes"]))]
+    return Line("measured" if name == "share" else "", findings["sizes"], means, look(0))
 
 
-def _expectation(found: Found) -> list[Line]:
-    if None in found["expected"]:
+def _expectation(findings: Findings) -> list[Line]:
+    if None in findings["expected"]:
         return []
-    return [Line("uniform sampling", found["sizes"], [100 * value for value in found["expected"]], QUIET)]
+    return [Line("uniform sampling", findings["sizes"], [100 * value for value in findings["expected"]], QUIET)]
 
 
-def _by_round(found: Found, name: str, scale: float = 1.0) -> list[Line]:
-    rows = zip(found["sizes"], found[name], strict=True)
-    return [
-        Line(f"W = {size}", found["rounds"], [scale * value for value in values], look(i))
-        for i, (size, values) in enumerate(rows)
-    ]
+def _by_round(findings: Findings, name: str, scale: float = 1.0) -> list[Line]:
+    lines = []
+    for i, (size, values) in enumerate(zip(findings["sizes"], findings[name], strict=True)):
+        lines.append(Line(f"W = {size}", findings["rounds"], [scale * value for value in values], look(i)))
+    return lines

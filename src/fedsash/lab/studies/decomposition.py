@@ -20,11 +20,10 @@ from ...federation import Federation
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.pictures.styles import INK, Style
 from ...settings.errors import check
+from .client_studies import CLIENT_SAMPLES, ROUNDS, by_round, check_alike, shared_rounds, trained_alike
 from .opened import OpenRun, spaced
-from .outputs import outputs
-from .several_runs import by_round, check_alike, shared_rounds, trained_alike
-from .similarity import Spread, pairwise_cka, spread
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
+from .outputs import Spread, outputs, pairwise_cka, spread
+from .study import Findings, OnProgress, Rows, Study, number, unseen
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -50,8 +49,93 @@ TERMS = {
     "covariance": ("covariance", look(4)),
 }
 DISTANCES = {"locality_max": ("largest", look(1)), "locality_mean": ("mean", look(0))}
-LIKENESS = {"cka": ("", look(2))}
-WRONG = {"test_error": ("", Style(INK))}
+
+
+@dataclass(frozen=True)
+class DecompositionStudy(Study):
+    """The decomposed error of the clients' models in the rounds that follow the saved `rounds` (None: all).
+
+    The clients of the round after each saved state train again. All runs use the clients of the first run. E is the
+    mean over the runs, which have the same partition and differ, for example, in the order of batches. With one run
+    E f_k is f_k, and there is neither variance nor covariance.
+
+    All numbers are means over the samples of these clients, or over `samples` of them: `squared_error = bias +
+    variance + covariance`. `train_bias` and `heterogeneous_bias` are the mean ||y - E f_k||^2 over clients, for samples
+    that a client holds and for samples that it doesn't hold. `cka` is the linear CKA of two clients' probabilities, as
+    the mean over all pairs. `test_error` is the share of test samples that the mean of the clients' models answers
+    wrongly, as the mean over the runs. Raises `ValueError` if the runs have different partitions.
+    """
+
+    kinds: ClassVar = ("decomposition",)
+    takes: ClassVar = "together"
+    examples: ClassVar = """\
+  fedsash decompose runs/a                          biases, distances and similarity of clients, at every saved round
+  fedsash decompose runs/a --rounds 10,100
+  fedsash decompose runs/a runs/b runs/c            also variance and covariance, over runs with the same partition
+"""
+
+    rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
+    samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
+
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        check_alike(runs)
+        rounds = shared_rounds(runs, self.rounds)
+        return {
+            "title": f"{runs[0].folder.name}: the error of the mean of clients' models",
+            "split": "train",
+            "runs": len(runs),
+            **by_round(rounds, lambda round: self._measured(runs, round), progress),
+        }
+
+    def _measured(self, runs: Sequence[OpenRun], round: int) -> dict[str, float | None]:
+        """The numbers of one round."""
+        trained = trained_alike(runs, round)
+        first = trained[0]
+        federation = runs[0].federation
+        w = torch.stack([models.w for models in trained])
+        f, targets, held = predictions(
+            federation.module, w, federation.training_data, first.ids, self.samples, federation.layout
+        )
+        parts = decompose(f, targets, held, first.p.to(f))
+        learned = runs[0].federation.layout.trained  # statistics of batches are no coordinates
+        spreads = [locality(models.w[:, :learned], models.p) for models in trained]
+        several = len(runs) > 1
+        return {
+            "squared_error": float(parts.error.mean()),
+            "bias": float(parts.bias.mean()),
+            "train_bias": _over_clients(parts.train_bias, held.any(1)),
+            "heterogeneous_bias": _over_clients(parts.heter_bias, (~held).any(1)),
+            "variance": float(parts.variance.mean()) if several else None,
+            "covariance": float(parts.covariance.mean()) if several else None,
+            "locality_max": max(spread.largest for spread in spreads),
+            "locality_mean": fmean(spread.mean for spread in spreads),
+            "cka": fmean(likeness(answers) for answers in f) if f.shape[1] > 1 else None,
+            "test_error": _test_error(federation, torch.stack([models.mean for models in trained])),
+        }
+
+    @staticmethod
+    def table(findings: Findings) -> Rows:
+        heads = {name: head for name, head in HEADS.items() if findings["runs"] > 1 or name not in SEVERAL}
+        yield ["saved\nround", *heads.values()]
+        for i, round in enumerate(findings["rounds"]):
+            yield [str(round), *(number(findings[name][i], 3) for name in heads)]
+
+    @staticmethod
+    def picture(findings: Findings) -> Picture:
+        """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
+        terms = dict(TERMS)
+        if not _known(findings["variance"]):
+            del terms["bias"]  # with one run it is the squared error
+        distance = Axis("distance from their mean", low=0)
+        cka = Axis("CKA", low=0, high=1)
+        panels = [
+            _by_round("parts of the squared error", Axis("squared error"), findings, terms, width=5.6),
+            _by_round("distance of the clients", distance, findings, DISTANCES),
+            _by_round("similarity of the clients' answers", cka, findings, {"cka": ("", look(2))}),
+            _by_round("test error", Axis("test error"), findings, {"test_error": ("", Style(INK))}),
+        ]
+        caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
+        return Picture(findings["title"], panels, columns=4, caption=caption)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +175,14 @@ def decompose(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> Decomposition:
     _check(f, y, held, p)
     p = p.to(f).view(-1, 1, 1)
     mean = f.mean(0)
-    own = p * (f - mean)
-    others = own.sum(1, keepdim=True) - own
+    deviation = p * (f - mean)
+    others = deviation.sum(1, keepdim=True) - deviation
     distance = (y - mean).square().sum(-1)
     return Decomposition(
         error=(y - (p * f).sum(1)).square().sum(-1).mean(0),
         bias=(p * (y - mean)).sum(0).square().sum(-1),
-        variance=own.square().sum((1, 3)).mean(0),
-        covariance=(own * others).sum((1, 3)).mean(0),
+        variance=deviation.square().sum((1, 3)).mean(0),
+        covariance=(deviation * others).sum((1, 3)).mean(0),
         train_bias=_mean_over(held, distance),
         heter_bias=_mean_over(~held, distance),
     )
@@ -187,101 +271,14 @@ def _check(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> None:
     check(abs(float(p.sum()) - 1) < 1e-5, "decompose: p", p.tolist(), "must sum to 1")
 
 
-@dataclass(frozen=True)
-class DecompositionStudy(Study):
-    """The decomposed error of the clients' models in the rounds that follow the saved `rounds` (None: all).
-
-    The clients of the round after each saved state train again. All runs use the clients of the first run. E is the
-    mean over the runs, which have the same partition and differ, for example, in the order of batches. With one run
-    E f_k is f_k, and there is neither variance nor covariance.
-
-    All numbers are means over the samples of these clients, or over `samples` of them: `squared_error = bias +
-    variance + covariance`. `train_bias` and `heterogeneous_bias` are the mean ||y - E f_k||^2 over clients, for samples
-    that a client holds and for samples that it doesn't hold. `cka` is the linear CKA of two clients' probabilities, as
-    the mean over all pairs. `test_error` is the share of test samples that the mean of the clients' models answers
-    wrongly, as the mean over the runs. Raises `ValueError` if the runs have different partitions.
-    """
-
-    kinds: ClassVar = ("decomposition",)
-    takes: ClassVar = "together"
-    examples: ClassVar = """\
-  fedsash decompose runs/a                          biases, distances and similarity of clients, at every saved round
-  fedsash decompose runs/a --rounds 10,100
-  fedsash decompose runs/a runs/b runs/c            also variance and covariance, over runs with the same partition
-"""
-
-    rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
-    samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
-
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
-        check_alike(runs)
-        rounds = shared_rounds(runs, self.rounds)
-        return {
-            "kind": self.kind,
-            "title": f"{runs[0].folder.name}: the error of the mean of clients' models",
-            "split": "train",
-            "runs": len(runs),
-            **by_round(rounds, lambda round: self._taken_apart(runs, round), progress),
-        }
-
-    def _taken_apart(self, runs: Sequence[OpenRun], round: int) -> dict[str, float | None]:
-        """All numbers of one round."""
-        trained = trained_alike(runs, round)
-        first = trained[0]
-        federation = runs[0].federation
-        w = torch.stack([models.w for models in trained])
-        f, targets, held = predictions(
-            federation.module, w, federation.training_data, first.ids, self.samples, federation.layout
-        )
-        parts = decompose(f, targets, held, first.p.to(f))
-        learned = runs[0].federation.layout.trained  # statistics of batches are no coordinates
-        spreads = [locality(models.w[:, :learned], models.p) for models in trained]
-        several = len(runs) > 1
-        return {
-            "squared_error": float(parts.error.mean()),
-            "bias": float(parts.bias.mean()),
-            "train_bias": _over_clients(parts.train_bias, held.any(1)),
-            "heterogeneous_bias": _over_clients(parts.heter_bias, (~held).any(1)),
-            "variance": float(parts.variance.mean()) if several else None,
-            "covariance": float(parts.covariance.mean()) if several else None,
-            "locality_max": max(spread.largest for spread in spreads),
-            "locality_mean": fmean(spread.mean for spread in spreads),
-            "cka": fmean(likeness(answers) for answers in f) if f.shape[1] > 1 else None,
-            "test_error": _test_error(federation, torch.stack([models.mean for models in trained])),
-        }
-
-    @staticmethod
-    def rows(found: Found) -> Rows:
-        heads = {name: head for name, head in HEADS.items() if found["runs"] > 1 or name not in SEVERAL}
-        yield ["saved\nround", *heads.values()]
-        for i, round in enumerate(found["rounds"]):
-            yield [str(round), *(number(found[name][i], 3) for name in heads)]
-
-    @staticmethod
-    def picture(found: Found) -> Picture:
-        """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
-        # With one run the squared bias is the squared error.
-        terms = {name: look for name, look in TERMS.items() if name != "bias" or _known(found["variance"])}
-        squared, distance, cka, wrong = (
-            Axis("squared error"),
-            Axis("distance from their mean", low=0),
-            Axis("CKA", low=0, high=1),
-            Axis("test error"),
-        )
-        panels = [
-            _by_round("parts of the squared error", squared, found, terms, width=5.6),
-            _by_round("distance of the clients", distance, found, DISTANCES),
-            _by_round("similarity of the clients' answers", cka, found, LIKENESS),
-            _by_round("test error", wrong, found, WRONG),
-        ]
-        caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
-        return Picture(found["title"], panels, columns=4, caption=caption)
-
-
-def _by_round(name: str, y: Axis, found: Found, lines: Mapping[str, tuple[str, Style]], width: float = 3.7) -> Panel:
+def _by_round(
+    name: str, y: Axis, findings: Findings, lines: Mapping[str, tuple[str, Style]], width: float = 3.7
+) -> Panel:
     """A line for each of the `lines` that has values."""
-    known = {key: of for key, of in lines.items() if _known(found[key])}
-    layers = [Line(label, found["rounds"], found[key], style) for key, (label, style) in known.items()]
+    layers = []
+    for key, (label, style) in lines.items():
+        if _known(findings[key]):
+            layers.append(Line(label, findings["rounds"], findings[key], style))
     return Panel(name, Axis("saved round", whole=True), y, layers, width=width)
 
 
@@ -300,6 +297,5 @@ def _test_error(federation: Federation, w: Tensor) -> float | None:
     data = federation.training_data
     if data.test is None:
         return None
-    found = outputs(federation.module, w, data.test, data.transform, data.problem.task, federation.layout)
-    answers = found.argmax(-1)
-    return float((answers != data.test.y).double().mean())
+    f = outputs(federation.module, w, data.test, data.transform, data.problem.task, federation.layout)
+    return float((f.argmax(-1) != data.test.y).double().mean())

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.samples import Samples
 from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check_count
-from .by_number import ORDERS, SEED, by_number, over_orders
 from .client_models import ClientModels
+from .client_studies import ORDERS, ROUNDS, SEED, by_number, by_round, check_classes, over_orders, shared_rounds
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
-from .several_runs import by_round, check_classes, shared_rounds
-from .similarity import spread
-from .study import ROUNDS, Found, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
+from .outputs import spread
+from .study import Findings, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -58,13 +58,12 @@ class EnsembleStudy(Study):
         check_count("EnsembleStudy.orders", self.orders)
         check_count("EnsembleStudy.seed", self.seed, least=0)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         check_classes(run)
         run.check_rounds()
         rounds = shared_rounds(runs, self.rounds)
         return {
-            "kind": self.kind,
             "title": f"{run.folder.name}: the mean of client models and their ensemble",
             "split": self.split,
             **by_round(rounds, lambda round: self._measured(run, round), progress),
@@ -75,39 +74,48 @@ class EnsembleStudy(Study):
         models = run.client_models(round)
         group = Group(run, models, self.split, self.samples)
         size = len(models.ids)
-        numbers = dict(zip(NUMBERS, over_orders(group.numbers, size, self.orders, self.seed), strict=True))
-        return numbers | {"cka": likeness(group.f) if size > 1 else None}
+        lists = over_orders(group.numbers, size, self.orders, self.seed)
+        cka = likeness(group.f) if size > 1 else None
+        return {**dict(zip(NUMBERS, lists, strict=True)), "cka": cka}
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         yield ["saved\nround", "models", *NUMBERS.values(), "CKA"]
-        for i, round in enumerate(found["rounds"]):
-            last = len(found["mean"][i]) - 1
-            for k in dict.fromkeys((0, last)):
-                errors = [share(found[name][i][k]) for name in ("mean", "ensemble")]
-                others = [number(found[name][i][k], 3) for name in ("gap", "distance")]
-                yield [str(round), str(k + 1), *errors, *others, number(found["cka"][i] if k == last else None, 3)]
+        for i, round in enumerate(findings["rounds"]):
+            last = len(findings["mean"][i]) - 1
+            for k in sorted({0, last}):
+                cka = findings["cka"][i] if k == last else None
+                yield [
+                    str(round),
+                    str(k + 1),
+                    share(findings["mean"][i][k]),
+                    share(findings["ensemble"][i][k]),
+                    number(findings["gap"][i][k], 3),
+                    number(findings["distance"][i][k], 3),
+                    number(cka, 3),
+                ]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The errors by the number of models; the error of all by their similarity; the gap by the distance."""
-        error = Axis(f"error ({found['split']}, %)")
-        errors = by_number(found, "mean", "ensemble", "ensemble", scale=100)
-        last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
-        similar = list(zip(found["cka"], times(100, last["mean"]), strict=True))
-        apart = [place if all(place) else (None, None) for place in zip(last["distance"], last["gap"], strict=True)]
+        error = Axis(f"error ({findings['split']}, %)")
+        errors = by_number(findings, "mean", "ensemble", "ensemble", scale=100)
+        last = {name: [values[-1] for values in findings[name]] for name in NUMBERS}
+        similar = list(zip(findings["cka"], times(100, last["mean"]), strict=True))
+        distances = list(zip(last["distance"], last["gap"], strict=True))
+        positive = [pair if all(pair) else (None, None) for pair in distances]  # both axes are logarithmic
         far = Axis("distance, the largest from their mean", log=True)
         gap = Axis("gap", log=True)
         panels = [
             Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
-            Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(found, similar)),
-            Panel("gap by distance", far, gap, _each_round(found, apart)),
+            Panel("error by similarity", Axis("CKA of two clients"), error, _each_round(findings, similar)),
+            Panel("gap by distance", far, gap, _each_round(findings, positive)),
         ]
         caption = (
-            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(found)}; "
+            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(findings)}; "
             "similarity, distance and gap are those of all of them, a point with its number for each round."
         )
-        return Picture(found["title"], panels, columns=3, caption=caption)
+        return Picture(findings["title"], panels, columns=3, caption=caption)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,27 +140,32 @@ class Group:
         w = self.models.w[index]
         mean = p.to(w) @ w
         learned = self.run.federation.layout.trained
-        one = self._answers(mean)
-        all_of_them = torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
-        gap = torch.linalg.vector_norm(all_of_them - one, dim=-1).mean()
-        return self._error(one), self._error(all_of_them), float(gap), spread(w[:, :learned], mean[:learned]).largest
+        of_mean = self._answers(mean)
+        of_ensemble = torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
+        gap = torch.linalg.vector_norm(of_ensemble - of_mean, dim=-1).mean()
+        distance = spread(w[:, :learned], mean[:learned]).largest
+        return self._error(of_mean), self._error(of_ensemble), float(gap), distance
 
     @cached_property
-    def _seen(self) -> Any:
+    def _samples(self) -> Samples:
         return self.run.samples(self.split, self.samples)
 
     def _answers(self, w: Tensor) -> Tensor:
         federation = self.run.federation
-        found = probabilities(federation.module, w, self._seen, federation.training_data, federation.layout)
-        return found.double()
+        f = probabilities(federation.module, w, self._samples, federation.training_data, federation.layout)
+        return f.double()
 
     def _error(self, f: Tensor) -> float:
-        return float((f.argmax(-1) != self._seen.y).double().mean())
+        return float((f.argmax(-1) != self._samples.y).double().mean())
 
 
-def _each_round(found: Found, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
+def _each_round(findings: Findings, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
     """A point with its number for each round, at its place (x, y) if both are known."""
-    known = zip(found["rounds"], places, strict=True)
-    shown = {round + 1: place for round, place in known if None not in place}
-    x, y = zip(*shown.values(), strict=True) if shown else ((), ())
-    return [Points([str(round) for round in shown], x, y)] if shown else []
+    shown = {}
+    for round, place in zip(findings["rounds"], places, strict=True):
+        if None not in place:
+            shown[str(round + 1)] = place
+    if not shown:
+        return []
+    x, y = zip(*shown.values(), strict=True)
+    return [Points(list(shown), x, y)]

@@ -21,11 +21,139 @@ from ...runs.pictures import Axis, Bars, Panel, Picture
 from ...runs.pictures.styles import of_bars
 from ...settings.errors import check
 from .opened import MODELS, OpenRun
-from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
+from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
 STEPS = 100
 TOLERANCE = 1e-3
 """The largest number of products with the Hessian for a model's eigenvalues, and how accurate they are to be."""
+
+
+@dataclass(frozen=True)
+class FlatnessStudy(Study):
+    """The largest eigenvalues of the Hessian at each model, and its `sharpness` at each distance.
+
+    `residuals` is the distance from each value within which an eigenvalue lies. Raises `ValueError` if a number is not
+    positive.
+    """
+
+    kinds: ClassVar = ("flatness",)
+    examples: ClassVar = f"""\
+  fedsash flatness runs/a --models model,window5
+  fedsash flatness runs/a --models model --eigenvalues 1 --rho 0.05,0.1 --samples all
+
+{MODELS}"""
+
+    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B...]"))
+    eigenvalues: int = field(default=5, metadata=option("how many", metavar="K"))
+    rho: tuple[float, ...] = field(default=(0.05,), metadata=option("distances", metavar="R[,R...]"))
+    split: Literal["test", "train"] = field(default="train", metadata=option("the samples to evaluate on"))
+    samples: int | None = field(default=1000, metadata=option("at most N of them, or all", metavar="N", none="all"))
+
+    def __post_init__(self) -> None:
+        valid = 1 <= self.eigenvalues <= STEPS
+        check(valid, "FlatnessStudy.eigenvalues", self.eigenvalues, f"must be from 1 to {STEPS}")
+        for rho in self.rho:
+            check(isfinite(rho) and rho > 0, "FlatnessStudy.rho", rho, "must be a positive number")
+
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        (run,) = runs
+        samples = run.samples(self.split, self.samples)
+        curvature = curvature_of(run.federation, samples)
+        total = len(self.models) * STEPS
+        models = dict[str, Any]()
+        for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
+            tick = partial(_tick, progress, done * STEPS, total)
+            models[name] = self._measured(curvature, run.model(model), tick)
+        return {
+            "title": f"{run.folder.name}: flatness of {', '.join(models)}",
+            "split": self.split,
+            "samples": len(samples),
+            "models": models,
+        }
+
+    def _measured(self, curvature: Curvature, w: Tensor, tick: Callable[[int], None]) -> dict[str, Any]:
+        """The numbers of one model."""
+        products = iter(range(1, STEPS + 1))
+
+        def times(v: Tensor) -> Tensor:
+            tick(next(products))
+            return curvature.hessian_times(w, v)
+
+        largest = lanczos(times, w, self.eigenvalues, TOLERANCE, STEPS)
+        rises = {f"{rho:g}": sharpness(curvature, w, rho) for rho in self.rho}
+        tick(STEPS)
+        return {
+            "eigenvalues": largest.values,
+            "converged": largest.converged(TOLERANCE),
+            "residuals": largest.residuals,
+            "sharpness": rises,
+        }
+
+    @staticmethod
+    def table(findings: Findings) -> Rows:
+        models = findings["models"]
+        yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in _radii(models))]
+        for name, of in models.items():
+            values = []
+            for i, value in enumerate(of["eigenvalues"]):
+                values.append(_bounded(number(value), i < of["converged"]))
+            yield [name, "  ".join(values), *map(number, of["sharpness"].values())]
+
+    @staticmethod
+    def picture(findings: Findings) -> Picture:
+        """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
+        models = findings["models"]
+        eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
+        places = [str(i + 1) for i in range(max(map(len, eigenvalues.values())))]
+        radii = _radii(models)
+        rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}
+        curved = Axis("eigenvalue")
+        panels = [
+            _bars("largest eigenvalues of the Hessian", curved, "number of the eigenvalue", places, eigenvalues),
+            _bars("sharpness", Axis("rise of the loss"), "distance rho", radii, rises),
+        ]
+        largest = []
+        too_low = []
+        for name, of in models.items():
+            value = _bounded(number(of["eigenvalues"][0]), of["converged"] > 0)
+            largest.append(f"{name}: largest eigenvalue {value}")
+            if of["converged"] < len(of["eigenvalues"]):
+                too_low.append(f"{name}'s after number {of['converged']}")
+        caption = (
+            f"How sharply the loss bends around each model, {split_in_words(findings)}; smaller is flatter. "
+            f"{'; '.join(largest)}."
+        )
+        if too_low:
+            caption += (
+                f" Too low, since {STEPS} products with the Hessian were too few: eigenvalues of {', '.join(too_low)}."
+            )
+        return Picture(findings["title"], panels, columns=2, caption=caption)
+
+
+def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
+    progress(begun + done, total)
+
+
+def _radii(models: Mapping[str, Any]) -> list[str]:
+    """The distances at which the sharpness was measured, as texts."""
+    first = next(iter(models.values()))
+    return list(first["sharpness"])
+
+
+def _bounded(text: str, exact: bool) -> str:
+    """A number, or that the true one is at least this."""
+    return text if exact else f"≥{text}"
+
+
+def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str, Sequence[float]]) -> Panel:
+    """Groups of bars, with one bar for each model in each group."""
+    rows = []
+    for values in heights.values():
+        missing = [None] * (len(ticks) - len(values))
+        rows.append([*values, *missing])
+    bars = Bars(list(heights), range(len(ticks)), rows, of_bars(len(rows)))
+    below = Axis(x, ticks={float(place): tick for place, tick in enumerate(ticks)})
+    return Panel(name, below, y, [bars])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +217,7 @@ def lanczos(
     basis = like.new_empty(min(steps, size), size)
     diagonal: list[float] = []
     beside: list[float] = []
-    known: Eigenvalues | None = None
+    before: Eigenvalues | None = None  # those of the invariant subspaces so far
     q = _new_direction(basis[:0], rng)
     for m in range(1, len(basis) + 1):
         basis[m - 1] = q
@@ -98,17 +226,20 @@ def lanczos(
         check(isfinite(diagonal[-1]), "lanczos: H v", diagonal[-1], "must be finite")
         r = _orthogonal(r, basis[:m])
         beta = float(r.norm())
-        found = _ritz(diagonal, beside, beta, k)
-        closed = beta <= 100 * torch.finfo(like.dtype).eps * found.scale
+        largest = _ritz(diagonal, beside, beta, k)
+        invariant = beta <= 100 * torch.finfo(like.dtype).eps * largest.scale
         # Residuals say nothing about eigenvalues outside an invariant subspace, so the next subspace decides.
-        ended = _same(found, known, tolerance) if closed else known is None and found.within(tolerance)
+        ended = _same(largest, before, tolerance) if invariant else before is None and largest.within(tolerance)
         if m == len(basis) or (m >= k and ended):
             break
-        if closed:
-            known = found
-        beside.append(0.0 if closed else beta)
-        q = _new_direction(basis[:m], rng) if closed else r / beta
-    return found
+        if invariant:
+            before = largest
+            beside.append(0.0)
+            q = _new_direction(basis[:m], rng)
+        else:
+            beside.append(beta)
+            q = r / beta
+    return largest
 
 
 def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Eigenvalues:
@@ -119,11 +250,11 @@ def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Ei
     return Eigenvalues(values[largest], residuals, len(diagonal), float(np.abs(values).max()))
 
 
-def _same(found: Eigenvalues, known: Eigenvalues | None, tolerance: float) -> bool:
+def _same(now: Eigenvalues, before: Eigenvalues | None, tolerance: float) -> bool:
     """Whether the largest eigenvalues have not changed."""
-    if known is None or len(known.values) < len(found.values):
+    if before is None or len(before.values) < len(now.values):
         return False
-    return bool(np.abs(found.values - known.values).max() <= tolerance * found.scale)
+    return bool(np.abs(now.values - before.values).max() <= tolerance * now.scale)
 
 
 def _orthogonal(r: Tensor, basis: Tensor) -> Tensor:
@@ -168,113 +299,3 @@ def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1
         point = w + rho * d
         losses.append(curvature.loss(point))
     return float(np.max(losses)) - curvature.loss(w)
-
-
-@dataclass(frozen=True)
-class FlatnessStudy(Study):
-    """The largest eigenvalues of the Hessian at each model, and its `sharpness` at each distance.
-
-    `residuals` is the distance from each value within which an eigenvalue lies. Raises `ValueError` if a number is not
-    positive.
-    """
-
-    kinds: ClassVar = ("flatness",)
-    examples: ClassVar = f"""\
-  fedsash flatness runs/a --models model,window5
-  fedsash flatness runs/a --models model --eigenvalues 1 --rho 0.05,0.1 --samples all
-
-{MODELS}"""
-
-    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B...]"))
-    eigenvalues: int = field(default=5, metadata=option("how many", metavar="K"))
-    rho: tuple[float, ...] = field(default=(0.05,), metadata=option("distances", metavar="R[,R...]"))
-    split: Literal["test", "train"] = field(default="train", metadata=option("the samples to evaluate on"))
-    samples: int | None = field(default=1000, metadata=option("at most N of them, or all", metavar="N", none="all"))
-
-    def __post_init__(self) -> None:
-        check(
-            1 <= self.eigenvalues <= STEPS, "FlatnessStudy.eigenvalues", self.eigenvalues, f"must be from 1 to {STEPS}"
-        )
-        for rho in self.rho:
-            check(isfinite(rho) and rho > 0, "FlatnessStudy.rho", rho, "must be a positive number")
-
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
-        (run,) = runs
-        seen = run.samples(self.split, self.samples)
-        curvature = curvature_of(run.federation, seen)
-        found = {}
-        for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
-            tick = partial(_tick, progress, done * STEPS, len(self.models) * STEPS)
-            found[name] = self._measured(curvature, run.model(model), tick)
-        title = f"{run.folder.name}: flatness of {', '.join(found)}"
-        return {"kind": self.kind, "title": title, "split": self.split, "samples": len(seen), "models": found}
-
-    def _measured(self, curvature: Curvature, w: Tensor, tick: Callable[[int], None]) -> dict[str, Any]:
-        """The numbers of one model."""
-        products = iter(range(1, STEPS + 1))
-
-        def times(v: Tensor) -> Tensor:
-            tick(next(products))
-            return curvature.hessian_times(w, v)
-
-        values = lanczos(times, w, self.eigenvalues, TOLERANCE, STEPS)
-        rises = {f"{rho:g}": sharpness(curvature, w, rho) for rho in self.rho}
-        tick(STEPS)
-        eigenvalues = {"eigenvalues": values.values, "converged": values.converged(TOLERANCE)}
-        return eigenvalues | {"residuals": values.residuals, "sharpness": rises}
-
-    @staticmethod
-    def rows(found: Found) -> Rows:
-        models = found["models"]
-        yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in next(iter(models.values()))["sharpness"])]
-        for name, of in models.items():
-            values = "  ".join(_bounded(number(v), i < of["converged"]) for i, v in enumerate(of["eigenvalues"]))
-            yield [name, values, *map(number, of["sharpness"].values())]
-
-    @staticmethod
-    def picture(found: Found) -> Picture:
-        """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
-        models = found["models"]
-        where = split_in_words(found)
-        eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
-        radii = list(next(iter(models.values()))["sharpness"])
-        rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}
-        order = [str(i + 1) for i in range(max(map(len, eigenvalues.values())))]
-        panels = [
-            _bars(
-                "largest eigenvalues of the Hessian", Axis("eigenvalue"), "number of the eigenvalue", order, eigenvalues
-            ),
-            _bars("sharpness", Axis("rise of the loss"), "distance rho", radii, rises),
-        ]
-        tops = "; ".join(
-            f"{name}: largest eigenvalue {_bounded(number(of['eigenvalues'][0]), of['converged'] > 0)}"
-            for name, of in models.items()
-        )
-        caption = f"How sharply the loss bends around each model, {where}; smaller is flatter. {tops}."
-        if short := [f"{name}'s after number {of['converged']}" for name, of in models.items() if _unsure(of)]:
-            caption += (
-                f" Too low, since {STEPS} products with the Hessian were too few: eigenvalues of {', '.join(short)}."
-            )
-        return Picture(found["title"], panels, columns=2, caption=caption)
-
-
-def _unsure(of: Mapping[str, Any]) -> bool:
-    return bool(of["converged"] < len(of["eigenvalues"]))
-
-
-def _bounded(text: str, exact: bool) -> str:
-    """A number, or that the true one is at least this."""
-    return text if exact else f"≥{text}"
-
-
-def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
-    progress(begun + done, total)
-
-
-def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str, Sequence[float]]) -> Panel:
-    """Groups of bars, with one bar for each model in each group."""
-    places = list(range(len(ticks)))
-    rows = [[*values, *[None] * (len(ticks) - len(values))] for values in heights.values()]
-    colours = of_bars(len(rows))
-    below = Axis(x, ticks=dict(zip(map(float, places), ticks, strict=True)))
-    return Panel(name, below, y, [Bars(list(heights), places, rows, colours)])

@@ -66,16 +66,12 @@ class OpenRun(Shown):
         """The rounds whose states are saved, ascending."""
         return saved_rounds(self.folder / "state")
 
-    @property
-    def in_rounds(self) -> bool:
-        """Whether clients train in rounds. On a network with another scheduler, each trains in its own time."""
-        experiment = self.experiment
-        return not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
-
     def check_rounds(self) -> None:
-        """Raise `SettingError` unless clients train in rounds."""
+        """Raise `SettingError` unless clients train in rounds: with most schedulers each trains in its own time."""
+        experiment = self.experiment
+        in_rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
         right = "must be a run in rounds; here every client trains in its own time"
-        check(self.in_rounds, str(self.folder), "on a network", right)
+        check(in_rounds, str(self.folder), "on a network", right)
 
     @cached_property
     def left_out(self) -> dict[int, set[int]]:
@@ -83,10 +79,12 @@ class OpenRun(Shown):
 
         Of a round that was skipped these are all clients.
         """
-        everybody = {*range(len(self.federation.sizes))}
         left_out: dict[int, set[int]] = {}
         for round, problems in Records(self.folder).load().problems.items():
-            left_out[round] = everybody if problems.skipped else {*problems.refused, *problems.missing}
+            if problems.skipped:
+                left_out[round] = set(range(len(self.federation.sizes)))
+            else:
+                left_out[round] = {*problems.refused, *problems.missing}
         return left_out
 
     def client_models(self, round: int, ids: Ints | None = None) -> ClientModels:
@@ -94,17 +92,22 @@ class OpenRun(Shown):
 
         Clients whose upload the run did not use are left out. Raises `ValueError` as `client_models` does.
         """
-        if ids is None and (left_out := self.left_out.get(round + 1)):
-            asked = self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
-            ids = asked[~np.isin(asked, [*left_out])]
+        left_out = self.left_out.get(round + 1)
+        if ids is None and left_out:
+            asked = self._asked(round)
+            ids = asked[~np.isin(asked, list(left_out))]
             if not len(ids):
                 raise RunError(f"{self.folder}: round {round + 1} used no client's upload, so nobody's model is known")
         return client_models(self.federation, self.state(round), ids)
 
     def used(self, round: int) -> bool:
         """Whether the round after `round` used the upload of a client that was asked, as far as it has been trained."""
-        asked = self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
-        return not {*asked.tolist()} <= self.left_out.get(round + 1, set())
+        left_out = self.left_out.get(round + 1, set())
+        return not left_out.issuperset(self._asked(round).tolist())
+
+    def _asked(self, round: int) -> Ints:
+        """The clients that the round after `round` asks."""
+        return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
@@ -131,13 +134,13 @@ class OpenRun(Shown):
             return self._personal(int(client[1]), name)
         if saved := re.fullmatch(r"(round:|[\w-]+@)(\d+)", name):
             state = self.state(int(saved[2]))
-            there = self.federation.models(state)
-            wanted = "model" if saved[1] == "round:" else saved[1][:-1]
-            self._check(wanted in there, name, f"round {state.round} has {', '.join(there)}")
-            return there[wanted]
+            models = self.federation.models(state)
+            wanted = "model" if saved[1] == "round:" else saved[1].removesuffix("@")
+            self._check(wanted in models, name, f"round {state.round} has {', '.join(models)}")
+            return models[wanted]
         file = self.folder / "models" / f"{name}.safetensors"
-        left = sorted(path.stem for path in file.parent.glob("*.safetensors"))
-        self._check(files.there(file), name, f"models/ has {', '.join(left) or 'none'}")
+        names = sorted(path.stem for path in file.parent.glob("*.safetensors"))
+        self._check(files.there(file), name, f"models/ has {', '.join(names) or 'none'}")
         return read_model(file, self.federation)
 
     def module(self, name: str) -> nn.Module:
@@ -147,10 +150,8 @@ class OpenRun(Shown):
         """
         if self.federation.sharing.own_size and not name.startswith("client:"):
             own = some(sorted(self.federation.sharing.own_names))
-            log.warning(
-                "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
-                *(self.folder, own, name),
-            )
+            text = "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K"
+            log.warning(text, self.folder, own, name)
         return self.federation.module_of(self.model(name)).cpu().eval()
 
     def _personal(self, client: int, name: str) -> Tensor:
@@ -162,9 +163,8 @@ class OpenRun(Shown):
         self._check(bool(self.rounds), name, "no state is saved")
         state = self.state(self.rounds[-1])
         self._check(OWN in state.client_state, name, "the clients keep their parts themselves, outside of this run")
-        return sharing.with_own(
-            state.w, state.clients.recall(np.array([client]), state.w.device).gathered().own[OWN][0]
-        )
+        remembered = state.clients.recall(np.array([client]), state.w.device).gathered()
+        return sharing.with_own(state.w, remembered.own[OWN][0])
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """At most `count` evenly spaced samples (None: all) of a `split`: the test set, or all training samples."""
@@ -172,30 +172,35 @@ class OpenRun(Shown):
         check_choice("split", split, "test", "train")
         if split == "test":
             check(data.test is not None, "split", split, "these data have no test set; use train")
-        samples = (data.test if split == "test" else None) or data.train
-        held = np.unique(np.concatenate(data.clients))
-        if split == "train" and len(held) < len(samples):
-            samples = samples[torch.from_numpy(held).to(samples.y.device)]
-        return samples if count is None else samples[spaced(len(samples), count).to(samples.y.device)]
+            assert data.test is not None
+            samples = data.test
+        else:
+            samples = data.train
+            index = np.unique(np.concatenate(data.clients))
+            if len(index) < len(samples):
+                samples = samples[torch.from_numpy(index).to(samples.y.device)]
+        if count is None:
+            return samples
+        return samples[spaced(len(samples), count).to(samples.y.device)]
 
     def _client(self, client: int, round: int) -> Tensor:
         """The model of one client in the round after `round`. The whole round trains, and its models are cached."""
         self.check_rounds()
         if self._round is None or self._round[0] != round:
-            self._round = round, self.client_models(round)
-        clients = self._round[1]
-        ids = clients.ids.tolist()
+            self._round = (round, self.client_models(round))
+        models = self._round[1]
+        ids = models.ids.tolist()
         right = f"in the round after {round} take part: {', '.join(map(str, ids))}"
         check(client in ids, "client", client, right)
-        return clients.w[ids.index(client)]
+        return models.w[ids.index(client)]
 
-    def _check(self, found: bool, name: str, there: str) -> None:
-        if not found:
-            raise RunError(f"{self.folder} has no model {name!r}; {there}; {self._saved()}")
+    def _check(self, exists: bool, name: str, others: str) -> None:
+        if not exists:
+            raise RunError(f"{self.folder} has no model {name!r}; {others}; {self._saved()}")
 
     def _saved(self) -> str:
-        there = ", ".join(map(str, self.rounds)) or "none"
-        return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
+        rounds = ", ".join(map(str, self.rounds)) or "none"
+        return f"saved are the rounds: {rounds} (checkpoint.keep keeps more)"
 
 
 def open_run(folder: Path | str, own_code: bool = False, federation: Federation | str = "") -> OpenRun:
@@ -220,12 +225,15 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
 
 def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
     """Raise `RunError` if the newest saved state is of another federation; `built_by` is the function that made it."""
-    for round in saved_rounds(folder / "state")[-1:]:
-        saved = checkpoints.fingerprint(place(folder / "state", round))
-        if other := differences(federation.fingerprint, saved):
-            call = f"fedsash resume {shlex.quote(str(folder))} --federation {built_by} --set options.NAME=VALUE"
-            how = f". If the function had other arguments, name them once: {call}" if built_by else ""
-            raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}{how}")
+    rounds = saved_rounds(folder / "state")
+    if not rounds:
+        return
+    saved = checkpoints.fingerprint(place(folder / "state", rounds[-1]))
+    differing = differences(federation.fingerprint, saved)
+    if differing:
+        call = f"fedsash resume {shlex.quote(str(folder))} --federation {built_by} --set options.NAME=VALUE"
+        how = f". If the function had other arguments, name them once: {call}" if built_by else ""
+        raise RunError(f"{folder} holds a run of another federation: {'; '.join(differing)}{how}")
 
 
 def read_model(file: Path, federation: Federation) -> Tensor:
@@ -240,8 +248,8 @@ def read_model(file: Path, federation: Federation) -> Tensor:
         raise RunError(f"{file} can't be read: {one_line(error)}") from error
     layout: Layout = federation.layout
     for name, shape in zip(layout.names, layout.shapes, strict=True):
-        found = list(tensors[name].shape) if name in tensors else "missing"
-        check(found == list(shape), f"{file}: {name}", found, f"must be {list(shape)}, as in the run's model")
+        actual = list(tensors[name].shape) if name in tensors else "missing"
+        check(actual == list(shape), f"{file}: {name}", actual, f"must be {list(shape)}, as in the run's model")
     like = next(federation.module.parameters())
     return torch.cat([tensors[name].to(like.device, layout.dtype).reshape(-1) for name in layout.names])
 

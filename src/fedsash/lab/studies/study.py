@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ...basics.files import table, write_table
+from ...basics.files import table as read_table
+from ...basics.files import write_table
 from ...runs.pictures import Picture
 from ...settings.errors import check
 from ...tasks.criterion import UNKNOWN
 from .opened import OpenRun
 
-Found = Mapping[str, Any]
+Findings = Mapping[str, Any]
 """The findings of a study, as in its JSON file: `kind`, `title`, `command`, and the study's own keys."""
 
 OnProgress = Callable[[int, int], None]
@@ -43,17 +43,13 @@ def option(help: str, metavar: str = "", none: str = "") -> dict[str, str]:
     return {"help": help, "metavar": metavar, "none": none}
 
 
-ROUNDS = option("saved rounds (default: all of them)", metavar="N[,N...]")
-CLIENT_SAMPLES = option("at most N of the clients' samples, or all", metavar="N", none="all")
-
-
 @dataclass(frozen=True)
 class Study(ABC):
     """A study of finished runs: how its findings are made, and how they are shown.
 
     A subclass is a frozen dataclass. Its fields, each with `option` as metadata, are the options of its command.
     Errors name them: `"samples = 0: must be ..."`. The findings are plain
-    data, `Found`. Table and picture are made from them alone.
+    data, `Findings`. Table and picture are made from them alone.
 
     `kinds` are the possible values of `"kind"` in the findings. `takes` says whether the study takes one run, several
     runs one after another, or several runs together. `examples` appear below the help of its command.
@@ -77,82 +73,42 @@ class Study(ABC):
         return None
 
     @abstractmethod
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
-        """Examine the runs. The findings have `kind`, `title` and the study's own keys, as numbers, lists and texts."""
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        """Examine the runs. The findings have a `title` and the study's own keys, with numbers, lists and texts."""
 
-    def go_on(self, runs: Sequence[OpenRun], draft: Path, progress: OnProgress) -> dict[str, Any]:
-        """What `make` gives. A long study keeps its numbers so far in the file `draft`, and continues from them."""
-        return self.make(runs, progress)
+    def measure_from(self, draft: Path, runs: Sequence[OpenRun], progress: OnProgress) -> dict[str, Any]:
+        """What `measure` gives. A long study keeps its numbers so far in the file `draft`, and continues from them."""
+        return self.measure(runs, progress)
 
     @staticmethod
     @abstractmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         """The heads of a table in the terminal, then its rows."""
 
     @staticmethod
     @abstractmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The picture, with one or two sentences below it.
 
         Raises `KeyError`, `TypeError` or `ValueError` if the findings come from a damaged file.
         """
 
-    def write(self, runs: Sequence[OpenRun], name: str, command: str = "", progress: OnProgress = unseen) -> Found:
-        """Make the findings, write them to `analyses/NAME.json` of the first run, and return them as read from there.
+    def write(self, runs: Sequence[OpenRun], name: str, command: str = "", progress: OnProgress = unseen) -> Findings:
+        """Measure, write the findings to `analyses/NAME.json` of the first run, and return them as read from there.
 
-        An interrupted study may leave `NAME.npz`, from which it continues.
+        An interrupted study may leave `NAME.npz`, from which it continues. Raises `ValueError` unless `name` is a valid
+        file name.
         """
-        folder = runs[0].folder
-        draft = place(folder, name, "npz")
-        file = place(folder, name, "json")
-        made = self.go_on(runs, draft, progress)
-        write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
+        valid = re.fullmatch(r"[\w-]+", name) and len(name.encode()) <= 200
+        check(bool(valid), "name", name, "must be letters, digits, _ and -, at most 200 bytes")
+        folder = runs[0].folder / "analyses"
+        folder.mkdir(exist_ok=True)
+        file = folder / f"{name}.json"
+        draft = folder / f"{name}.npz"
+        findings = self.measure_from(draft, runs, progress)
+        write_table(file, {"kind": self.kind, "title": findings["title"], "command": command, **findings})
         draft.unlink(missing_ok=True)
-        return table(file)
-
-
-def place(folder: Path, name: str, ending: str) -> Path:
-    """The path of a study's file. Raises `ValueError` unless `name` is a valid file name."""
-    valid = re.fullmatch(r"[\w-]+", name) and len(name.encode()) <= 200
-    check(bool(valid), "name", name, "must be letters, digits, _ and -, at most 200 bytes")
-    (folder / "analyses").mkdir(exist_ok=True)
-    return folder / "analyses" / f"{name}.{ending}"
-
-
-def words(study: Study) -> list[str]:
-    """What of a study is set otherwise than usual, as words of its files' name.
-
-    Models, rounds and averages are named alone, and all other settings as NAME-VALUE.
-    """
-    found = []
-    for each in fields(study):
-        value = getattr(study, each.name)
-        if value == each.default:
-            continue
-        if each.name == "models":
-            named = zip(names_of(value), value, strict=True)
-            found += [_short(name, model) if model.endswith(".safetensors") else name for name, model in named]
-        elif each.name == "rounds":
-            found += _rounds(value)
-        elif each.name in ("average", "round"):
-            found.append(str(value))
-        else:
-            value = each.metadata.get("none") if value is None else value
-            said = value if isinstance(value, tuple) else () if value is True else (value,)
-            found.append("-".join(map(str, (each.name, *said))))
-    return [re.sub(r"[^\w-]", "-", word) for word in found]
-
-
-def _rounds(rounds: Sequence[int]) -> list[str]:
-    """Rounds in a file's name; of many, the first, the last and their number."""
-    if len(rounds) <= 5:
-        return [str(round) for round in rounds]
-    return [f"{rounds[0]}-{rounds[-1]}", _short(f"{len(rounds)}-rounds", rounds)]
-
-
-def _short(said: str, whole: object) -> str:
-    """An abbreviation, told apart from others by a checksum of what it stands for."""
-    return f"{said}-{zlib.crc32(repr(whole).encode()):08x}"
+        return read_table(file)
 
 
 def names_of(models: Sequence[str]) -> list[str]:
@@ -177,6 +133,6 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:.2f} %"
 
 
-def split_in_words(found: Found) -> str:
+def split_in_words(findings: Findings) -> str:
     """The samples on which something was measured, in words."""
-    return {"test": "on the test set", "train": "on training samples"}.get(found.get("split", ""), "evaluated")
+    return {"test": "on the test set", "train": "on training samples"}.get(findings.get("split", ""), "evaluated")

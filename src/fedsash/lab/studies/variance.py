@@ -13,11 +13,21 @@ from torch.nn.functional import one_hot
 from ...basics.arrays import Ints
 from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check, check_count
-from .by_number import ORDERS, SEED, by_number, over_orders
+from .client_studies import (
+    CLIENT_SAMPLES,
+    ORDERS,
+    ROUNDS,
+    SEED,
+    by_number,
+    by_round,
+    check_alike,
+    over_orders,
+    shared_rounds,
+    trained_alike,
+)
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
-from .several_runs import by_round, check_alike, shared_rounds, trained_alike
-from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, number, unseen
+from .study import Findings, OnProgress, Rows, Study, number, unseen
 
 NUMBERS = {
     "squared_error": "squared\nerror",
@@ -28,35 +38,6 @@ NUMBERS = {
     "bound": "lower\nbound",
 }
 """What is known of K models, and its head in a table."""
-
-
-def covariances(f: Tensor) -> Tensor:
-    """E <f_k - E f_k, f_k' - E f_k'> of predictions `f` `[R, K, n, c]`, as the mean over the samples, `[K, K]`.
-
-    E is the mean over the R runs (with 1/R). The diagonal holds the models' variances V_k.
-    """
-    apart = (f - f.mean(0)).transpose(0, 1).flatten(1)
-    return apart @ apart.mT / (f.shape[0] * f.shape[2])
-
-
-def covariance_bound(covariances: Tensor, p: Tensor) -> float:
-    """The least that sum_{k != k'} p_k p_k' Cov_kk' can be: (1 - sum_k p_k^2) * min Cov_kk'. 0 for one model.
-
-    With equal weights it is ((K-1)/K) * min Cov, IMA's Corollary 1. `covariances` `[K, K]`, weights `p` `[K]` of sum 1.
-    """
-    others = covariances[~torch.eye(len(p), dtype=torch.bool)]
-    return float((1 - p.square().sum()) * others.min()) if len(p) > 1 else 0.0
-
-
-def label_mmd(y: Tensor, held: Tensor) -> Tensor:
-    """MMD^2 between each client's labels and all labels, `[K]`, with the kernel 1 for equal labels and 0 for others:
-
-        MMD^2(D_k, D) = sum_c (share of class c in D_k - its share in D)^2
-
-    `y` are one-hot labels `[n, c]`, `held` bool `[K, n]` says who holds which sample.
-    """
-    shares = held.to(y) @ y / held.sum(1, keepdim=True)
-    return (shares - y.mean(0)).square().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -97,12 +78,11 @@ class VarianceStudy(Study):
         check_count("VarianceStudy.orders", self.orders)
         check_count("VarianceStudy.seed", self.seed, least=0)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
         return {
-            "kind": self.kind,
             "title": f"{runs[0].folder.name}: variance and covariance by the number of clients",
             "split": "train",
             "runs": len(runs),
@@ -132,36 +112,68 @@ class VarianceStudy(Study):
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
+    def table(findings: Findings) -> Rows:
         heads = {name: head for name, head in NUMBERS.items() if name != "bias"}
         yield ["saved\nround", "models", *heads.values(), "V_k with\nMMD"]
-        for i, round in enumerate(found["rounds"]):
-            last = len(found["variance"][i]) - 1
-            for k in dict.fromkeys((0, last)):
-                cells = [number(found[name][i][k], 2) for name in heads]
-                yield [str(round), str(k + 1), *cells, number(found["correlation"][i] if k == last else None, 2)]
+        for i, round in enumerate(findings["rounds"]):
+            last = len(findings["variance"][i]) - 1
+            for k in sorted({0, last}):
+                cells = [number(findings[name][i][k], 2) for name in heads]
+                correlation = findings["correlation"][i] if k == last else None
+                yield [str(round), str(k + 1), *cells, number(correlation, 2)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """The terms by the number of models, and each client's variance by the distance of its data."""
         size = Axis("K, the number of models", whole=True)
-        falls = Axis("variance", log=True)
-        held = Axis("covariance")
-        whole = Axis("squared error", low=0)
-        clients = Points([str(i) for i in found["ids"][-1]], found["distances"][-1], found["variances"][-1])
-        far = Axis("MMD² of the labels")
-        own = Axis("variance of the model", low=0)
+        variance = Axis("variance", log=True)
+        covariance = Axis("covariance")
+        error = Axis("squared error", low=0)
+        clients = Points([str(i) for i in findings["ids"][-1]], findings["distances"][-1], findings["variances"][-1])
+        distance = Axis("MMD² of the labels")
+        of_client = Axis("variance of the model", low=0)
         panels = [
-            Panel("variance", size, falls, by_number(found, "variance", "equal", "V/K")),
-            Panel("covariance and its bound", size, held, by_number(found, "covariance", "bound", "bound")),
-            Panel("squared error and bias", size, whole, by_number(found, "squared_error", "bias", "bias")),
-            Panel("variance by distance of the data", far, own, [clients]),
+            Panel("variance", size, variance, by_number(findings, "variance", "equal", "V/K")),
+            Panel("covariance and its bound", size, covariance, by_number(findings, "covariance", "bound", "bound")),
+            Panel("squared error and bias", size, error, by_number(findings, "squared_error", "bias", "bias")),
+            Panel("variance by distance of the data", distance, of_client, [clients]),
         ]
         caption = (
             "Variance and covariance of K of a round's client models over runs, beside the mean variance of one over K "
             "and the lower bound of the covariance; the last panel shows each client of the last saved round."
         )
-        return Picture(found["title"], panels, columns=4, caption=caption)
+        return Picture(findings["title"], panels, columns=4, caption=caption)
+
+
+def covariances(f: Tensor) -> Tensor:
+    """E <f_k - E f_k, f_k' - E f_k'> of predictions `f` `[R, K, n, c]`, as the mean over the samples, `[K, K]`.
+
+    E is the mean over the R runs (with 1/R). The diagonal holds the models' variances V_k.
+    """
+    apart = (f - f.mean(0)).transpose(0, 1).flatten(1)
+    return apart @ apart.mT / (f.shape[0] * f.shape[2])
+
+
+def covariance_bound(covariances: Tensor, p: Tensor) -> float:
+    """The least that sum_{k != k'} p_k p_k' Cov_kk' can be: (1 - sum_k p_k^2) * min Cov_kk'. 0 for one model.
+
+    With equal weights it is ((K-1)/K) * min Cov, IMA's Corollary 1. `covariances` `[K, K]`, weights `p` `[K]` of sum 1.
+    """
+    if len(p) == 1:
+        return 0.0
+    others = covariances[~torch.eye(len(p), dtype=torch.bool)]
+    return float((1 - p.square().sum()) * others.min())
+
+
+def label_mmd(y: Tensor, held: Tensor) -> Tensor:
+    """MMD^2 between each client's labels and all labels, `[K]`, with the kernel 1 for equal labels and 0 for others:
+
+        MMD^2(D_k, D) = sum_c (share of class c in D_k - its share in D)^2
+
+    `y` are one-hot labels `[n, c]`, `held` bool `[K, n]` says who holds which sample.
+    """
+    shares = held.to(y) @ y / held.sum(1, keepdim=True)
+    return (shares - y.mean(0)).square().sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +196,23 @@ class Group:
         p = self.p[index] / self.p[index].sum()
         parts = decompose(f, self.y, self.held[index], p)
         between = covariances(f)
-        terms = (parts.error, parts.bias, parts.variance)
-        equal = float(between.diagonal().mean()) / len(p)
-        means = [float(term.mean()) for term in terms]
-        return *means, equal, float(parts.covariance.mean()), covariance_bound(between, p)
+        return (
+            float(parts.error.mean()),
+            float(parts.bias.mean()),
+            float(parts.variance.mean()),
+            float(between.diagonal().mean()) / len(p),
+            float(parts.covariance.mean()),
+            covariance_bound(between, p),
+        )
 
 
 def _correlation(x: Tensor, y: Tensor) -> float | None:
     """Pearson's correlation, None if it is not defined."""
-    if len(x) < 2 or any(float(one.std()) <= 1e-9 * float(one.abs().max()) for one in (x, y)):  # but for rounding
+    if len(x) < 2 or _constant(x) or _constant(y):
         return None
     return float(torch.corrcoef(torch.stack([x, y]))[0, 1])
+
+
+def _constant(x: Tensor) -> bool:
+    """Whether all values are equal but for rounding."""
+    return float(x.std()) <= 1e-9 * float(x.abs().max())

@@ -16,7 +16,92 @@ from ...runs.pictures.styles import RED
 from ...settings.errors import RunError, check
 from .client_models import weights
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Findings, OnProgress, Rows, Study, number, option, unseen
+
+
+@dataclass(frozen=True)
+class WindowStudy(Study):
+    """The weights in the window `average` after the saved `round` (None: the newest), and its models' distances.
+
+    `weights` are the weights of the rounds' updates. `clients` are the weights of all updates of each client.
+    `distances` are the distances of the window's models from their mean. Raises `SettingError` for a window of clients'
+    means (see `Broadcast.order`), of which the weights do not hold.
+    """
+
+    kinds: ClassVar = ("window",)
+    examples: ClassVar = """\
+  fedsash window runs/a --average window5
+  fedsash window runs/a --average window5 --round 100
+"""
+
+    average: str = field(metadata=option("the window's name in the experiment file", metavar="NAME"))
+    round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
+
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        (run,) = runs
+        run.check_rounds()
+        newest = max(run.rounds, default=0) if self.round is None else self.round
+        past = run.state(newest).past
+        if self.average not in past:
+            raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
+        window = past[self.average]
+        broadcast = run.federation.broadcast
+        right = "must be a window of global models: this one is of clients' means, before the server's step"
+        means = broadcast.of_means(run.federation.server) if broadcast else ()
+        check(self.average not in means, "WindowStudy.average", self.average, right)
+        if not window:
+            raise RunError(f"{run.folder}: {self.average} holds no model after round {newest}")
+        c = round_weights(window)
+        layout = run.federation.layout
+        ranges = layout.ranges(run.federation.averages[self.average].part, but=run.federation.sharing.own_names)
+        trained = sum(max(min(stop, layout.trained) - start, 0) for start, stop in ranges)
+        rounds, from_mean = distances(window, trained)
+        p = participation(run.federation, len(c), run.left_out)
+        return {
+            "title": f"{run.folder.name}: what is in {self.average} after round {newest}",
+            "average": self.average,
+            "round": newest,
+            "rounds": list(range(1, len(c) + 1)),
+            "weights": c,
+            "clients": client_weights(window, p).sum(0),
+            "distance_rounds": rounds,
+            "distances": from_mean,
+        }
+
+    @staticmethod
+    def table(findings: Findings) -> Rows:
+        weights = np.array(findings["weights"])
+        clients = np.array(findings["clients"])
+        rounds = list(findings["distance_rounds"])
+        distances = np.array(findings["distances"])
+        largest = f"{number(float(clients.max()))} (client {int(clients.argmax())})"
+        distance = f"{number(float(distances.mean()))} (largest {number(float(distances.max()))})"
+        yield ["in the window", ""]
+        yield ["models", f"{len(rounds)}, of rounds {rounds[0]} to {rounds[-1]}"]
+        yield ["rounds with their whole weight", str(int((weights == 1).sum()))]
+        yield ["weight of the newest round", number(float(weights[-1]))]
+        yield ["sum of all weights", number(float(weights.sum()))]
+        yield ["clients with a weight", f"{int((clients > 0).sum())} of {len(clients)}"]
+        yield ["largest weight of a client", largest]
+        yield ["distance of a model from the mean", distance]
+
+    @staticmethod
+    def picture(findings: Findings) -> Picture:
+        """The weight of every round's update and of every client's, and how far the models lie from their mean."""
+        by_weight = sorted(findings["clients"], reverse=True)
+        places = list(range(1, len(by_weight) + 1))
+        rounds = Line("", findings["rounds"], findings["weights"], look(0), steps="middle", filled=True)
+        clients = Bars([""], places, [by_weight], [RED], width=1)
+        away = Line("", findings["distance_rounds"], findings["distances"], look(2))
+        weight = Axis("weight in the mean", low=0)
+        distance = Axis("distance from the mean", low=0)
+        panels = [
+            Panel("weight of each round's update", Axis("round", whole=True), weight, [rounds]),
+            Panel("weight of each client", Axis("clients, by their weight", whole=True), weight, [clients]),
+            Panel("distance of each model", Axis("round of the model", whole=True), distance, [away]),
+        ]
+        caption = f"What the average {findings['average']} holds after round {findings['round']}."
+        return Picture(findings["title"], panels, columns=3, caption=caption)
 
 
 def round_weights(window: Collection[int]) -> Tensor:
@@ -47,7 +132,8 @@ def participation(federation: Federation, rounds: int, left_out: Mapping[int, Co
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
     for t in range(rounds):
         asked = federation.sampling.clients(t, sizes, federation.seed)
-        ids = asked[~np.isin(asked, [*(left_out or {}).get(t + 1, ())])]
+        unused = (left_out or {}).get(t + 1, ())
+        ids = asked[~np.isin(asked, list(unused))]
         p[t, torch.from_numpy(ids)] = weights(federation, ids)
     return p
 
@@ -87,89 +173,3 @@ def _held(window: Collection[int]) -> list[int]:
     """The rounds of the models in a window, ascending."""
     check(len(window) > 0, "window", "empty", "must hold a model")
     return sorted(window)
-
-
-@dataclass(frozen=True)
-class WindowStudy(Study):
-    """The weights in the window `average` after the saved `round` (None: the newest), and its models' distances.
-
-    `weights` are the weights of the rounds' updates. `clients` are the weights of all updates of each client.
-    `distances` are the distances of the window's models from their mean. Raises `SettingError` for a window of clients'
-    means (see `Broadcast.order`), of which the weights do not hold.
-    """
-
-    kinds: ClassVar = ("window",)
-    examples: ClassVar = """\
-  fedsash window runs/a --average window5
-  fedsash window runs/a --average window5 --round 100
-"""
-
-    average: str = field(metadata=option("the window's name in the experiment file", metavar="NAME"))
-    round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
-
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
-        (run,) = runs
-        run.check_rounds()
-        newest = max(run.rounds, default=0) if self.round is None else self.round
-        past = run.state(newest).past
-        if self.average not in past:
-            raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
-        window = past[self.average]
-        broadcast = run.federation.broadcast
-        right = "must be a window of global models: this one is of clients' means, before the server's step"
-        means = broadcast.of_means(run.federation.server) if broadcast else ()
-        check(self.average not in means, "WindowStudy.average", self.average, right)
-        if not window:
-            raise RunError(f"{run.folder}: {self.average} holds no model after round {newest}")
-        c = round_weights(window)
-        layout = run.federation.layout
-        ranges = layout.ranges(run.federation.averages[self.average].part, but=run.federation.sharing.own_names)
-        held, away = distances(window, sum(max(min(stop, layout.trained) - start, 0) for start, stop in ranges))
-        return {
-            "kind": self.kind,
-            "title": f"{run.folder.name}: what is in {self.average} after round {newest}",
-            "average": self.average,
-            "round": newest,
-            "rounds": list(range(1, len(c) + 1)),
-            "weights": c,
-            "clients": client_weights(window, participation(run.federation, len(c), run.left_out)).sum(0),
-            "distance_rounds": held,
-            "distances": away,
-        }
-
-    @staticmethod
-    def rows(found: Found) -> Rows:
-        weights = np.array(found["weights"])
-        clients = np.array(found["clients"])
-        held = list(found["distance_rounds"])
-        away = np.array(found["distances"])
-        largest = f"{number(float(clients.max()))} (client {int(clients.argmax())})"
-        yield ["in the window", ""]
-        yield ["models", f"{len(held)}, of rounds {held[0]} to {held[-1]}"]
-        yield ["rounds with their whole weight", str(int((weights == 1).sum()))]
-        yield ["weight of the newest round", number(float(weights[-1]))]
-        yield ["sum of all weights", number(float(weights.sum()))]
-        yield ["clients with a weight", f"{int((clients > 0).sum())} of {len(clients)}"]
-        yield ["largest weight of a client", largest]
-        yield [
-            "distance of a model from the mean",
-            f"{number(float(away.mean()))} (largest {number(float(away.max()))})",
-        ]
-
-    @staticmethod
-    def picture(found: Found) -> Picture:
-        """The weight of every round's update and of every client's, and how far the models lie from their mean."""
-        by_weight = sorted(found["clients"], reverse=True)
-        places = list(range(1, len(by_weight) + 1))
-        rounds = Line("", found["rounds"], found["weights"], look(0), steps="middle", filled=True)
-        clients = Bars([""], places, [by_weight], [RED], width=1)
-        away = Line("", found["distance_rounds"], found["distances"], look(2))
-        weight = Axis("weight in the mean", low=0)
-        distance = Axis("distance from the mean", low=0)
-        panels = [
-            Panel("weight of each round's update", Axis("round", whole=True), weight, [rounds]),
-            Panel("weight of each client", Axis("clients, by their weight", whole=True), weight, [clients]),
-            Panel("distance of each model", Axis("round of the model", whole=True), distance, [away]),
-        ]
-        caption = f"What the average {found['average']} holds after round {found['round']}."
-        return Picture(found["title"], panels, columns=3, caption=caption)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...basics.arrays import Floats
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...runs.pictures.picture import Layer
 from ...runs.pictures.scales import INNER, LEVELS
@@ -17,7 +18,7 @@ from ...settings.errors import check, check_count
 from ...tasks import Criterion
 from .afterwards import Afterwards
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, option, unseen
+from .study import Findings, OnProgress, Rows, Study, option, unseen
 
 
 @dataclass(frozen=True)
@@ -45,65 +46,69 @@ class MapStudy(Study):
         if self.every is not None:
             check_count("MapStudy.every", self.every)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+    def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         newest = Afterwards(run)
         criterion = run.federation.goal.criterion
-        counts = {round: count for round, count in newest.counts.items() if round % (self.every or 1) == 0}
+        every = self.every or 1
+        counts = {round: count for round, count in newest.counts.items() if round % every == 0}
         ends = [round for round, count in counts.items() if count > 0]
-        known = list(newest.counts)[1:]
-        check(bool(ends), "every", self.every, f"the sums are of the rounds {known[0]} to {known[-1]}")
-        possible = [sorted({counts[end] - counts[begin] for begin in counts if begin < end} - {0}) for end in ends]
+        saved = list(newest.counts)[1:]
+        check(bool(ends), "every", self.every, f"the sums are of the rounds {saved[0]} to {saved[-1]}")
+        sizes = [_sizes(counts, end) for end in ends]
         values: list[list[float]] = []
         split = ""
-        total = sum(map(len, possible))
-        for end, sizes in zip(ends, possible, strict=True):
-            trail = Afterwards(run, end)
-            judged = [trail.judge(w).metrics for _, w in trail.windows(sizes)]
-            values.append([metrics[criterion.name] for metrics in judged])
-            split = judged[0].split
-            progress(sum(map(len, values)), total)
+        done = 0
+        total = sum(map(len, sizes))
+        for end, sizes_at_end in zip(ends, sizes, strict=True):
+            average = Afterwards(run, end)
+            scores = [average.judge(w).metrics for _, w in average.windows(sizes_at_end)]
+            values.append([score[criterion.name] for score in scores])
+            split = scores[0].split
+            done += len(scores)
+            progress(done, total)
         models = Records(run.folder).load().curves(criterion, split).models.get("model", {})
         return {
-            "kind": self.kind,
             "title": f"{run.folder.name}: every window",
             "split": split,
             "metric": asdict(criterion),
             "ends": ends,
-            "sizes": possible,
+            "sizes": sizes,
             "value": values,
             "model": [models.get(end) for end in ends],
         }
 
     @staticmethod
-    def rows(found: Found) -> Rows:
-        criterion = Criterion(**found["metric"])
-        yield ["ends after\nround", "windows", f"best on\n{found['split']}", f"its\n{criterion.name}", "the model"]
-        for end, sizes, values, model in zip(*(found[key] for key in ("ends", "sizes", "value", "model")), strict=True):
+    def table(findings: Findings) -> Rows:
+        criterion = Criterion(**findings["metric"])
+        yield ["ends after\nround", "windows", f"best on\n{findings['split']}", f"its\n{criterion.name}", "the model"]
+        for end, sizes, values, model in zip(
+            *(findings[key] for key in ("ends", "sizes", "value", "model")), strict=True
+        ):
             size = criterion.best(dict(zip(sizes, values, strict=True)))
             best = None if size is None else values[sizes.index(size)]
             yield [str(end), str(len(sizes)), str(size or "-"), criterion.text(best, 2), criterion.text(model, 2)]
 
     @staticmethod
-    def picture(found: Found) -> Picture:
+    def picture(findings: Findings) -> Picture:
         """All windows as a map, and the values of the best window at the last end by the round after which it ends."""
-        criterion = Criterion(**found["metric"])
-        ends = found["ends"]
-        sizes, grid = grid_of(found)
-        label = criterion.label(found["split"])
+        criterion = Criterion(**findings["metric"])
+        ends = findings["ends"]
+        sizes, grid = grid_of(findings)
+        label = criterion.label(findings["split"])
         last = ends[-1]
-        size = best_at_the_end(found)
+        size = best_at_the_end(findings)
         margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
         end = Axis("round after which the window ends", ends[0] - margin, last + margin)
         height = Axis("W, the number of models")
         values = Field(label, ends, sizes, grid, levels=_levels(grid, criterion))
-        own = criterion.drawn(found["model"])
+        of_model = criterion.drawn(findings["model"])
         lines: list[Layer] = [
             Rule(last, "x"),
             Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
-            Line("model", ends, own, QUIET),
+            Line("model", ends, of_model, QUIET),
         ]
-        panels = [Panel("by the end", end, Axis(label, *_reach(grid, own)), lines, width=6, height=4.4)]
+        panels = [Panel("by the end", end, Axis(label, *_reach(grid, of_model)), lines, width=6, height=4.4)]
         if min(len(ends), len(sizes)) > 1:  # contours need a plane
             marked: list[Layer] = [values, Points([""], [last], [size])]
             panels.insert(0, Panel("every window", end, height, marked, width=6, height=4.4))
@@ -111,46 +116,57 @@ class MapStudy(Study):
             "Every window, by its number of models W and the round after which it ends; the curve is for "
             f"W = {size}, the best at the last end on these very samples."
         )
-        return Picture(found["title"], panels, columns=len(panels), caption=caption)
+        return Picture(findings["title"], panels, columns=len(panels), caption=caption)
 
 
-def grid_of(found: Found) -> tuple[list[int], list[list[float | None]]]:
+def _sizes(counts: Mapping[int, int], end: int) -> list[int]:
+    """The sizes of the windows that end after a round, from the number of models in the sum after each round."""
+    sizes = {counts[end] - counts[begin] for begin in counts if begin < end}
+    return sorted(sizes - {0})
+
+
+def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
     """All sizes, ascending, and the values `[size][end]` as they are drawn. None where there is no such window."""
-    criterion = Criterion(**found["metric"])
-    columns = [
-        dict(zip(sizes, values, strict=True)) for sizes, values in zip(found["sizes"], found["value"], strict=True)
-    ]
-    sizes = sorted({size for column in columns for size in column})
-    values = [[column.get(size) for column in columns] for size in sizes]
-    return sizes, [criterion.drawn(row) for row in values]
+    criterion = Criterion(**findings["metric"])
+    columns = []
+    for sizes, values in zip(findings["sizes"], findings["value"], strict=True):
+        columns.append(dict(zip(sizes, values, strict=True)))
+    all_sizes = sorted(set().union(*columns))
+    rows = [[column.get(size) for column in columns] for size in all_sizes]
+    return all_sizes, [criterion.drawn(row) for row in rows]
 
 
-def best_at_the_end(found: Found) -> int:
+def best_at_the_end(findings: Findings) -> int:
     """The size of the best window that ends at the last end; without a defined value the smallest size."""
-    values = dict(zip(found["sizes"][-1], found["value"][-1], strict=True))
-    size: int | None = Criterion(**found["metric"]).best(values)
-    return size or found["sizes"][-1][0]
+    values = dict(zip(findings["sizes"][-1], findings["value"][-1], strict=True))
+    size: int | None = Criterion(**findings["metric"]).best(values)
+    return size or findings["sizes"][-1][0]
 
 
 def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> list[float]:
     """Even levels from the best value down to that which `INNER` of all windows reach."""
-    known = _known(grid)
-    ends = (1 - INNER, 1) if criterion.better == "higher" else (0, INNER)
-    low, high = (float(np.quantile(known, end)) for end in ends)
-    found: list[float] = np.linspace(low, max(high, low + 1e-6 * max(1.0, abs(low))), LEVELS + 1).tolist()
-    return found
+    values = _finite(grid)
+    if criterion.better == "higher":
+        low = float(np.quantile(values, 1 - INNER))
+        high = float(values.max())
+    else:
+        low = float(values.min())
+        high = float(np.quantile(values, INNER))
+    least_span = 1e-6 * max(1.0, abs(low))  # levels ascend strictly
+    levels: list[float] = np.linspace(low, max(high, low + least_span), LEVELS + 1).tolist()
+    return levels
 
 
 def _reach(grid: Sequence[Sequence[float | None]], own: Sequence[float | None]) -> tuple[float, float]:
     """The ends of the axis of values: beyond those of all windows and of the model, whatever W is chosen."""
-    known = _known([*grid, own])
-    low = float(known.min())
-    high = float(known.max())
+    values = _finite([*grid, own])
+    low = float(values.min())
+    high = float(values.max())
     margin = 0.04 * (high - low) or 1.0
     return low - margin, high + margin
 
 
-def _known(grid: Sequence[Sequence[float | None]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _finite(grid: Sequence[Sequence[float | None]]) -> Floats:
     """All numbers of the rows that are finite; a zero if there are none."""
     values = np.array([value for row in grid for value in row], dtype=np.float64)
     values = values[np.isfinite(values)]

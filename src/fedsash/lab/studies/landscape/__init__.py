@@ -1,1 +1,0 @@
-"""The loss on lines and planes through models, and on a surface around a model."""

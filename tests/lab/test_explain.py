@@ -97,7 +97,7 @@ def test_a_round_sends_and_keeps_what_was_said_of_it(case: str) -> None:
     text = " ".join(found.text().split())
     steps = [int(step) for reply in replies for step in reply.effort.steps]
     span = f"{min(steps)}" if min(steps) == max(steps) else f"{min(steps)} to {max(steps)}"
-    assert f"takes {span} steps, on batches of up to 8 samples" in text
+    assert f"takes {span} step{'s' * (max(steps) > 1)}, on batches of up to 8 samples" in text
     assert f"{len(report.clients)} of 12 clients" in text
     for client in request.ids:
         assert f" {client}" in text.partition("They hold")[0]
@@ -125,7 +125,7 @@ def test_the_text_has_ten_steps_in_lines_of_at_most_100_letters(case: str) -> No
 def test_it_follows_imas_feedback_from_round_to_round() -> None:
     ima = experiment("ima")
     said = {number: " ".join(explain(ima, number).text().split()) for number in (5, 6)}
-    assert "Clients receive the model after 4 rounds; from round 6 on, the average w3 in its place." in said[5]
+    assert "Clients receive the model after round 4; from round 6 on, the average w3 in its place." in said[5]
     assert "Clients receive the average w3 in place of the model, since 5 rounds are over." in said[6]
     assert "In this round the learning rate is 0.1." in said[5]
     assert "In this round the learning rate is 0.097." in said[6]
@@ -150,10 +150,10 @@ def test_a_personal_part_is_neither_sent_nor_uploaded() -> None:
 
 def test_the_keys_that_decide_have_the_values_of_the_file() -> None:
     keys = {step["title"]: step["keys"] for step in explain(experiment("ima")).record()}
-    assert keys["Send"]["broadcast"] == {"average": "w3", "start": 5}
-    assert keys["Choose clients"]["sampling"] == {"name": "uniform", "count": 4}
+    assert keys["Send"]["broadcast"] == {"average": "w3", "start": 5, "order": "after", "patience": 3}
+    assert keys["Choose clients"]["sampling"] == {"name": "uniform", "count": 4, "dropout": 0.0, "trace": ""}
     assert keys["Choose clients"]["partition_seed"] is None
-    assert keys["Server optimiser"]["server"] == {"name": "adam"}
+    assert keys["Server optimiser"]["server"]["lr"] == 0.01  # a default
     assert keys["Train"]["local"]["schedule"] == {"name": "mild", "start": 4, "decay": 1.0}
     assert keys["Averages"]["averages"] == {"w3": {"name": "window", "size": 3}}
 

@@ -172,7 +172,7 @@ class Round:
             says.append(f"In this round none of {self.N} clients; what follows holds for any of them.")
         if asked > self.s:
             says.append(f"{asked} are asked, and {asked - self.s} of them do not answer.")
-        says.append(f"They hold {_span(federation.sizes[self.trained])} training samples each.")
+        says.append(f"They hold {_span(federation.sizes[self.trained], 'training sample')} each.")
         return Step("Choose clients", "server", says, [], ["sampling", "seed", "partition", "partition_seed"])
 
     def _send(self) -> Step:
@@ -196,7 +196,9 @@ class Round:
         """The model, or an average in its place."""
         broadcast = self.federation.broadcast
         finished = self.number - 1
-        model = f"Clients receive the model after {finished} rounds" if finished else "Clients receive the first model"
+        model = "Clients receive the first model"
+        if finished:
+            model = f"Clients receive the model after round {finished}"
         if broadcast is None:
             return f"{model}."
         names = " or ".join(broadcast.averages)
@@ -218,19 +220,23 @@ class Round:
         local = plan.local
         says = [summary(type(method)), *self._equations("methods", method)]
         says += [does for hook, does in HOOKS.items() if hook in method.overridden]
-        size = "all of its samples" if local.batch == "full" else f"up to {local.batch} samples"
+        size = f"up to {local.batch} samples"
+        if local.batch == "full":
+            size = "all of its samples"
         who = "A client"
         if federation.sharing.personal.alone:
-            says.append(f"First the part that stays with a client trains alone, by {_span(plan.steps_alone)} steps.")
+            says.append(f"First the part that stays with a client trains alone, by {_span(plan.steps_alone, 'step')}.")
             who = "Then the rest trains alone. A client"
-        says.append(f"{who} takes {_span(plan.steps)} steps, on batches of {size}.")
+        says.append(f"{who} takes {_span(plan.steps, 'step')}, on batches of {size}.")
         if local.steps is None:
-            says.append(f"It passes over its samples {_span(plan.amounts)} times.")
+            says.append(f"That is {_span(plan.amounts, 'pass', 'passes')} over its samples.")
         says.append(self._rates())
         if local.clip is not None:
             says.append(f"A direction longer than {local.clip:g} is clipped.")
         moments = _of_one(local.optimiser.moments(self._first.sent[: federation.sharing.trained].unsqueeze(0)))
-        since = "from round to round" if local.keep_moments else "for this round"
+        since = "for this round"
+        if local.keep_moments:
+            since = "from round to round"
         items = Item.of("kept", moments, self.s, f"by each client, {since}")
         return Step("Train", "each client", says, items, ["local", "method"])
 
@@ -244,8 +250,9 @@ class Round:
         """The learning rates of the round's steps."""
         rates = self.plan.rates[:, 0]
         rates = rates[: self.plan.steps[0]]
-        moves = self.federation.local.schedule != Constant()
-        text = f"{'In this round the' if moves else 'The'} learning rate is {rates[0]:.4g}"
+        text = f"The learning rate is {rates[0]:.4g}"
+        if self.federation.local.schedule != Constant():
+            text = f"In this round the learning rate is {rates[0]:.4g}"
         if rates.min() < rates.max():
             text += f" in the first step and {rates[-1]:.4g} in the last"
         return f"{text}."
@@ -294,7 +301,9 @@ class Round:
         sizes = self.federation.sizes[self.trained]
         shares = sizes / sizes.sum()
         text = f"In their mean the weights are p_i = n_i / (sum of n_j): {shares.min():.3g} to {shares.max():.3g}"
-        return f"{text}; 1/s for {', '.join(sorted(uniform))}." if uniform else f"{text}."
+        if uniform:
+            text += f"; 1/s for {', '.join(sorted(uniform))}"
+        return f"{text}."
 
     def _method(self) -> Step:
         method = self.federation.method
@@ -417,7 +426,7 @@ class Explanation:
     steps: list[Step]
 
     def record(self) -> list[dict[str, Any]]:
-        """The steps as plain data. The keys that decide have their values, without defaults inside of tables."""
+        """The steps as plain data, with the values of the keys that decide."""
         return [asdict(step) | {"keys": self._decided_by(step)} for step in self.steps]
 
     def text(self) -> str:
@@ -465,7 +474,7 @@ def explain(experiment: Experiment, number: int = 1) -> Explanation:
         f"Round {number} of {experiment.rounds}, with {round.s} of {round.N} clients. The model has {layout.size:,} "
         f"numbers ({_type(layout.dtype)}, {size}).",
         f"Down to clients go {_total(steps, 'to each client')}, and {_total(steps, 'from each client')} come up.",
-        "Keys that have their defaults are left out inside of tables; fedsash list TABLE names them.",
+        "Keys with their defaults are left out in tables inside of tables; fedsash list TABLE names all.",
     ]
     if isinstance(experiment, NetworkExperiment):
         head.append("On the simulated network an answer may be lost, or come too late.")
@@ -489,13 +498,15 @@ def _table(items: Iterable[Item]) -> list[str]:
 
 
 def _found(table: Mapping[str, Any], thing: Any, key: str) -> Any:
-    """The value of a dotted key in the table of a thing, without defaults inside of it; None if it is not there."""
+    """The value of a dotted key in the table of a thing; None if it is not there. Tables in it are without defaults."""
     name, _, inside = key.partition(".")
     value = table.get(name)
     inner = _inner(thing, name)
     if inside:
         return _found(value, inner, inside) if isinstance(value, Mapping) else None
-    return _without_defaults(value, inner)
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_defaults(one, _inner(inner, name)) for name, one in value.items()}
 
 
 def _without_defaults(value: Any, thing: Any) -> Any:
@@ -529,7 +540,7 @@ def _with_value(key: str, value: Any) -> str:
     if value is None:
         return f"{key} (not set)"
     if value == {}:
-        return f"{key} (defaults)"
+        return f"{key} (none)"
     return f"{key} = {show(value)}"
 
 
@@ -545,11 +556,14 @@ def _indented(text: str) -> list[str]:
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def _span(values: Ints) -> str:
-    """The range of some numbers."""
-    least = values.min()
-    most = values.max()
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+def _span(counts: Ints, one: str, many: str = "") -> str:
+    """The range of some numbers of things: `1 step`, `2 to 3 steps`."""
+    least = counts.min()
+    most = counts.max()
+    if most == 1:
+        return f"{least} {one}"
+    things = many or f"{one}s"
+    return f"{least:,} {things}" if least == most else f"{least:,} to {most:,} {things}"
 
 
 def _type(dtype: torch.dtype) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from site_build import commands, examples, experiment_file, notebooks, plain, python_pages
+from site_build import commands, examples, experiment_file, notebooks, plain, python_pages, whole
 from site_build.links import relinked
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/experiment-file.md": experiment_file.page(),
         "reference/commands.md": commands.page(),
         "examples/index.md": examples.page(ROOT),
+        "concepts/whole.md": whole.page(ROOT),
         **python_pages.pages(),
     }
     for place, content in made.items():

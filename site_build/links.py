@@ -10,6 +10,7 @@ MOVED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
+    "examples/whole.py": "concepts/whole.md",
 }
 
 

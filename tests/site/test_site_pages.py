@@ -21,6 +21,7 @@ from support.places import ROOT
         ("docs/how-to/data.md", "tasks.md#metrics", "tasks.md#metrics"),
         ("docs/how-to/data.md", "../../examples/tracker.py", "../examples/tracker.py"),
         ("docs/how-to/data.md", "../../examples/tasks", "../examples/index.md"),
+        ("docs/how-to/data.md", "../../examples/whole.py", "../concepts/whole.md"),
         ("docs/how-to/data.md", "../../README.md", "../index.md"),
         ("docs/glossary.md", "../CHANGELOG.md", "changelog.md"),
         ("CONTRIBUTING.md", "docs/design/architecture.md#one-round", "design/architecture.md#one-round"),

@@ -56,6 +56,7 @@ def commands() -> dict[str, tuple[str, str]]:
         **{name: (study.summary, "studies:add") for name, study in STUDIES.items()},
         "report": ("make an HTML page of runs and sweeps", "results:add_report"),
         "partition": ("show which client holds which labels", "files:add_partition"),
+        "explain": ("one round of an experiment, step by step: who acts, what is sent and kept", "explain:add"),
         "list": ("what an experiment file can say, one line each", "listing:add"),
         "schema": (
             "write a JSON schema, with which an editor completes and checks experiment files",
@@ -143,6 +144,7 @@ examples:
   fedsash run experiment.toml                       train; prints a table of the model and its averages
   fedsash resume runs/experiment --rounds 500       continue it up to round 500
   fedsash partition experiment.toml                 which client holds which labels
+  fedsash explain experiment.toml                   one round of it, step by step
   fedsash list                                      all that an experiment file can say
   fedsash list averages window                      what one thing does, and its options
   fedsash completion bash                           completion of commands in your shell: how to switch it on

@@ -160,6 +160,8 @@ def results(folder: Path, states: bool) -> tuple[dict[str, Any], dict[str, Any]]
         elif path.name in ("summary.json", "clients.json", "partition.json") or path.parent.name == "analyses":
             if path.suffix == ".json":
                 numbers[name] = repeated(json.loads(path.read_text()))
+                if path.parent.name != "analyses":
+                    numbers[name].pop("checksum", None)  # of times, too
         elif path.suffix == ".html":
             numbers[name] = Page.numbers(path.read_text())
     return tensors, numbers

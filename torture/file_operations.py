@@ -63,7 +63,9 @@ def _case(
 
 def watched(bench: Bench, place: Path, words: Sequence[str], order: dict[str, Any]) -> Ended:
     """Carry out a command that notes its operations, or is killed before one of them; a sweep's runs one at a time."""
-    words = [*words, *(("--jobs", "1") if "--jobs" in words else ())]
+    words = list(words)
+    if "--jobs" in words:
+        words[words.index("--jobs") + 1] = "1"
     return bench.command(place, words, entry=ENTRY, environment={ORDER: json.dumps(order)})
 
 

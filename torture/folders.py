@@ -13,8 +13,8 @@ from .frame import Finding
 
 TIMES = {"seconds", "training_seconds", "samples_per_second", "peak_memory_bytes", "lineage", "checksum"}
 """Keys of JSON files that may differ between equal runs. A lineage holds random names; a checksum is of all keys."""
-LEFT_OUT = re.compile(r"(^|/)(lock|files\.json|engine\.json|logs/.*|.*\.tmp\.lock|\.lock)$")
-"""Files that may differ: who held a lock, checksums of the files with times, and the output of a sweep's processes."""
+LEFT_OUT = re.compile(r"(^|/)(lock|engine\.json|logs/.*|.*\.tmp\.lock|\.lock)$")
+"""Files that may differ: who held a lock, an engine that is measured, and the output of a sweep's processes."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:

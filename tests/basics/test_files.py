@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from fedsash import RunError
 from fedsash.basics import files
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
-from fedsash.lab.config import load
 from fedsash.runs import terminal
+from fedsash.runs.model_files import lost_models, read_model, write_models
 from fedsash.runs.records import Records
 from support.observing import Crash, Evaluated, crash_at, final, go_on, observed, start
 
@@ -75,11 +76,13 @@ READERS = {
     "metrics.jsonl": ("report", "compare", "resume"),
     "summary.json": ("report", "compare"),
     "partition.json": ("report", "compare"),
-    "config.toml": ("report", "compare", "resume", "landscape"),
+    "goal.json": ("report", "compare"),
     "engine.json": ("resume",),
     "models/w.safetensors": ("landscape",),
-    "files.json": ("report", "compare", "landscape"),
+    "files.json": ("landscape",),
 }
+NOT_WRITTEN_YET = ("summary.json", "partition.json", "models/w.safetensors", "files.json")
+"""If they are removed, the folder is like one of a run that was killed before it wrote them."""
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -87,8 +90,8 @@ def test_whoever_reads_a_changed_file_says_so_in_one_line(
     name: str, run: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for damage in DAMAGE:
-        if (name, damage) == ("files.json", os.remove):
-            continue  # then nothing is checked
+        if damage is os.remove and name in NOT_WRITTEN_YET:
+            continue
         damage(run / name)
         for command in READERS[name]:
             before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -105,7 +108,7 @@ def test_resume_writes_again_what_it_does_not_read(name: str, run: Path, finishe
     flip(run / name)
     assert main(commands(run)["resume"]) == 0
     assert final(run) == final(finished)
-    assert files.read(run / "partition.json") == files.read(finished / "partition.json")
+    assert (run / "partition.json").read_bytes() == (finished / "partition.json").read_bytes()
     assert files.table(run / "summary.json")["models"] == files.table(finished / "summary.json")["models"]
 
 
@@ -117,14 +120,55 @@ def test_files_of_others_in_the_folder_do_no_harm(run: Path, finished: Path) -> 
     assert (run / "notes.txt").read_text() == "mine"
 
 
-def test_without_the_list_of_checksums_files_are_taken_as_they_are(run: Path) -> None:
+def test_an_experiment_is_a_plain_file_and_its_numbers_are_guarded_by_the_state(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(config.replace("seed = 0", "seed = 0  # mine"))
-    assert main(commands(run)["report"]) == 2
+    (run / "config.toml").write_text(f"{config}# mine\n")
+    for command in ("report", "compare", "resume"):
+        assert main(commands(run)[command]) == 0
+    (run / "config.toml").write_text(config.replace("alpha = 0.1", "alpha = 0.5"))
+    assert main(commands(run)["resume"]) == 2
+    assert "holds a run of another experiment" in capsys.readouterr().err
+    (run / "config.toml").write_text(config.replace("=", "", 1))
+    for command in commands(run):
+        capsys.readouterr()
+        assert main(commands(run)[command]) == 2
+        assert "config.toml" in capsys.readouterr().err
+
+
+def test_a_model_without_a_seal_is_taken_as_it_is_and_the_next_session_seals_it(run: Path) -> None:
+    shutil.copy(run / "models" / "model.safetensors", run / "models" / "w.safetensors")
     (run / "files.json").unlink()
-    assert main(commands(run)["report"]) == 0
+    assert main(commands(run)["landscape"]) == 0
+    assert main(commands(run)["resume"]) == 0 and (run / "files.json").exists()
+    shutil.copy(run / "models" / "model.safetensors", run / "models" / "w.safetensors")
+    assert main(commands(run)["landscape"]) == 2
+
+
+@pytest.mark.parametrize("damage", DAMAGE[:2])
+def test_a_damaged_index_is_written_anew_by_the_next_session(damage: Callable[[Path], None], run: Path) -> None:
+    whole = (run / "files.json").read_bytes()
+    damage(run / "files.json")
     assert main(commands(run)["resume"]) == 0
-    assert main(commands(run)["report"]) == 0 and (run / "files.json").exists()
+    assert (run / "files.json").read_bytes() == whole
+
+
+def test_rows_are_those_of_which_the_newest_state_has_the_mark(run: Path) -> None:
+    """A reader that loads no state refuses them, too, and one whose newest state is damaged goes by the one before."""
+    records = Records(run)
+    whole = records.path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    (run / "state" / "00000004" / "state.json").write_text("{")
+    for changed in (lines[:-1], [*lines, *lines]):
+        records.path.write_bytes(b"".join(changed))
+        records.load()
+    for changed in (lines[:1], lines[1:], [lines[1], lines[0], *lines[2:]], []):
+        records.path.write_bytes(b"".join(changed))
+        with pytest.raises(RunError, match=r"metrics\.jsonl is damaged: up to round 2 it has"):
+            records.load()
+    shutil.rmtree(run / "state")
+    records.load()
 
 
 def test_a_running_run_can_be_read_at_any_moment(tmp_path: Path) -> None:
@@ -164,20 +208,60 @@ def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "replace", replace)
 
 
-def test_whenever_the_writer_is_killed_the_files_are_as_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for moment in range(1, 6):
-        folder = tmp_path / str(moment)
+def test_whenever_the_writer_is_killed_the_models_are_as_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are two renamings for each model, one of the index and one of its file, and a last one of the index."""
+    for first, second in product(range(1, 8), repeat=2):
+        folder = tmp_path / f"{first}-{second}"
         folder.mkdir()
-        files.write(folder, [("a", b"old a"), ("b", b"old b")])
+        write_models(folder, [("a", b"old a"), ("b", b"old b")])
+        for word, moment in (("new", first), ("newest", second)):
+            with monkeypatch.context() as patch:
+                kill_at(moment, patch)
+                with suppress(SystemExit):
+                    write_models(folder, [(name, f"{word} {name}".encode()) for name in "abc"])
+            for name in "ab":
+                assert read_model(folder, name).decode() in (f"old {name}", f"new {name}", f"newest {name}")
+        write_models(folder, [("a", b"third")])
+        assert read_model(folder, "a") == b"third"
+        assert not list(folder.rglob(".*"))
+        (folder / "models" / "b.safetensors").write_bytes(b"other")
+        with pytest.raises(RunError, match=r"b\.safetensors is damaged: write it again with fedsash resume"):
+            read_model(folder, "b")
+        (folder / "models" / "b.safetensors").unlink()
+        assert "models/b.safetensors" in lost_models(folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("beginning", ["run", "resume"])
+def test_a_run_that_is_killed_between_any_two_of_its_files_ends_with_the_same_bytes(
+    beginning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each file that takes its place: as the run begins, when it saves, and at its end."""
+    start(observed(), 3, tmp_path / "whole", every=2)
+    kinds = [path for path in (tmp_path / "whole").iterdir() if path.suffix == ".json"]
+    moment = 0
+    ended = False
+    while not ended:
+        moment += 1
+        folder = tmp_path / str(moment)
+        if beginning == "resume":
+            start(observed(), 2, folder, every=2)
         with monkeypatch.context() as patch:
             kill_at(moment, patch)
-            with suppress(SystemExit):
-                files.write(folder, [("a", b"new a"), ("b", b"new b"), ("c", b"new c")])
-        for name in ("a", "b"):
-            assert files.read(folder / name) in (f"old {name}".encode(), f"new {name}".encode())
-        files.write(folder, [("a", b"third")])
-        assert files.read(folder / "a") == b"third"
-        assert not list(folder.glob(".*"))
+            try:
+                (start if beginning == "run" else go_on)(observed(), 3, folder, every=2)
+                ended = True
+            except SystemExit:
+                pass
+        begun = (folder / "metrics.jsonl").exists()
+        (go_on if begun else start)(observed(), 3, folder, every=2)
+        assert final(folder) == final(tmp_path / "whole")
+        assert not [path for path in folder.rglob(".*") if path.name != ".lock"]
+        for path in kinds:
+            assert files.table(folder / path.name, sealed=True).keys() == files.table(path).keys()
+    assert moment > 10
 
 
 def test_the_next_session_clears_up_after_a_killed_one(run: Path, finished: Path) -> None:
@@ -197,17 +281,20 @@ def test_the_next_session_clears_up_after_a_killed_one(run: Path, finished: Path
     assert not list(run.rglob(".*")) and final(run) == final(finished)
 
 
-def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
-    files.write(tmp_path, [("a", b"old")])
+def test_a_full_disk_leaves_whole_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_models(tmp_path, [("a", b"old")])
+    replace = files.replace_file
 
-    def contents() -> Any:
-        yield "a", b"new"
-        raise OSError("No space left on device")
+    def full(path: Path, content: bytes) -> None:
+        if path.suffix == ".safetensors":
+            raise OSError("No space left on device")
+        replace(path, content)
 
+    monkeypatch.setattr(files, "replace_file", full)
     with pytest.raises(OSError, match="No space"):
-        files.write(tmp_path, contents())
-    assert files.read(tmp_path / "a") == b"old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "files.json"]
+        write_models(tmp_path, [("a", b"new")])
+    assert read_model(tmp_path, "a") == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files.json", "models"]
 
 
 def test_a_link_beside_a_file_leads_nowhere(tmp_path: Path) -> None:
@@ -265,22 +352,10 @@ def test_a_table_knows_its_own_checksum(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text((tmp_path / "a.json").read_text().replace("2.5", "3.5"))
     with pytest.raises(RunError, match=r"a\.json is damaged"):
         files.table(tmp_path / "a.json")
-
-
-@pytest.mark.parametrize("content", ['["a.txt"]', '{"a": 1}', "3"])
-def test_a_list_of_files_that_is_not_ours_is_left_alone(content: str, tmp_path: Path) -> None:
-    (tmp_path / "files.json").write_text(content)
-    (tmp_path / "e.toml").write_text("rounds = 7")
-    assert load(tmp_path / "e.toml").rounds == 7
-
-
-def test_a_changed_experiment_of_a_run_is_damaged_and_not_called_another_format(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flip(run / "config.toml")
-    assert main(commands(run)["resume"]) == 2
-    said = capsys.readouterr().err
-    assert "config.toml is damaged: put the right one back" in said and "TOML" not in said
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    assert files.table(tmp_path / "a.json") == {"a": 1} and not files.is_ours(tmp_path / "a.json")
+    with pytest.raises(RunError, match=r"a\.json is damaged: it has no checksum"):
+        files.table(tmp_path / "a.json", sealed=True)
 
 
 def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
@@ -302,8 +377,7 @@ def test_a_file_is_durable_with_the_names_in_its_folder(tmp_path: Path, monkeypa
         fsync(opened)
 
     monkeypatch.setattr(os, "fsync", noted)
-    (tmp_path / "models").mkdir()
-    files.write(tmp_path, [("a.json", b"{}"), ("models/b", b"b")])
+    write_models(tmp_path, [("b", b"b")])
     assert {tmp_path, tmp_path / "models"} <= {*synced}
     synced.clear()
     files.replace_file(tmp_path / "c", b"c")

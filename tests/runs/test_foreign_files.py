@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from fedsash.basics import files
 from fedsash.lab.cli import main
-from fedsash.runs import run
+from fedsash.runs import resume, run
 from fedsash.settings.errors import FedsashError, RunError
 from support.worlds import federation
 
@@ -44,17 +43,24 @@ def test_an_experiment_file_called_config_is_not_replaced_by_its_own_run(
     assert (tmp_path / "config.toml").read_text() == EXPERIMENT
 
 
+@pytest.mark.parametrize("content", ['{"files": ["a.txt"]}', '{"files": {"exp.toml": [[1, 2]]}}', '["a.txt"]', "{"])
 def test_an_index_of_another_program_is_neither_replaced_nor_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the name of ours, and lies beside an experiment or where a run shall go."""
-    monkeypatch.chdir(tmp_path)
-    content = json.dumps({"files": ["a.txt"]})
-    Path("files.json").write_text(content)
+    """It has the name of ours, and lies beside an experiment, above it, or where a run shall go."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    indices = [Path("files.json"), Path("../files.json")]
+    for index in indices:
+        index.write_text(content)
     Path("exp.toml").write_text(EXPERIMENT)
     assert main(["run", "exp.toml", "--out", "out", "--no-progress"]) == 0
+    assert main(["resume", "out", "--rounds", "3", "--no-progress"]) == 0
+    assert main(["report", "out", "--out", "page.html"]) == 0
+    assert main(["partition", "exp.toml"]) == 0
     assert main(["run", "exp.toml", "--out", ".", "--no-progress"]) == 2
-    assert Path("files.json").read_text() == content
+    assert [index.read_text() for index in indices] == [content, content]
 
 
 def test_files_of_other_names_are_no_hindrance(tmp_path: Path) -> None:
@@ -67,10 +73,33 @@ def test_a_run_that_was_killed_as_it_began_is_begun_anew_in_its_folder(tmp_path:
     run(federation(), 1, out=tmp_path / "whole", progress=False)
     begun = tmp_path / "begun"
     begun.mkdir()
-    names = ("config.toml", "engine.json", "goal.json", "partition.json")
-    files.write(begun, [(name, (tmp_path / "whole" / name).read_bytes()) for name in names])
-    run(federation(), 1, out=begun, progress=False)
-    assert (begun / "summary.json").exists()
+    for name in ("goal.json", "engine.json", "partition.json", "config.toml"):  # in the order in which they are written
+        shutil.copy(tmp_path / "whole" / name, begun)
+        shutil.copytree(begun, tmp_path / name)
+        run(federation(), 1, out=tmp_path / name, progress=False)
+        assert (tmp_path / name / "summary.json").exists()
+
+
+def test_a_goal_that_no_run_has_written_does_not_say_that_the_folder_is_a_runs(tmp_path: Path) -> None:
+    (tmp_path / "goal.json").write_text('{"name": "accuracy"}')
+    (tmp_path / "config.toml").write_text("mine")
+    with pytest.raises(RunError, match=r"holds config\.toml, goal\.json, which a run would replace"):
+        run(federation(), 1, out=tmp_path, progress=False)
+    assert (tmp_path / "config.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_a_run_that_has_lost_its_metrics_is_not_begun_anew_over_its_states(state: str, tmp_path: Path) -> None:
+    run(federation(), 1, out=tmp_path / "r", progress=False)
+    (tmp_path / "r" / "metrics.jsonl").unlink()
+    if state == "stopped":
+        (tmp_path / "r" / "summary.json").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="holds a run already"):
+        run(federation(), 1, out=tmp_path / "r", progress=False)
+    with pytest.raises(RunError, match=r"metrics\.jsonl is missing: put the right one back, or fork"):
+        resume(federation(), 2, tmp_path / "r", progress=False)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
 
 
 COMMANDS = {

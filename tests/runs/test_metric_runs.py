@@ -18,6 +18,7 @@ from fedsash.lab.cli import main
 from fedsash.runs import Result
 from fedsash.runs.summaries import GOAL, goal_of
 from fedsash.tasks import Criterion
+from support.json_files import content_of
 from support.observing import Evaluated, final, go_on, rows, start
 from support.regression import regression
 
@@ -51,7 +52,7 @@ def folder_of(result: Result) -> Path:
 
 
 def test_the_folder_says_which_metric_decides_and_in_which_direction(result: Result) -> None:
-    assert json.loads((folder_of(result) / GOAL).read_text()) == {
+    assert content_of(folder_of(result) / GOAL) == {
         "name": "rmse", "better": "lower", "share": False, "target": 0.5, "last": 3, "best_on": "held_out"
     }  # fmt: skip
     assert goal_of(folder_of(result))[0] == result.federation.goal.criterion
@@ -204,9 +205,7 @@ def test_a_damaged_goal_is_one_line_and_the_next_session_writes_it_again(
     assert command(capsys, "compare", tmp_path / "a")[0] == 0
 
 
-def test_a_lost_goal_is_missed_by_its_checksum_and_written_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_goal_is_missed_and_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(regression(), 2, tmp_path / "a")
     (tmp_path / "a" / GOAL).unlink()
     code, error = command(capsys, "compare", tmp_path / "a")

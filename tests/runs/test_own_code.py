@@ -21,7 +21,8 @@ CONFIG = {"model": {"name": PLACE, "options": ["x:y", {"deep": PLACE}]}, "method
 
 def write(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
     """Write the permit, if there is one."""
-    files.write(folder, own_code.permit(folder, config).items())
+    for name, content in own_code.permit(folder, config).items():
+        files.replace_file(folder / name, content)
 
 
 @pytest.fixture

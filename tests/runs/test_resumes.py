@@ -15,6 +15,7 @@ from fedsash import (
     SGD,
     Broadcast,
     Checkpoint,
+    Fork,
     LocalEngine,
     LocalTraining,
     Window,
@@ -173,9 +174,10 @@ def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
     assert final(tmp_path) == before
 
 
-def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path) -> None:
+def test_stale_states_of_a_fork_that_was_killed_as_it_began_are_not_used(tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "fresh", every=2)
-    start(observed(seed=4), 6, tmp_path / "stale", every=2)
+    start(observed(seed=4), 6, tmp_path / "other", every=2)
+    start(observed(seed=4), 6, tmp_path / "stale", every=2, fork=Fork(tmp_path / "other", 6))
     (tmp_path / "killed").mkdir()
     (tmp_path / "stale" / "state").rename(tmp_path / "killed" / "state")
     start(observed(), 4, tmp_path / "killed", every=2)

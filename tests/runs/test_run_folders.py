@@ -14,6 +14,7 @@ from fedsash import LocalEngine
 from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
+from support.json_files import content_of
 from support.observing import AVERAGES, observed, rows, start
 from support.worlds import SEQUENTIAL
 
@@ -41,10 +42,10 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
     assert {path.name for path in (out / "models").iterdir()} == files
     assert saved_rounds(out / "state") == [4, 6]
     assert rows(out) == result.history.rows()
-    assert result.folder == out and json.loads((out / "summary.json").read_text()) == result.summary
+    assert result.folder == out and content_of(out / "summary.json") == result.summary
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
 
-    engine = json.loads((out / "engine.json").read_text())
+    engine = content_of(out / "engine.json")
     assert LocalEngine(**engine) == SEQUENTIAL
     assert tomllib.loads((out / "config.toml").read_text()) == config | {"rounds": 6, "engine": engine}
 
@@ -73,5 +74,4 @@ def test_there_is_no_pickle_in_the_folder(tmp_path: Path) -> None:
 def test_the_summary_is_the_last_file_of_a_run_since_it_says_to_a_sweep_that_the_run_is_done(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     done = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    del done[tmp_path / "files.json"]  # what is in them
     assert max(done.values()) == done[tmp_path / "summary.json"] > done[tmp_path / "curves.png"]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.basics.files import json_of, write
 from fedsash.evaluation import Evaluation
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content, goal_of, metric_of, summarise
@@ -210,10 +209,6 @@ def test_the_file_gives_the_criterion_back_and_so_does_the_summary(criterion: Cr
     assert metric_of(summarise(history_of([]), Evaluation(), criterion)) == criterion
 
 
-def test_a_folder_without_the_file_is_that_of_a_classification(tmp_path: Path) -> None:
-    assert goal_of(tmp_path) == (ACCURACY, Evaluation())
-
-
 WHOLE = goal_content(RMSE, Evaluation())
 DAMAGED = {
     "no JSON": "{",
@@ -239,7 +234,10 @@ def test_a_damaged_file_is_one_line(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, [(GOAL, json_of(WHOLE))])
-    (tmp_path / GOAL).write_text(json.dumps(goal_content(ACCURACY, Evaluation())))
-    with pytest.raises(RunError, match=r"goal\.json is damaged"):
+    write_json(tmp_path / GOAL, WHOLE)
+    (tmp_path / GOAL).write_text((tmp_path / GOAL).read_text().replace("lower", "higher"))
+    with pytest.raises(RunError, match=r"goal\.json is damaged: .* write it again with fedsash resume"):
+        goal_of(tmp_path)
+    (tmp_path / GOAL).unlink()
+    with pytest.raises(RunError, match=r"goal\.json is missing: write it again with fedsash resume"):
         goal_of(tmp_path)

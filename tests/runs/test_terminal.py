@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsash.basics.files import write_table
+from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.runs import terminal
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.runs.table import empty_table
+from fedsash.tasks import Criterion
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\rb\x9bc\u202edef\u2066\u200b\x7f[red]x[/red][link=http://x]:+1:"
 SHOWN = "a\\x1b]0;title\\x07\\x1b[2J\\rb\\x9bc\\u202edef\\u2066\\u200b\\x7f[red]x[/red][link=http://x]:+1:"
@@ -70,6 +74,7 @@ def test_commands_show_what_a_strangers_folder_says_as_text(tmp_path: Path, caps
     run.mkdir(parents=True)
     row = {"round": 1, "model": HOSTILE, "split": "test", "accuracy": 0.5, "loss": 1.0}
     (run / "metrics.jsonl").write_text(json.dumps({**row, "model": "model"}) + "\n" + json.dumps(row) + "\n")
+    write_table(run / GOAL, goal_content(Criterion(), Evaluation()))
     runs = {"x": {HOSTILE: HOSTILE}, HOSTILE: {HOSTILE: "y"}}
     sweep = {"title": HOSTILE, "axes": {HOSTILE: [HOSTILE]}, "runs": runs, "failed": {HOSTILE: HOSTILE}}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))

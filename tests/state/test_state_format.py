@@ -29,6 +29,7 @@ from fedsash.settings.errors import RunError
 from fedsash.settings.fingerprint import differences
 from support.by_default import some
 from support.executors import OneByOne
+from support.json_files import content_of
 from support.observing import final, go_on, observed, start
 from support.worlds import after, data, federation, mlp
 
@@ -196,7 +197,7 @@ def test_a_run_keeps_its_id_and_a_fork_has_its_sources_before_its_own(tmp_path: 
 def test_the_result_says_what_was_chosen_and_what_has_to_be_remembered(tmp_path: Path) -> None:
     result = start(observed(engine=LocalEngine(workers=1)), 2, tmp_path / "auto")
     assert "auto" not in {value for name, value in result.summary["engine"].items() if name != "start"}
-    assert result.summary["engine"] == json.loads((tmp_path / "auto" / "engine.json").read_text())
+    assert result.summary["engine"] == content_of(tmp_path / "auto" / "engine.json")
     remembering = start(observed(engine=Counting()), 2, tmp_path / "counting")
     assert remembering.state.executor["rounds"].tolist() == [0, 1]
     with observed(engine=Counting()) as world:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedsash.basics.files import json_of, replace_file
+from fedsash.basics.files import table, write_table
+
+write_json = write_table
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write `data` as strict JSON, completely or not at all."""
-    replace_file(path, json_of(data))
+def content_of(path: Path) -> Any:
+    """The content of a table of a run, which has a checksum."""
+    return table(path, sealed=True)

@@ -64,7 +64,10 @@ def written(
 def put(folder: Path, name: str, content: Any) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    if isinstance(content, dict):
+        write_json(path, content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
 GRID = [-1.0, 0.0, 1.0]

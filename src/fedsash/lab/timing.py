@@ -22,10 +22,10 @@ from ..network.settings import Network
 from ..network.simulated import begin
 from ..network.site import Site
 from ..runs.drawn import draw_timeline
-from ..runs.folder import RunFolder, config_files
+from ..runs.folder import RunFolder, write_config
 from ..runs.progress import Progress
 from ..runs.records import Records
-from ..runs.summaries import summarise
+from ..runs.summaries import GOAL, goal_content, summarise
 from ..settings.errors import check
 from ..tasks import Criterion
 
@@ -59,10 +59,10 @@ def simulate(
     """Simulate the time only: run the scheduler for `rounds` steps, or until the network's `seconds` are over.
 
     A study of time saves no state: to resume it would mean to replay it, which takes as long as a new study. With `out`
-    it writes `config.toml` (if `config` is given), `summary.json`, `timeline.json`, `timeline.png`, `link.png`, and
-    finally `metrics.jsonl`. A study that is made `again` replaces the one in `out`. The metrics are the network's
-    measures after the steps at which `evaluation` is due. `stepped` is called with the number of every step. The result
-    depends on the arguments only.
+    it writes `goal.json`, `config.toml` (if `config` is given), `timeline.json`, `timeline.png`, `link.png`,
+    `metrics.jsonl`, and finally `summary.json`. A study that is made `again` replaces the one in `out`. The metrics are
+    the network's measures after the steps at which `evaluation` is due. `stepped` is called with the number of every
+    step. The result depends on the arguments only.
 
     Raises `ValueError` if `out` holds a run already, or if another process works in it.
     """
@@ -78,7 +78,7 @@ def simulate(
         process = scheduler.run(site)
         chronicle = NetworkChronicle(site)
         if folder is not None:
-            _begin(folder.path, config)
+            _begin(folder.path, config, evaluation)
         began = time.perf_counter()
         site.env.process(process)
         history = _played(chronicle, rounds, evaluation, progress, stepped)
@@ -122,14 +122,16 @@ def _played(
     return History(loads)
 
 
-def _begin(folder: Path, config: Mapping[str, Any] | None) -> None:
+def _begin(folder: Path, config: Mapping[str, Any] | None, evaluation: Evaluation) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    files.write_table(folder / GOAL, goal_content(Criterion(), evaluation))
     if config is not None:
-        files.write(folder, config_files(folder, config).items())
+        write_config(folder, config)
 
 
 def _write(folder: Path, study: TimeStudy) -> None:
-    found = {"summary.json": study.summary, "timeline.json": study.timeline}
-    files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
+    """Write the results. The summary comes last: it says to a sweep that nothing is left to do."""
+    files.write_table(folder / "timeline.json", study.timeline)
     draw_timeline(folder, study.timeline, study.history, study.history.curves(Criterion()))
     Records(folder).create(study.history)
+    files.write_table(folder / "summary.json", study.summary)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..basics import files
 from ..data.federated import FederatedData
 from ..evaluation import Curves, History
 from ..tasks import Criterion
@@ -16,6 +15,7 @@ from .pictures import Picture, network
 from .pictures.clients import clients
 from .pictures.paper import draw
 from .pictures.partition import partition
+from .summaries import run_table
 
 
 def plot_clients(data: FederatedData) -> Picture:
@@ -29,8 +29,9 @@ def plot_clients(data: FederatedData) -> Picture:
 
 def draw_clients(folder: Path, criterion: Criterion) -> None:
     """Draw `clients.png` if clients scored models."""
-    if files.there(folder / CLIENTS):
-        draw(clients(files.table(folder / CLIENTS), criterion), folder / "clients.png")
+    content = run_table(folder / CLIENTS)
+    if content is not None:
+        draw(clients(content, criterion), folder / "clients.png")
 
 
 def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: History, found: Curves) -> None:

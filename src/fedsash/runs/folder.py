@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..basics import files
 from ..basics.lock import held
+from ..basics.paths import plain_file
 from ..basics.saved import cut, saved_rounds
 from ..evaluation import Chronicle, History
 from ..federation import Federation
@@ -18,21 +19,23 @@ from ..settings.errors import RunError, SettingError, check, one_line, some
 from ..state import State
 from . import checkpoints, own_code
 from .client_results import CLIENTS
+from .cures import restore
 from .drawn import draw_clients, draw_timeline
 from .driver import Driver
+from .model_files import INDEX, lost_models, write_models
 from .partition import record
 from .pictures.paper import draw
 from .records import Records
 from .result import Result
 from .running_sums import RunningSums
 from .settings import Checkpoint
-from .summaries import GOAL, goal_content
+from .summaries import GOAL, goal_content, goal_of
 from .tally import Tally
 
 T = TypeVar("T")
 
 WRITTEN = (
-    *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", CLIENTS, "summary.json", "models"),
+    *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", CLIENTS, "summary.json", INDEX, "models"),
     *("curves.png", "clients.png", "timeline.json", "timeline.png", "link.png", "progress.png"),
 )
 """The files and folders that a run writes beside `metrics.jsonl`, its states and its running sums."""
@@ -43,19 +46,22 @@ class RunFolder:
 
     | file | written | holds |
     |---|---|---|
+    | `goal.json` | first at the beginning of each session | the metric that decides, see `goal_content` |
     | `config.toml` | at the beginning of each session | the complete experiment, as far as it is known (`built_by`) |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; empty for clients on nodes |
-    | `goal.json` | at the beginning of each session | the metric that decides, see `goal_content` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
     | `clients.json` | with the state after an evaluation | each client's own results in it, see `client_results` |
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
     | `summary.json`, `models/`, `curves.png`, `clients.png` | at the end of each session | results |
-    | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
+    | `files.json` | with `models/` | the sizes and checksums of the models, see `model_files` |
     | `lock` | while a session works in the folder | who that is, see `lock` |
     | `timeline.json` and its pictures | at the end of each session on a network | events and times |
+
+    Each JSON table has a checksum of itself (see `files.table`), and each state has those of its files and of the rows
+    before it. The experiment is a plain file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -67,7 +73,7 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether it holds a run."""
-        return files.there(self.records.path)
+        return self.records.begun
 
     def held(self) -> AbstractContextManager[None]:
         """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
@@ -75,13 +81,17 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Raise `RunError` if it holds a run, states of a training with Flower's `Averaged`, or files that a run would
-        replace and has not written; those of a run that was killed as it began are replaced."""
+        replace and has not written.
+
+        The first file of a run is `goal.json`: beside it lies what a run has written that was killed as it began.
+        """
         if self.begun:
             how = f"go on with it (fedsash resume {shlex.quote(str(self.path))}, in Python fedsash.resume)"
             raise RunError(f"{self.path} holds a run already: {how}, or choose another folder")
         if saved_rounds(self.path):
             raise RunError(f"{self.path} holds the states of another training: choose another folder")
-        if others := files.foreign(self.path, WRITTEN):
+        others = self._written()
+        if others and not files.is_ours(self.path / GOAL):
             raise RunError(f"{self.path} holds {some(others)}, which a run would replace: choose another folder")
 
     def check_begun(self) -> None:
@@ -92,8 +102,17 @@ class RunFolder:
     def check_here(self) -> None:
         """Raise `RunError` if its clients are on nodes."""
         file = self.path / "engine.json"
-        if files.there(file) and not files.table(file) and not files.there(self.path / "partition.json"):
+        if file.exists() and not files.table(file) and not (self.path / "partition.json").exists():
             raise RunError(f"{self.path} holds a run over nodes: go on with the fedsash flower serve that began it")
+
+    def check_whole(self) -> None:
+        """Raise `RunError` if a file is lost or damaged from which pages and tables of a finished run are made."""
+        goal_of(self.path)
+        if not self.config():
+            raise RunError(f"{self.path / 'config.toml'} is missing")
+        self.records.checked()
+        if lost := lost_models(self.path):
+            raise RunError(f"{self.path} has lost {some(lost)}")
 
     def clear(self) -> None:
         """Remove what a killed process has left of files that it was writing. The folder must be held."""
@@ -102,13 +121,13 @@ class RunFolder:
 
     def settled(self, driver: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
-        return with_engine(self.path, driver.settled) if files.there(self.path / "engine.json") else driver
+        return with_engine(self.path, driver.settled)
 
     def config(self) -> dict[str, Any]:
         """What is known of the experiment of the last session; empty if there was none."""
         file = self.path / "config.toml"
         try:
-            return tomllib.loads(files.read(file).decode()) if files.there(file) else {}
+            return tomllib.loads(plain_file(file).read_bytes().decode()) if file.exists() else {}
         except ValueError as error:
             raise RunError(f"{file} is damaged: {one_line(error)}") from error
 
@@ -131,10 +150,10 @@ class RunFolder:
 
         Returns the round of the oldest saved state.
         """
-        if self.begun:
+        if self.records.path.exists():
             self.records.flush()
         if clients:
-            files.write(self.path, [(CLIENTS, files.json_of(clients))])
+            files.write_table(self.path / CLIENTS, clients)
         sizes = driver.federation.sizes
         whole = driver.saved(state)
         checkpoints.save(whole, self.states, keep, tally=tally, fingerprint=driver.fingerprint, sizes=sizes)
@@ -143,22 +162,21 @@ class RunFolder:
     def write_beginning(
         self, federation: Federation, forked: bool, config: Mapping[str, Any], started: bool, history: History
     ) -> None:
-        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
+        """Write the files of the run's beginning: `goal.json` first, since it says whose folder this is, and the
+        metrics last, since their file says that there is a run to resume.
 
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         engine = federation.described()
-        contents = dict[str, bytes]()
+        files.write_table(self.path / GOAL, goal_content(federation.goal.criterion, federation.evaluation))
         if started or not (self.path / "engine.json").exists():
-            contents["engine.json"] = files.json_of(engine)
-        contents[GOAL] = files.json_of(goal_content(federation.goal.criterion, federation.evaluation))
+            files.write_table(self.path / "engine.json", engine)
         if federation.clients.data is not None:
-            contents["partition.json"] = files.json_of(record(federation.clients.data))
+            files.write_table(self.path / "partition.json", record(federation.clients.data))
         known = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None
         began = {} if "built_by" in config else {"engine": config.get("engine", {}) | known}
-        contents |= config_files(self.path, dict(config) | began)
-        files.write(self.path, contents.items())
+        write_config(self.path, dict(config) | began)
         if not self.begun:
             if not forked:
                 cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -178,30 +196,40 @@ class RunFolder:
         if curves:
             draw(result.plot(), folder / "curves.png")
         draw_clients(folder, criterion)
-        (folder / "models").mkdir(exist_ok=True)
-        files.write(folder, _results(result, timeline))
+        write_models(folder, ((name, result.federation.export(w)) for name, w in result.vectors().items()))
+        if timeline is not None:
+            files.write_table(folder / "timeline.json", timeline)
+        files.write_table(folder / "summary.json", result.summary)
+
+    def _written(self) -> list[str]:
+        """The files that have names of a run's files, or lie in a folder that has."""
+        written = []
+        for name in WRITTEN:
+            place = self.path / name
+            for file in place.rglob("*") if place.is_dir() else [place]:
+                if file.is_symlink() or (file.exists() and not file.is_dir()):
+                    written.append(file.relative_to(self.path).as_posix())
+        return sorted(written)
 
 
 def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `settled` makes of the engine with which the run in `folder` began. Raises `RunError` if it is damaged."""
+    """What `settled` makes of the engine with which the run in `folder` began.
+
+    Raises `RunError` if it is lost or damaged: no session may choose another one, which rounds in another way.
+    """
     file = folder / "engine.json"
     try:
-        return settled(files.table(file))
+        return settled(files.table(file, sealed=True))
+    except FileNotFoundError:
+        raise RunError(f"{file} is missing: {restore(folder)}") from None
     except SettingError as error:
         raise RunError(f"{file} is damaged: {error}") from error
 
 
-def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
-    """`config.toml`, and with it a permit for the code of one's own that it names."""
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write `config.toml`, and with it a permit for the code of one's own that it names."""
     import tomli_w
 
-    return {"config.toml": tomli_w.dumps(config).encode()} | own_code.permit(folder, config)
-
-
-def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
-    """The files of a run's end."""
-    for name, w in result.vectors().items():
-        yield f"models/{name}.safetensors", result.federation.export(w)
-    if timeline is not None:
-        yield "timeline.json", files.json_of(timeline)
-    yield "summary.json", files.json_of(result.summary)
+    files.replace_file(folder / "config.toml", tomli_w.dumps(config).encode())
+    for name, content in own_code.permit(folder, config).items():
+        files.replace_file(folder / name, content)

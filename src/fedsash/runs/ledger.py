@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..basics import files
 from ..basics.saved import cut, place, prune, saved_rounds
 from ..broadcast import Choice
 from ..evaluation import Decision, History, Record, Score
@@ -28,7 +27,7 @@ from .records import Mark, Records, mark
 from .running_sums import NAME as SUMS
 from .running_sums import Bookkeeper
 from .settings import Checkpoint
-from .summaries import goal_of
+from .summaries import goal_of, run_table
 from .tally import Best, Tally, best_by
 
 log = logging.getLogger("fedsash")
@@ -273,7 +272,7 @@ class Ledger:
 
 def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:
     """The clients' results after a round in another run's file, of the models that are `ours`, under our names."""
-    found = files.table(file) if files.there(file) else {}
+    found = run_table(file) or {}
     if found.get("round") != round:
         return {}
     by_split = found["splits"].items()

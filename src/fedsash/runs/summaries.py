@@ -19,6 +19,8 @@ from ..federation import Federation
 from ..settings.errors import RunError, SettingError
 from ..state import State
 from ..tasks import Criterion
+from .client_results import CLIENTS
+from .cures import remake
 from .tally import Tally
 
 GOAL = "goal.json"
@@ -33,19 +35,33 @@ def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]
 def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
     """The criterion of the run in a folder, and its evaluation, of which only `last` and `best_on` are known.
 
-    Without the file they are those of a classification. Raises `RunError` if the file is damaged.
+    Raises `RunError` if the file is lost or damaged.
     """
     file = folder / GOAL
-    if not files.there(file):
-        return Criterion(), Evaluation()
-    found = files.table(file)
+    found = run_table(file)
+    if found is None:
+        raise RunError(f"{file} is missing: {remake(folder)}")
     names = [field.name for field in fields(Criterion)]
     try:
         evaluation = Evaluation(last=found.pop("last"), best_on=found.pop("best_on"))
         return Criterion(**{name: found.pop(name) for name in names}, **found), evaluation
     except (KeyError, TypeError, SettingError):
         known = ", ".join([*names, "last", "best_on"])
-        raise RunError(f"{file} is damaged: it must have the fields {known}") from None
+        raise RunError(f"{file} is damaged: it must have the fields {known}; {remake(folder)}") from None
+
+
+def run_table(file: Path) -> dict[str, Any] | None:
+    """The content of a JSON table in a run's folder, None if it is not there.
+
+    Raises `RunError` if it is damaged, and says what to do.
+    """
+    try:
+        return files.table(file, sealed=True)
+    except FileNotFoundError:
+        return None
+    except RunError as error:
+        cure = "remove it" if file.name == CLIENTS else remake(file.parent)  # an evaluation writes it
+        raise RunError(f"{error}; {cure}") from None
 
 
 def summary(

@@ -227,7 +227,6 @@ def test_options_name_other_code_only_where_it_is_allowed(folder: Path, capsys: 
     assert main([*words, "--out", "r"]) == 0
     file = folder / "r" / "config.toml"
     file.write_text(file.read_text() + "\n[options.method]\nname = 'evil:Bad'\n")
-    (folder / "r" / "files.json").unlink()
     assert asked in refused(capsys, "resume", "r", "--rounds", "2")
     assert not (folder / "ran").exists()
     assert main([*words, *named, "--own-code", "--out", "allowed"]) == 0

@@ -19,6 +19,7 @@ from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.config.parsing import _overridden
 from fedsash.lab.sweeps import parse as parse_sweep
+from support.json_files import content_of
 from support.places import ROOT
 from support.studies import ENGINE
 from support.sweeps import BASE, write
@@ -92,7 +93,7 @@ def test_a_run_with_an_engine_of_ones_own_is_not_taken_for_one_over_nodes(
     file.write_text(SMALL.partition("[engine]")[0] + "[engine]\n" + name[0] + "\n")
     code, printed = said("run", "mine.toml", "--out", "r", "--own-code", "--no-progress")
     assert code == 0, printed
-    assert (tmp_path / "r" / "engine.json").read_text().strip() == "{}"
+    assert content_of(tmp_path / "r" / "engine.json") == {}
     code, printed = said("resume", "r", "--rounds", "5", "--no-progress")
     assert code == 0, printed
 

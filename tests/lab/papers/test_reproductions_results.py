@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.evaluation import Evaluation
 from fedsash.lab.cli.reproduce import _table
 from fedsash.lab.papers.figures import CurvesFigure, Job
 from fedsash.lab.papers.measures import Count, compared, counts, of_target
@@ -18,6 +19,8 @@ from fedsash.lab.papers.results import Measurement
 from fedsash.lab.papers.tables import Table
 from fedsash.runs import terminal
 from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
+from fedsash.tasks import Criterion
 from support.histories import RMSE, history, history_of
 from support.json_files import write_json
 from support.reproduced import DIGITS, load, pretend, reproduction
@@ -211,6 +214,7 @@ def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -
     folder.mkdir(parents=True)
     row = {"round": 6, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": 0.5}}
     Records(folder).create(history_of([row]))
+    write_json(folder / GOAL, goal_content(Criterion(), Evaluation()))
     assert results.curve(run, "model") == {6: 0.75}
 
 

@@ -15,6 +15,7 @@ from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.runs.records import Records
 from support.experiments import trained
+from support.json_files import write_json
 from support.pages import HOSTILE, chromium, figure, written
 from support.worlds import ON_NETWORK
 
@@ -111,9 +112,9 @@ def test_a_study_of_time_alone_has_no_metric_and_says_why_it_ended(tmp_path: Pat
 def test_a_damaged_time_line_is_named_and_the_rest_is_shown(folder: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     damaged.mkdir()
-    for name in ("metrics.jsonl", "summary.json", "config.toml"):
+    for name in ("metrics.jsonl", "summary.json", "config.toml", "goal.json"):
         (damaged / name).write_bytes((folder / name).read_bytes())
-    (damaged / "timeline.json").write_text('{"intervals": 3}')
+    write_json(damaged / "timeline.json", {"intervals": 3})
     text = page(folder, damaged)
     assert f"left out: {damaged / 'timeline.json'}" in text
     assert len(figure(text, "Who does what when")["views"]) == 1

@@ -20,8 +20,10 @@ from fedsash.lab.report.page.curves import MOST
 from fedsash.lab.report.page.seeds import _mean
 from fedsash.runs import run
 from fedsash.runs.records import Records
+from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.servers import ServerSGD
-from support.histories import history_of
+from support.histories import ACCURACY, history_of
+from support.json_files import write_json
 from support.observing import start
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 from support.worlds import federation
@@ -41,6 +43,7 @@ def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
 def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (tmp_path / "r").mkdir()
     Records(tmp_path / "r").create(history_of(rows))
+    write_json(tmp_path / "r" / GOAL, goal_content(ACCURACY, Evaluation()))
     text = document(collect([tmp_path / "r"]), "")
     assert "No evaluation: none is due yet, or there is no test set, and evaluation.held_out is 0." in text
 
@@ -106,7 +109,7 @@ def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Pa
     found = collect([tmp_path])
     text = document(found, "")
     assert len(found.damaged) == 2
-    assert re.search("run bad is left out: [^<]*metrics.jsonl is damaged", text)
+    assert re.search("run bad is left out: [^<]*metrics.jsonl, line 1: must be", text)
     assert re.search("run cut is left out: [^<]*summary.json is not JSON", text)
     assert "left out: the partition of good" in text
     assert "50.00" in text

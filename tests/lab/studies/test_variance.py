@@ -137,7 +137,6 @@ def test_the_command_writes_table_pictures_and_numbers(runs: list[Path], capsys:
 
 
 def test_a_run_of_another_rate_is_not_one_of_them(run: Path, runs: list[Path], capsys: Any) -> None:
-    (run / "files.json").unlink()
     config = run / "config.toml"
     config.write_text(re.sub(r"(?m)^lr = [\d.e-]+$", "lr = 0.0123", config.read_text(), count=1))
     assert "has other settings than" in (said := refused(capsys, "variance", runs[0], run)) and "local.lr" in said
@@ -163,7 +162,6 @@ def test_what_a_broadcast_sends_and_what_decides_on_it_acts_on_the_training(
 
 def test_a_run_whose_partition_has_the_same_seed_by_another_setting_is_one_of_them(run: Path, runs: list[Path]) -> None:
     """The clients' samples decide, not where the seed that drew them is written."""
-    (run / "files.json").unlink()
     config = run / "config.toml"
     config.write_text(f"partition_seed = 0\n{config.read_text()}")
     assert fedsash("variance", run, runs[1], "--rounds", "3", "--orders", 1, "--samples", 20) == 0

@@ -69,7 +69,7 @@ def test_a_sweep_that_grows_has_finished_runs_when_they_have_the_rounds_that_it_
     assert main([*command, "--out", str(out), "--only", "seed=0"]) == 2, "others are shorter"
     shutil.copytree(out, tmp_path / "half")
     assert main([*command, "--out", str(out)]) == 0
-    for file in ("metrics.jsonl", "summary.json", "config.toml", "files.json"):  # as if stopped before it
+    for file in ("metrics.jsonl", "summary.json", "config.toml"):  # as if stopped before it
         shutil.copy(tmp_path / "half" / "runs" / "seed=1" / file, out / "runs" / "seed=1" / file)
     finished = {run.name: run.finished for run in collect([out]).runs}
     assert finished == {"seed=0": True, "seed=1": False}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash import runs
-from fedsash.basics import files
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
@@ -146,20 +144,6 @@ def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"}
     execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), trained, progress=False)
     assert {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"} == before
-
-
-def test_a_run_that_was_killed_while_it_wrote_its_last_seals_is_tidied(trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "copy"
-    shutil.copytree(trained, out)
-    run, whole = out / "runs" / "size=1,off", contents(trained / "runs" / "size=1,off")
-    sealed = files.table(run / "files.json")["files"]
-    del sealed["summary.json"]
-    files.write_table(run / "files.json", {"files": sealed})
-    (run / ".files.json.tmp").write_bytes(b"half")
-    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, jobs=1, progress=False)
-    assert files.settled(run / "summary.json")
-    assert not list(run.glob(".*"))
-    assert contents(run) == whole
 
 
 def test_the_index_says_where_every_run_stands(trained: Path) -> None:

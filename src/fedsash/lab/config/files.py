@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from ...basics import files
 from ...basics.paths import plain_file
 from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
-from ...settings.errors import RunError, one_line, shortened
+from ...settings.errors import one_line, shortened
 from ...settings.options import options
 from .errors import ConfigError, join
 
@@ -30,23 +29,12 @@ SHORT = ""
 
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
-    return _read(Path(path), lambda file: plain_file(file).read_bytes())
-
-
-def read_recorded(path: Path) -> dict[str, Any]:
-    """The content of a TOML file in a run's folder. Raises `ConfigError` also if it is not what was written."""
-    return _read(path, files.read)
-
-
-def _read(path: Path, content: Callable[[Path], bytes]) -> dict[str, Any]:
     try:
-        table = tomllib.loads(content(path).decode("utf-8-sig"))
+        table = tomllib.loads(plain_file(path).read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't be read: {one_line(error)}") from error
-    except RunError as error:
-        raise ConfigError(one_line(error)) from error
     except ValueError as error:  # not TOML, or an integer of more than 4,300 digits
         escaped = any(words in str(error) for words in BACKSLASHES)
         hint = "; write a path of Windows with / or in single quotes" if escaped else ""

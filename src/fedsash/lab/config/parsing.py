@@ -7,14 +7,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ...basics.files import there
 from ...runs import own_code as permits
+from ...runs.records import Records
 from ...settings.errors import shortened
 from ...settings.resolve import Allowed, allow, allowed_only
 from . import tables
 from .errors import ConfigError, located, prefixed
 from .experiment import OWN_KEYS, Experiment, OwnExperiment
-from .files import check_content, overridden, read, read_recorded, without_others
+from .files import check_content, overridden, read, without_others
 from .network import NetworkExperiment
 from .registries import REGISTRIES
 
@@ -39,16 +39,16 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
     `ConfigError`.
     """
     file = folder / "config.toml"
-    if not there(file):
-        if there(folder / "sweep.json"):
+    if not file.exists():
+        if (folder / "sweep.json").exists():
             raise ConfigError(
                 "holds a sweep: the same fedsash sweep or reproduce command continues it", file=str(folder)
             )
-        if not there(folder / "metrics.jsonl"):
+        if not Records(folder).begun:
             raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
         raise ConfigError("is missing, and only it says what was trained: put it back", file=str(file))
     with prefixed(file):
-        table = read_recorded(file)
+        table = read(file)
         if federation:
             if "built_by" not in table:
                 right = "this run was made from an experiment file, which says what its federation is; leave it out"

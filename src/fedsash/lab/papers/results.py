@@ -90,7 +90,7 @@ class Results:
 
     def _ended(self, run: PlannedRun) -> bool:
         file = self.folder(run) / "summary.json"
-        return files.there(file) and over(files.table(file), run.experiment.rounds)
+        return file.exists() and over(files.table(file), run.experiment.rounds)
 
     def criterion(self, pick: Pick) -> Criterion:
         """The criterion of a pick's runs, which have the same."""
@@ -177,7 +177,7 @@ class Results:
         if run.name in self.finished:
             since = files.table(self.folder(run) / "summary.json").get("stuck")
             return stuck_text(since) if since else ""
-        begun = files.there(self.folder(run) / "metrics.jsonl")
+        begun = Records(self.folder(run)).begun
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 
     def _history(self, run: PlannedRun) -> History:

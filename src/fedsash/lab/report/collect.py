@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...basics.files import read, table, there
-from ...basics.paths import inside
+from ...basics.files import table
+from ...basics.paths import inside, plain_file
 from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
 from ...runs.client_results import CLIENTS
 from ...runs.records import Records
-from ...runs.summaries import goal_of, over, stuck_text, summarise
+from ...runs.summaries import goal_of, over, run_table, stuck_text, summarise
 from ...settings.errors import RunError, one_line
 from ..sweeps import index
 
@@ -139,8 +139,8 @@ class Collection:
 def collect(folders: Sequence[Path | str]) -> Collection:
     """The runs and sweeps in these folders. With several sweeps, runs have another axis `sweep`, with its folder.
 
-    Raises `ValueError` for a folder that is neither, and if one of its files is damaged (see `files.read`). Damaged
-    runs of a sweep, analyses and tables are left out, with a note.
+    Raises `ValueError` for a folder that is neither, and if one of its files is damaged. Damaged runs of a sweep,
+    analyses and tables are left out, with a note.
     """
     found = Collection()
     paths = [Path(folder) for folder in folders]
@@ -148,7 +148,7 @@ def collect(folders: Sequence[Path | str]) -> Collection:
     for folder, name in zip(paths, _names(paths), strict=True):
         if folder in sweeps:
             _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
-        elif there(folder / "metrics.jsonl"):
+        elif Records(folder).begun:
             _run(folder, name, {}, found)
         else:
             raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
@@ -177,7 +177,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
         labels = {axis: str(label) for axis, label in labelled.items()}
         name = f"{prefix}/{run}" if prefix else run
         place = inside(folder / "runs", run)
-        if not there(place / "metrics.jsonl"):
+        if not Records(place).begun:
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
@@ -195,12 +195,12 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
     criterion, evaluation = goal_of(folder)
     text, config = _config(folder / "config.toml")
     last = max((record.round for record in history), default=0)
-    summary = _optional(folder / "summary.json") or {}
+    summary = run_table(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
         summary = summarise(history, evaluation, criterion) | {"rounds": last, "stuck": history.stuck(last)}
     summary["over_clients"] = history.over_clients(evaluation.last)
-    partition = _optional(folder / "partition.json")
+    partition = run_table(folder / "partition.json")
     newest = _newest(folder / "state")
     forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
     run = CollectedRun(
@@ -214,11 +214,11 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
         ended=ended,
         labels=labels,
         partition=partition,
-        clients=_optional(folder / CLIENTS),
+        clients=run_table(folder / CLIENTS),
         network=history.network,
-        timeline=_optional(folder / "timeline.json"),
+        timeline=run_table(folder / "timeline.json"),
         problems=history.problems,
-        served=_optional(folder / "engine.json") == {} and partition is None,
+        served=run_table(folder / "engine.json") == {} and partition is None,
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
@@ -266,9 +266,9 @@ def _whole(summary: dict[str, Any]) -> bool:
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:
-    if not there(file):
+    if not file.exists():
         return "", {}
-    text = read(file).decode(errors="replace")
+    text = plain_file(file).read_bytes().decode(errors="replace")
     try:
         return text, tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -281,8 +281,3 @@ def _results(folder: Path, source: str, damaged: list[str]) -> Iterator[Analysis
             yield Analysis(source, file, table(file))
         except RunError as error:
             damaged.append(f"left out: {error}")
-
-
-def _optional(file: Path) -> dict[str, Any] | None:
-    """The content of a file that a run may not have written yet."""
-    return table(file) if there(file) else None

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...basics import files
 from ...basics.arrays import Ints
 from ...basics.layout import Layout
+from ...basics.paths import plain_file
 from ...basics.saved import place, saved_rounds
 from ...basics.sharing import OWN
 from ...basics.shown import Shown
@@ -23,6 +23,7 @@ from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
 from ...runs import checkpoints
+from ...runs.model_files import read_model
 from ...runs.records import Records
 from ...settings.errors import RunError, check, check_choice, check_count, one_line, some
 from ...settings.fingerprint import differences
@@ -127,7 +128,9 @@ class OpenRun(Shown):
         Raises `ValueError`, which lists all names, if there is no such model.
         """
         if name.endswith(".safetensors"):
-            return read_model(Path(name), self.federation)
+            if not Path(name).exists():
+                raise FileNotFoundError(f"there is no file {name}")
+            return vector_of(Path(name), plain_file(name).read_bytes(), self.federation)
         if client := re.fullmatch(r"client:(\d+)@(\d+)", name):
             return self._client(int(client[1]), int(client[2]))
         if client := re.fullmatch(r"client:(\d+)", name):
@@ -138,10 +141,9 @@ class OpenRun(Shown):
             wanted = "model" if saved[1] == "round:" else saved[1].removesuffix("@")
             self._check(wanted in models, name, f"round {state.round} has {', '.join(models)}")
             return models[wanted]
-        file = self.folder / "models" / f"{name}.safetensors"
-        names = sorted(path.stem for path in file.parent.glob("*.safetensors"))
-        self._check(files.there(file), name, f"models/ has {', '.join(names) or 'none'}")
-        return read_model(file, self.federation)
+        names = sorted(path.stem for path in (self.folder / "models").glob("*.safetensors"))
+        self._check(name in names, name, f"models/ has {', '.join(names) or 'none'}")
+        return vector_of(self.folder / "models" / f"{name}.safetensors", read_model(self.folder, name), self.federation)
 
     def module(self, name: str) -> nn.Module:
         """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode.
@@ -236,12 +238,14 @@ def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
         raise RunError(f"{folder} holds a run of another federation: {'; '.join(differing)}{how}")
 
 
-def read_model(file: Path, federation: Federation) -> Tensor:
-    """The vector `[D]` of a state dict in a .safetensors file. Raises `ValueError` if it is of another architecture."""
+def vector_of(file: Path, content: bytes, federation: Federation) -> Tensor:
+    """The vector `[D]` of a state dict, the content of a .safetensors file.
+
+    Raises `ValueError`, which names the file, if it is of another architecture.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    content = files.read(file)
     try:
         tensors = load(content)
     except SafetensorError as error:

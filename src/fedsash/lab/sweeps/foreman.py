@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from ...basics import files
 from ...basics.saved import saved_rounds
+from ...runs.folder import RunFolder
 from ...runs.interrupts import on_stop
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit
@@ -237,15 +238,16 @@ def _saved(leg: Leg, out: Path) -> int:
 def is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and all its files are there. On a network a run may end before its last round.
 
-    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left. It
-    fails if a file is lost that it can't write again.
+    Otherwise its last session is repeated: it writes the results again. It fails if a file is lost that it can't write
+    again.
     """
-    file = out / leg.folder / "summary.json"
+    folder = out / leg.folder
     try:
-        summary = files.table(file)
-        lost = files.lost(file.parent)
+        summary = files.table(folder / "summary.json", sealed=True)
+        if not leg.experiment.stateless:
+            RunFolder(folder).check_whole()
     except (FileNotFoundError, RunError):
         return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last
-    saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and not lost and summary.get("rounds") == last and files.settled(file)
+    saved = leg.experiment.stateless or last in saved_rounds(folder / "state")
+    return saved and summary.get("rounds") == last

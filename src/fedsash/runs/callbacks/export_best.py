@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...basics import files
 from ...evaluation import Score
 from ...federation import Federation
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from .. import Callback, LiveRun
+from ..model_files import write_models
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,5 @@ class ExportBest(Callback, name="export_best"):
         assert run.folder is not None
         found = {name: best for name, best in run.tally.best.items() if best.round == run.round}
         wanted = {name: best for name, best in found.items() if name in self.models or not self.models}
-        (run.folder / "models").mkdir(exist_ok=True)
         export = run.federation.export
-        files.write(run.folder, ((f"models/{name}-best.safetensors", export(best.w)) for name, best in wanted.items()))
+        write_models(run.folder, ((f"{name}-best", export(best.w)) for name, best in wanted.items()))

@@ -1,0 +1,78 @@
+"""The files of a run's models: `models/NAME.safetensors`, with their sizes and checksums in `files.json`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from ..basics import files
+from ..basics.paths import plain_file
+from ..settings.errors import RunError
+from .cures import remake
+
+INDEX = "files.json"
+
+Seal = tuple[int, int]
+"""The size of a content in bytes, and its CRC-32 checksum."""
+
+
+def write_models(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Write the model of each name, completely or not at all.
+
+    While a model is replaced, `files.json` has its old seal and the new one. So whenever the process is killed, the
+    models are as `files.json` says. Raises `OSError`, for example if the disk is full, and leaves whole models.
+    """
+    seals: dict[str, list[Seal]] = {}
+    with suppress(RunError):  # a damaged index is written anew
+        seals = _index(folder)
+    (folder / "models").mkdir(exist_ok=True)
+    for name, content in contents:
+        file = _file(name)
+        seal = _seal(content)
+        seals[file] = [*seals.get(file, []), seal]
+        files.write_table(folder / INDEX, {"files": seals})
+        files.replace_file(folder / file, content)
+        seals[file] = [seal]
+    files.write_table(folder / INDEX, {"files": seals})
+
+
+def read_model(folder: Path, name: str) -> bytes:
+    """The file of a model. Raises `FileNotFoundError`, and `RunError` if the file is not what was written.
+
+    Without `files.json`, or without the model's seal there, the file is taken as it is.
+    """
+    file = _file(name)
+    while True:
+        seals = _index(folder).get(file)
+        content = plain_file(folder / file).read_bytes()
+        if seals is None or _seal(content) in seals:
+            return content
+        if seals == _index(folder).get(file):  # else it was replaced while it was read
+            raise RunError(f"{folder / file} is damaged: {remake(folder)}")
+
+
+def lost_models(folder: Path) -> list[str]:
+    """The models that were written and are gone."""
+    return [file for file in _index(folder) if not (folder / file).exists()]
+
+
+def _file(name: str) -> str:
+    return f"models/{name}.safetensors"
+
+
+def _seal(content: bytes) -> Seal:
+    return len(content), zlib.crc32(content)
+
+
+def _index(folder: Path) -> dict[str, list[Seal]]:
+    """The seals of a run's models, by the files' names: one, or also the one before while the model is replaced."""
+    path = folder / INDEX
+    try:
+        listed = files.table(path, sealed=True)["files"]
+        return {name: [(int(size), int(crc)) for size, crc in seals] for name, seals in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except (RunError, KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(f"{path} is damaged: remove it, and the models are no longer checked") from None

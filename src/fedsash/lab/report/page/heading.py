@@ -13,12 +13,15 @@ FEW = 3
 
 
 def title(found: Collection) -> str:
-    """The titles of the sweeps; for runs what they are, as far as it is the same in all of them, and their names."""
-    if found.sweeps:
-        return ", ".join(sweep.title for sweep in found.sweeps)
-    names = [run.name for run in found.runs]
-    called = _listed(names) if len(names) <= FEW else f"{len(names)} runs"
-    return ": ".join(filter(None, [_trained(found.runs), called]))
+    """The titles of the sweeps, and the names of runs of no sweep; without a sweep also what the runs are."""
+    sweeps = [sweep.title for sweep in found.sweeps]
+    folders = [sweep.folder for sweep in found.sweeps]
+    names = [run.name for run in found.runs if not any(map(run.folder.is_relative_to, folders))]
+    if len(names) > FEW:
+        names = [f"{len(names)} runs"]
+    if sweeps:
+        return _listed(sweeps + names)
+    return ": ".join(filter(None, [_trained(found.runs), _listed(names)]))
 
 
 def subtitle(found: Collection) -> str:

@@ -50,6 +50,9 @@ def test_commands_options_and_names_are_completed(script: Path) -> None:
         "init --data imag": ["images"],
         "run mi": ["mine.toml"],  # files are completed where files belong
         "resume mi": ["mine.toml"],
+        "run --out mi": ["mine.toml"],
+        "report --figures mi": ["mine.toml"],
+        "reproduce --data mi": ["mine.toml"],
     }
     assert offered(script, *answers) == [*answers.values()]
     options, keys, names, later = map(set, offered(script, "run --", "list local ", "reproduce ima-", "landscape --"))

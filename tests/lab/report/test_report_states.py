@@ -159,6 +159,16 @@ def test_the_title_says_what_was_trained_as_far_as_it_is_the_same(
     assert f"<h1>{title}</h1>" in document(collect(folders), "")
 
 
+def test_the_title_names_a_sweep_and_the_runs_beside_it(tmp_path: Path) -> None:
+    sweep = tmp_path / "s"
+    put(sweep, "sweep.json", {"title": "s", "axes": {}, "runs": {"inner": {}}, "failed": {}})
+    written(sweep / "runs" / "inner", {"model": [0.5]})
+    alone = [written(tmp_path / f"r{i}", {"model": [0.5]}) for i in range(4)]
+    assert "<h1>s</h1>" in document(collect([sweep]), "")
+    assert "<h1>s and r0</h1>" in document(collect([alone[0], sweep]), "")
+    assert "<h1>s and 4 runs</h1>" in document(collect([sweep, *alone]), "")
+
+
 def test_a_run_with_sums_but_no_map_says_which_command_makes_it(tmp_path: Path) -> None:
     with_sums, mapped, plain = (written(tmp_path / name, {"model": [0.5]}) for name in ("sums", "mapped", "plain"))
     for folder in (with_sums, mapped):

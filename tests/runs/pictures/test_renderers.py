@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib import rc_context
 from matplotlib.colors import to_hex
 
 from fedsash.runs.pictures import Axis, Bars, Dots, Field, Line, Panel, Picture, Points, Rule, Spans, look
+from fedsash.runs.pictures.layers import DASHES
 from fedsash.runs.pictures.page import MAP, plotly
 from fedsash.runs.pictures.paper import draw, figure
 from fedsash.runs.pictures.scales import common
@@ -234,6 +236,14 @@ def test_names_stand_at_the_ends_of_lines_or_in_a_legend() -> None:
     legend = paper(*lines).get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["$a_1", "b"]
     assert paper(lines[0]).get_legend() is None
+
+
+def test_the_handle_of_a_dashed_line_in_a_legend_has_more_than_two_dashes() -> None:
+    """A shorter one looks solid, since the mark in its middle covers the only gap."""
+    legend = paper(Line("a", X, X, look(0)), Line("b", X, X, replace(look(0), dash="dash"))).get_legend()
+    width = legend.handlelength * legend.get_texts()[1].get_fontsize()
+    dash, gap = DASHES["dash"][1]
+    assert width > 2 * (dash + gap) * legend.get_lines()[1].get_linewidth()
 
 
 def test_many_lines_have_their_names_at_their_ends_and_many_bars_a_legend() -> None:

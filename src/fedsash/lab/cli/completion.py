@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...runs import terminal
-from .arguments import Parser
+from .arguments import Parser, nonempty_path
 from .common import OK
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
@@ -31,7 +31,7 @@ def _completion(args: argparse.Namespace) -> int:
     whole = parser({"list": ("what an experiment file can say", "completion:add_words")})
     for command in _filled(whole):
         for action in command._actions:
-            if action.type is Path:
+            if action.type in (Path, nonempty_path):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.dest in choices:
                 action.choices = choices[action.dest]

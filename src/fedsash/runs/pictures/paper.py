@@ -46,6 +46,7 @@ HOUSE: Any = {
     "xtick.minor.size": 0,
     "legend.frameon": False,
     "legend.fontsize": 9,
+    "legend.handlelength": 3.2,
     "legend.labelcolor": INK,
     "savefig.dpi": 130,
 }
@@ -57,7 +58,7 @@ BELOW = 0.17
 WORD = 0.066
 """Inches for a line below the panels, and for a letter of it."""
 LETTER = 0.075
-HANDLE = 0.6
+HANDLE = 0.75
 """Inches per letter of a legend, and for the rest of an entry."""
 NAMED = 8
 """The most lines in a legend. Of more, readers could not tell which is which: their names stand at their ends."""

@@ -118,19 +118,32 @@ def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def _title(found: Collection) -> str:
-    """The titles of the sweeps; for runs what they are, as far as it is the same in all of them, and their names."""
-    if found.sweeps:
-        return ", ".join(sweep.title for sweep in found.sweeps)
-    names = [run.name for run in found.runs]
+def _title(collection: Collection) -> str:
+    """The titles of the sweeps, and the names of runs of no sweep; without a sweep also what the runs are."""
+    sweeps = [sweep.title for sweep in collection.sweeps]
+    folders = [sweep.folder for sweep in collection.sweeps]
+    names = [run.name for run in collection.runs if not any(map(run.folder.is_relative_to, folders))]
     if len(names) > MOST_NAMED:
-        called = f"{len(names)} runs"
-    else:
-        called = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    methods = {_method(run) for run in found.runs}
-    data = {_name(run, "data") for run in found.runs}
-    same = [words.pop() for words in (methods, data) if len(words) == 1]
-    return ": ".join(filter(None, [" on ".join(filter(None, same)), called]))
+        names = [f"{len(names)} runs"]
+    if sweeps:
+        return _listed(sweeps + names)
+    what = _trained(collection.runs)
+    return f"{what}: {_listed(names)}" if what else _listed(names)
+
+
+def _listed(names: list[str]) -> str:
+    """The names in a sentence: `a, b and c`."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _trained(runs: Sequence[CollectedRun]) -> str:
+    """The method and the data, as far as they are the same in all runs: `FedAvg on digits`."""
+    methods = {_method(run) for run in runs}
+    data = {_name(run, "data") for run in runs}
+    shared = [names.pop() for names in (methods, data) if len(names) == 1]
+    return " on ".join(filter(None, shared))
 
 
 def _method(run: CollectedRun) -> str:

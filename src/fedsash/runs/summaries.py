@@ -57,7 +57,7 @@ def run_table(file: Path) -> dict[str, Any] | None:
     """
     try:
         return files.table(file, sealed=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except RunError as error:
         cure = "remove it" if file.name == CLIENTS else remake(file.parent)  # an evaluation writes it

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.basics.files import table
 from fedsash.lab.cli import main
 from support.experiments import WINDOW
 
@@ -118,7 +119,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> ob
 
 def test_json_has_the_answer_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     ran = answer(capsys, "run", "small.toml")
-    summary = json.loads(Path("runs/small/summary.json").read_text())
+    summary = table(Path("runs/small/summary.json"))
     assert ran == {"folder": "runs/small", "interrupted": False, **summary}
     resumed = answer(capsys, "resume", "runs/small", "--rounds", "3")
     assert isinstance(resumed, dict) and resumed["rounds"] == 3

@@ -246,7 +246,7 @@ def is_done(leg: Leg, out: Path) -> bool:
         summary = files.table(folder / "summary.json", sealed=True)
         if not leg.experiment.stateless:
             RunFolder(folder).check_whole()
-    except (FileNotFoundError, RunError):
+    except (FileNotFoundError, NotADirectoryError, RunError):
         return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(folder / "state")

@@ -16,10 +16,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIBRARIES ?= .venv-libraries
-WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_transformers.py tests/data/test_partitions.py \
-	tests/executors/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
+WITH_LIBRARIES := tests/averages/test_lightning.py tests/test_lora_example.py tests/averages/test_transformers.py tests/data/test_partitions.py \
+	tests/engines/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
-ON_GPU = tests/executors/test_on_device.py tests/executors/test_replayed.py tests/data/test_data_federated.py \
+ON_GPU = tests/engines/test_on_device.py tests/engines/test_replayed.py tests/data/test_data_federated.py \
 	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/test_peers.py
 
 # Also where the environment forbids it, Python keeps the bytecode of what it imports: the tests start many processes,

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from fedsash.data import Digits, Source
 from fedsash.evaluation import Curvature
-from fedsash.federation import Federation
 from fedsash.lab.config import parse
 from fedsash.lab.studies.bound import BoundStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
+from fedsash.server.federation import Federation
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ import numpy as np
 from scipy import stats
 
 import fedsash as fs
-from fedsash.basics.arrays import Floats
 from fedsash.lab.config import parse
+from fedsash.vector.arrays import Floats
 
 Table = dict[str, Any]
 
@@ -92,7 +92,7 @@ class Enough(fs.Callback):
 
     target: float
 
-    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Score]) -> None:
+    def evaluation(self, run: fs.extend.LiveRun, metrics: list[fs.Score]) -> None:
         if any(m.split == "test" and m["accuracy"] >= self.target for m in metrics):
             run.stop("the target is reached")
 

@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from fedsash import FederatedData, Federation, LocalEngine, LocalTraining, RayEngine, Uniform
-from fedsash.executors import Engine
-from fedsash.executors.cluster import engine as cluster_engine
+from fedsash.engines import Engine
+from fedsash.engines.ray import engine as cluster_engine
 from fedsash.methods import FedAvg, Method, Scaffold
 
 CLIENTS = 10
@@ -87,7 +87,7 @@ def timed(world: Federation, rounds: int) -> Iterator[float]:
 @contextmanager
 def counted() -> Iterator[list[int]]:
     """The numbers of bytes that this process packs for actors, and that it unpacks."""
-    from fedsash.executors.cluster import calls, held, on_ray
+    from fedsash.engines.ray import calls, held, on_ray
 
     bytes_: list[int] = []
     before: list[tuple[Any, str, Callable[[Any], Any]]] = []

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsash.executors.processes import own_memory
+from fedsash.engines.processes import own_memory
 
 SWEEP = """
 base.rounds = {rounds}

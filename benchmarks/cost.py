@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 import fedsash as fs
-from fedsash import aggregation, methods, models, sampling
-from fedsash.executors.gradients import OneByOne
+from fedsash import methods, models
+from fedsash.engines.gradients import OneByOne
+from fedsash.methods import sampling
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
@@ -37,8 +38,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "Mime (SGD)": {"method": methods.Mime(0.0)},
     "Mime (SGDm)": {"method": methods.Mime()},
     "MimeLite (SGDm)": {"method": methods.MimeLite()},
-    "FedNova": {"aggregation": aggregation.FedNova()},
-    "FedGMA": {"aggregation": aggregation.FedGMA()},
+    "FedNova": {"aggregation": methods.FedNova()},
+    "FedGMA": {"aggregation": methods.FedGMA()},
     "FedSAM": {"method": methods.FedSAM()},
     "FedASAM": {"method": methods.FedASAM()},
     "MoFedSAM": {"method": methods.MoFedSAM()},

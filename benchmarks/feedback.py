@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsash.basics.arrays import Floats
 from fedsash.lab.report.collect import collect
+from fedsash.vector.arrays import Floats
 
 from .paired import Gain, gain, holm, picture
 

@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 import fedsash as fs
-from fedsash import models, schedules
+from fedsash import models
 from fedsash.data.partitions import Shards
+from fedsash.methods import schedules
 
 from .peers.__main__ import prepared
 from .peers.modules import loss, module

@@ -25,7 +25,7 @@ import torch
 import fedsash as fs
 from fedsash import methods, models
 from fedsash.averages import Observer, Observers
-from fedsash.executors import LocalEngine
+from fedsash.engines import LocalEngine
 from fedsash.runs.pictures.paper import draw
 from fedsash.runs.pictures.picture import Axis, Line, Panel, Picture
 from fedsash.runs.pictures.styles import look

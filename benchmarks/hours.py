@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import fedsash as fs
-from fedsash import sampling
 from fedsash.lab.config import Experiment
 from fedsash.lab.papers import load
 from fedsash.lab.papers.reproduce import with_data
 from fedsash.lab.sweeps import plan
+from fedsash.methods import sampling
 
 WORKERS = 2
 

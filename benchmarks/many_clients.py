@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from fedsash import FederatedData, Federation, LocalEngine, LocalTraining, RayEngine, Uniform
-from fedsash.executors import Engine
+from fedsash.engines import Engine
 
 from .cluster import started_ray
 

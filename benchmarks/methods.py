@@ -28,16 +28,17 @@ from typing import Any
 import torch
 
 import fedsash as fs
-from fedsash import aggregation, data, methods, models, schedules, servers
+from fedsash import data, methods, models
 from fedsash.data import FederatedData
+from fedsash.methods import schedules, server_optimisers
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import stuck_text
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
-    "FedAvgM": {"server": servers.ServerSGD(momentum=0.9)},
-    "FedAdam": {"server": servers.FedAdam()},
-    "FedYogi": {"server": servers.FedYogi()},
+    "FedAvgM": {"server": server_optimisers.ServerSGD(momentum=0.9)},
+    "FedAdam": {"server": server_optimisers.FedAdam()},
+    "FedYogi": {"server": server_optimisers.FedYogi()},
     "FedProx": {"method": methods.FedProx(0.01)},
     "EWC": {"method": methods.EWC(1.0)},
     "SCAFFOLD": {"method": methods.Scaffold()},
@@ -48,8 +49,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "Mime (SGD)": {"method": methods.Mime(0.0)},
     "Mime (SGDm)": {"method": methods.Mime(0.9)},
     "MimeLite (SGDm)": {"method": methods.MimeLite(0.9)},
-    "FedNova": {"aggregation": aggregation.FedNova()},
-    "FedGMA": {"aggregation": aggregation.FedGMA(0.8)},
+    "FedNova": {"aggregation": methods.FedNova()},
+    "FedGMA": {"aggregation": methods.FedGMA(0.8)},
     "FedSAM": {"method": methods.FedSAM(0.1)},
     "FedASAM": {"method": methods.FedASAM(0.7, 0.2)},
     "MoFedSAM": {"method": methods.MoFedSAM(0.1, 0.1)},

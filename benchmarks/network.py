@@ -26,8 +26,8 @@ from simpy import Environment
 from fedsash import network, runs
 from fedsash.lab import timing
 from fedsash.lab.config import Experiment, NetworkExperiment, parse
+from fedsash.methods.sampling import Uniform
 from fedsash.network.simulated import begin
-from fedsash.sampling import Uniform
 
 PARTS: dict[str, dict[str, Any]] = {
     "iid": {"name": "iid", "clients": 5},

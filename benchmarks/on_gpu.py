@@ -28,10 +28,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsash.basics.saved import saved_rounds
 from fedsash.lab.papers import load, reproductions
 from fedsash.lab.papers.ledger import Ledger, Row
 from fedsash.lab.papers.todo import todo
+from fedsash.vector.saved import saved_rounds
 
 MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 16 * 2**20, 64 * 2**20
 RESERVE = 15.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from fedsash.basics.arrays import Floats
 from fedsash.runs.pictures import Axis, Line, Panel, Picture, Rule, look
+from fedsash.vector.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import numpy as np
 
 import fedsash as fs
 from fedsash import models
-from fedsash.executors import LocalEngine
-from fedsash.executors.gradients import MemoryFormat, Precision
+from fedsash.engines import LocalEngine
+from fedsash.engines.gradients import MemoryFormat, Precision
 
 ROUNDS = 5
 

@@ -6,10 +6,10 @@ python -m benchmarks.privacy
 from __future__ import annotations
 
 import fedsash as fs
-from fedsash.aggregation.accountant import Known, accounting, spent
+from fedsash.methods.accountant import Known, accounting, spent
 
 SAMPLINGS: dict[str, tuple[float, Known]] = {
-    "poisson, z = 1": (1.0, fs.Poisson(0.1)),
+    "poisson, z = 1": (1.0, fs.sampling.Poisson(0.1)),
     "uniform, z = 1": (1.0, fs.Uniform(10)),
     "uniform, z = 2": (2.0, fs.Uniform(10)),
 }
@@ -38,7 +38,7 @@ def main() -> None:
     print("\n| data | z | delta | epsilon (Renyi) | epsilon (loss distribution) | less |\n|---|---|---|---|---|---|")
     for data, noise, rate, clients, rounds in SWEEPS:
         delta = clients**-1.1
-        bound = spent(noise, fs.Poisson(rate), clients, rounds, delta).epsilon
+        bound = spent(noise, fs.sampling.Poisson(rate), clients, rounds, delta).epsilon
         exact = tighter(noise, rate, rounds, delta)
         print(f"| {data} | {noise:g} | {delta:.2g} | {bound:.2f} | {exact:.2f} | {1 - exact / bound:.0%} |")
 

@@ -52,7 +52,7 @@ def averaged_model(module: nn.Module) -> Callable[[], object]:
     return lambda: average.update_parameters(module)
 
 
-def tracker(average: fs.Average) -> Callable[[nn.Module], Callable[[], object]]:
+def tracker(average: fs.extend.Average) -> Callable[[nn.Module], Callable[[], object]]:
     return lambda module: fs.Tracker(average, module).update
 
 

@@ -125,7 +125,7 @@ def table(args: argparse.Namespace) -> None:
                 print(f"{kind:16} {found['bytes'] / (4 * d):8.2f} {times}", flush=True)
 
 
-def federation(clients: int, images: int, averages: dict[str, fs.Average]) -> fs.Federation:
+def federation(clients: int, images: int, averages: dict[str, fs.extend.Average]) -> fs.Federation:
     x, y = torch.randn(clients * images, 3, 32, 32), torch.arange(clients * images) % 10
     parts = np.split(np.arange(len(y)), clients)
     data = fs.FederatedData.from_arrays(x, y, parts, test=(x[:10], y[:10]), classes=10)

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
-from fedsash.basics.arrays import Floats
 from fedsash.lab.config.files import merged, read
 from fedsash.lab.report.collect import CollectedRun, collect
 from fedsash.runs.pictures import Picture
 from fedsash.runs.records import Records
+from fedsash.vector.arrays import Floats
 
 from .paired import Gain, gain, holm, picture
 

@@ -16,7 +16,7 @@ class Within(fs.Callback):
 
     seconds: float = 60.0
 
-    def evaluation(self, run: fs.LiveRun, scores: list[fs.Score]) -> None:
+    def evaluation(self, run: fs.extend.LiveRun, scores: list[fs.Score]) -> None:
         values = {score.model: score["accuracy"] for score in scores if score.split == "test"}
         print(f"round {run.round}:", ", ".join(f"{name} {value:.3f}" for name, value in values.items()))
         if run.tally.seconds > self.seconds:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import fedsash as fs
-from fedsash.lightning import Averages
+from fedsash.averages.trainers.lightning import Averages
 
 
 class Digits(L.LightningModule):

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from transformers import EvalPrediction, Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import fedsash as fs
-from fedsash.transformers import Averages
+from fedsash.averages.trainers.transformers import Averages
 
 
 def accuracy(found: EvalPrediction) -> dict[str, float]:

@@ -34,8 +34,8 @@ SMALLEST = 10
 
 CLIENTS = {
     "sgd": fs.LocalTraining(lr=0.3, batch=8, steps=4),
-    "adamw": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.AdamW()),
-    "adamw_kept": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.AdamW(), keep_moments=True),
+    "adamw": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.optimisers.AdamW()),
+    "adamw_kept": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.optimisers.AdamW(), keep_moments=True),
 }
 
 AVERAGES = {"window5": fs.Window(5), "window20": fs.Window(20), "ema": fs.EMA(0.9)}
@@ -43,7 +43,7 @@ AVERAGES = {"window5": fs.Window(5), "window20": fs.Window(20), "ema": fs.EMA(0.
 
 def roles(path: Path) -> tuple[fs.Samples, fs.FederatedData]:
     """The samples of the roles with most text, and those of others as a federation, each role a client."""
-    source = fs.Shakespeare(str(path)).load()
+    source = fs.data.Shakespeare(str(path)).load()
     train, test = source.train, source.test
     assert test is not None and train.user is not None and test.user is not None  # Shakespeare's plays have both
     counts = train.user.bincount()

@@ -18,7 +18,7 @@ class Pruning(fs.Callback):
     def __init__(self, trial: optuna.Trial) -> None:
         self.trial = trial
 
-    def evaluation(self, run: fs.LiveRun, scores: list[fs.Score]) -> None:
+    def evaluation(self, run: fs.extend.LiveRun, scores: list[fs.Score]) -> None:
         (value,) = (score["accuracy"] for score in scores if (score.model, score.split) == ("window", "held_out"))
         self.trial.report(value, run.round)
         if self.trial.should_prune():

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fedsash as fs
-from fedsash.exchange import Answers, Executor, Request
-from fedsash.executors import ClientWork, Engine
+from fedsash.client.messages import Answers, Executor, Request
+from fedsash.engines import ClientWork, Engine
 
 
 def small_cnn(width: int = 16, dropout: float = 0.0, classes: int = 10) -> nn.Module:

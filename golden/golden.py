@@ -197,8 +197,8 @@ def in_the_modules_order(run: Path, tensors: Mapping[str, Any]) -> dict[str, Any
     import torch
 
     from fedsash.averages import Observer
-    from fedsash.basics.layout import Layout
     from fedsash.lab.studies.opened import open_run
+    from fedsash.vector.layout import Layout
 
     federation = open_run(run, own_code=True).federation
     layout = federation.layout

@@ -88,7 +88,7 @@ def several_labels() -> fs.Federation:
     return fs.Federation(
         nn.Sequential(nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3)),
         data,
-        method=fs.FedACG(),
+        method=fs.methods.FedACG(),
         local=fs.LocalTraining(lr=0.1, batch=20),
         sampling=fs.Uniform(4),
         averages={"w3": fs.Window(3)},
@@ -119,7 +119,7 @@ def texts(loss: nn.Module | None = None) -> fs.Federation:
     from sklearn.datasets import load_diabetes, load_iris, load_wine
 
     descriptions = [load().DESCR[:1500] for load in (load_iris, load_wine, load_diabetes)]
-    x, y, user = fs.next_tokens(descriptions, lambda text: list(text.encode("ascii", "replace")), 16)
+    x, y, user = fs.data.next_tokens(descriptions, lambda text: list(text.encode("ascii", "replace")), 16)
     test = torch.arange(len(x)) % 5 == 0
     data = fs.FederatedData.from_arrays(
         x[~test], y[~test], users=user[~test], test=(x[test], y[test]), task=fs.tasks.NextToken(), classes=128
@@ -156,13 +156,13 @@ def colours() -> fs.Federation:
         y[:160],
         np.split(np.arange(160), [20, 50, 90, 120]),
         test=(x[160:], y[160:]),
-        transform=fs.Transform(mean=(0.4, 0.4, 0.4), std=(0.2, 0.3, 0.2), crop=1, flip=True),
+        transform=fs.extend.Transform(mean=(0.4, 0.4, 0.4), std=(0.2, 0.3, 0.2), crop=1, flip=True),
     )
     torch.manual_seed(0)
     return fs.Federation(
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 4)),
         data,
-        method=fs.FedASAM(),
+        method=fs.methods.FedASAM(),
         local=fs.LocalTraining(lr=0.1, batch=10),
         sampling=fs.Uniform(3),
         averages={"ema": fs.EMA(0.7)},

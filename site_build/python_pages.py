@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fedsash
-from fedsash.basics.lazy import LazyNames
+from fedsash.system.lazy import LazyNames
 from site_build.signatures import accepted
 
 FOLDER = "reference/python"

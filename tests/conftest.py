@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fedsash.basics.paths import cache_folder
+from fedsash.system.paths import cache_folder
 
 pytest_plugins = ["support.budget", "support.collecting"]
 

@@ -43,4 +43,4 @@ def test_the_page_on_methods_names_the_file_of_each_method() -> None:
         file = f"methods/{method.__module__.rpartition('.')[2]}.py"
         rows = [row for row in page.splitlines() if row.startswith("|") and f"`{file}`" in row]
         assert rows, f"{method.__name__} is in {file}, which docs/reference/methods.md does not name"
-    assert fs.FedSAM.__module__ == "fedsash.methods.fedsam"
+    assert fs.methods.FedSAM.__module__ == "fedsash.methods.fedsam"

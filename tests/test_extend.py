@@ -120,7 +120,7 @@ def test_a_tree_in_which_the_guide_was_followed_passes_its_tests(tmp_path: Path)
     loaded = run([sys.executable, "-m", "pytest", "-q", "--collect-only", "tests"])
     assert loaded.returncode == 0, loaded.stdout[-3000:]
     chosen = f"fedvarp or every_method_of or account or {Path(TEST).stem}"
-    passed = run([sys.executable, "-m", "pytest", "-q", "-k", chosen, *TOUCHED, "tests/federation/test_composition.py"])
+    passed = run([sys.executable, "-m", "pytest", "-q", "-k", chosen, *TOUCHED, "tests/server/test_composition.py"])
     assert passed.returncode == 0, passed.stdout[-3000:]
     others = run([sys.executable, "-m", "pytest", "-q", *TOUCHED[3:]])
     assert others.returncode == 0, others.stdout[-3000:]

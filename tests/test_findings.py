@@ -14,7 +14,7 @@ from examples.findings.published_draw import LEAST, Split, cohort
 from examples.findings.summed import SummedScaffold
 
 from fedsash.lab import sweeps
-from fedsash.sampling import Function, Uniform
+from fedsash.methods.sampling import Function, Uniform
 from fedsash.testing import check_partition, close
 from support.places import ROOT
 from support.studies import fedsash

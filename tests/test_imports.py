@@ -21,12 +21,12 @@ HEAVY = {
 NAMES = ["models.group_norm", "data.Dirichlet", "network.Link", "methods.base.Method"]
 STEPS = {
     "alone": "import fedsash; said = dir(fedsash)",
-    "files": "import fedsash.basics.files",
+    "files": "import fedsash.system.files",
     "command line": "import fedsash.lab.cli",
     "called": f"import fedsash; said = [{', '.join(f'fedsash.{name}.__name__' for name in NAMES)}]",
     "federation": "from fedsash import Federation, FederatedData, models, network, run",
     "all": "from fedsash import *",
-    "dropout": "import torch; from fedsash.executors.dropout import draws_dropout; "
+    "dropout": "import torch; from fedsash.engines.dropout import draws_dropout; "
     "said = draws_dropout(lambda: torch.nn.Linear(1, 1)(torch.ones(1)))",
 }
 PROGRAM = f"""
@@ -83,9 +83,9 @@ def test_what_a_page_tells_one_to_call_is_there_right_after_the_import(steps: di
 
 def test_the_import_alone_brings_none_of_its_names_and_no_library(steps: dict[str, Step]) -> None:
     brought = {name for name in steps["alone"].modules if name.startswith("fedsash")}
-    assert brought == {"fedsash", "fedsash.basics", "fedsash.basics.lazy"}
+    assert brought == {"fedsash", "fedsash.system", "fedsash.system.lazy"}
     assert not {"torch", "numpy"} & steps["alone"].modules
 
 
 def test_who_only_reads_files_of_runs_does_not_wait_for_pytorch(steps: dict[str, Step]) -> None:
-    assert "fedsash.basics.files" in steps["files"].modules and "torch" not in steps["files"].modules
+    assert "fedsash.system.files" in steps["files"].modules and "torch" not in steps["files"].modules

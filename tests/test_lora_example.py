@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import fedsash as fs
-from fedsash.basics.layout import Layout
+from fedsash.vector.layout import Layout
 from support.places import ROOT
 
 transformers = pytest.importorskip("transformers")

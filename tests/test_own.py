@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash.federation import Federation
 from fedsash.lab.config import parse
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.testing import (
     FakeClients,
     after,

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 import fedsash
-from fedsash.aggregation import AGGREGATIONS
 from fedsash.averages import AVERAGES
+from fedsash.client import OPTIMISERS
 from fedsash.data import DATASETS, PARTITIONS
-from fedsash.executors import ENGINES
-from fedsash.local import OPTIMISERS
-from fedsash.methods import METHODS
+from fedsash.engines import ENGINES
+from fedsash.methods import AGGREGATIONS, METHODS
+from fedsash.methods.sampling import SAMPLINGS
+from fedsash.methods.schedules import LOCAL_SCHEDULES, SCHEDULES
+from fedsash.methods.server_optimisers import SERVERS
 from fedsash.runs.callbacks import CALLBACKS
-from fedsash.sampling import SAMPLINGS
-from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES
-from fedsash.servers import SERVERS
 
 REGISTRIES = (
     AGGREGATIONS,

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash import SWA, Broadcast, Cyclic, FedFA, LocalTraining, Mild, Window
+from fedsash import SWA, Broadcast, LocalTraining, Window
+from fedsash.methods import FedFA
+from fedsash.schedules import Cyclic, Mild
 from support.worlds import after, federation
 
 ROUNDS = 5

@@ -14,12 +14,12 @@ from typing import Any, Union, get_args, get_origin
 
 import pytest
 
-from fedsash.broadcast import Broadcast
-from fedsash.federation import Federation
 from fedsash.lab.config import Experiment
+from fedsash.methods.sampling import FixedClients
 from fedsash.network import ClientWindow, FedWindow
 from fedsash.runs.callbacks import Track
-from fedsash.sampling import FixedClients
+from fedsash.server.broadcast import Broadcast
+from fedsash.server.federation import Federation
 from fedsash.settings.checks import is_settings, short_form
 from fedsash.settings.setting import Setting, hints_of
 from support.places import ROOT
@@ -57,10 +57,10 @@ network.FedWindow(window=4, order=[2, 0, 1])
 network.FedWindow(window=network.AIMDWindow(delay=3), order="shuffled")
 window: network.ClientWindow = network.FedWindow().window
 
-samplings = fs.FixedClients(rounds=[[0, 1], (2,)])
+samplings = fs.sampling.FixedClients(rounds=[[0, 1], (2,)])
 drawn: tuple[tuple[int, ...], ...] = replace(samplings, rounds=[[3]]).rounds
 fields(samplings)
-fs.Chained([fs.Warmup(3), fs.Constant()])
+fs.schedules.Chained([fs.schedules.Warmup(3), fs.schedules.Constant()])
 fs.Window(4, part=["head"])
 fs.EMA(0.9, part=("head",))
 Mine(4, part=["head"], buffers="latest")
@@ -91,8 +91,8 @@ def federations(model: nn.Module, clients: fs.FederatedData) -> None:
 
 fs.Experiment(track=3)
 network.FedWindow(window="four")
-fs.FixedClients(rounds=3)
-fs.FixedClients()
+fs.sampling.FixedClients(rounds=3)
+fs.sampling.FixedClients()
 fs.Broadcast()
 fs.Window(4, part=3)
 """
@@ -106,23 +106,23 @@ import torch
 from torch import Tensor
 
 import fedsash as fs
-from fedsash.aggregation import Aggregation
-from fedsash.basics.layout import Layout
-from fedsash.basics.sharing import Sharing
-from fedsash.basics.spaces import CommonPart, WholeModel
-from fedsash.client_store import StateRows
-from fedsash.exchange import Effort, Reply, Request
+from fedsash.methods import Aggregation
+from fedsash.vector.layout import Layout
+from fedsash.vector.sharing import Sharing
+from fedsash.vector.spaces import CommonPart, WholeModel
+from fedsash.client.store import StateRows
+from fedsash.client.messages import Effort, Reply, Request
 from fedsash.methods import LocalRun, RoundMean
-from fedsash.sampling import Sampling
-from fedsash.server_round import ServerRound
-from fedsash.servers import Server
-from fedsash.state import State
+from fedsash.methods.sampling import Sampling
+from fedsash.server.round import ServerRound
+from fedsash.methods.server_optimisers import Server
+from fedsash.server.state import State
 
 Vectors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class MyMethod(fs.Method):
+class MyMethod(fs.extend.Method):
     def server_state(self, w: Tensor, layout: Layout) -> dict[str, Tensor]:
         return {"h": torch.zeros_like(w)}
 

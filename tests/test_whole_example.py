@@ -13,10 +13,10 @@ from site_build import whole as page
 
 import fedsash as fs
 from fedsash.averages import Window
-from fedsash.local import LocalTraining
-from fedsash.local.plan import Batches
+from fedsash.client import LocalTraining
+from fedsash.client.plan import Batches
 from fedsash.methods import FedAvg, Scaffold
-from fedsash.schedules import Mild
+from fedsash.methods.schedules import Mild
 from support.places import ROOT
 from support.worlds import federation
 

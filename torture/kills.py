@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from fedsash.basics.saved import saved_rounds
+from fedsash.vector.saved import saved_rounds
 
 from .frame import REFUSED, Bench, Case, Finding, Running
 from .scenarios import SCENARIOS, Scenario, Undisturbed

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from fedsash.executors.processes import keep_freed_memory
+from fedsash.engines.processes import keep_freed_memory
 
 from .clock import Clock
 from .modules import loss, module, parameters, trained

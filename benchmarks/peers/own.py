@@ -60,7 +60,7 @@ def run(given: Given, clock: Clock, seed: int) -> None:
 
 def observing(model: nn.Module) -> float:
     """Seconds a round that windows cost together, once they are full."""
-    w = fs.Layout(model).flatten(model)
+    w = fs.extend.Layout(model).flatten(model)
     observers = Observers({f"window{size}": Observer(fs.Window(size), [(0, len(w))]) for size in WINDOWS})
     seen = SimpleNamespace(**dict(zip(("averages", "past"), observers.init(w), strict=True)))
     times = []

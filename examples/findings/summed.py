@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedsash.basics.arrays import Vectors
 from fedsash.methods import Scaffold
 from fedsash.methods.base import RoundMean
+from fedsash.vector.arrays import Vectors
 
 
 @dataclass(frozen=True)

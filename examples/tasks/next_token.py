@@ -17,7 +17,7 @@ LENGTH, TOKENS = 32, 128
 def data() -> fs.FederatedData:
     """Pieces of `LENGTH` bytes of the descriptions in scikit-learn, and the byte after each one."""
     texts = [getattr(import_module("sklearn.datasets"), f"load_{name}")().DESCR for name in NAMES]
-    x, y, user = fs.next_tokens(texts, lambda text: list(text.encode("ascii", "replace")), LENGTH)
+    x, y, user = fs.data.next_tokens(texts, lambda text: list(text.encode("ascii", "replace")), LENGTH)
     test = torch.arange(len(x)) % 5 == 0
     return fs.FederatedData.from_arrays(
         x[~test], y[~test], users=user[~test], test=(x[test], y[test]), task=fs.tasks.NextToken(), classes=TOKENS

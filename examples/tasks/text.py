@@ -36,7 +36,7 @@ def data() -> fs.FederatedData:
     test, y = np.arange(len(texts)) % 5 == 0, np.array(labels)
     known = sorted({word for text, held in zip(texts, test, strict=True) if not held for word in text.split()})
     number = {word: place for place, word in enumerate(known, UNKNOWN + 1)}
-    x = fs.tokenise(texts, lambda text: [number.get(word, UNKNOWN) for word in text.split()], LENGTH)["input_ids"]
+    x = fs.data.tokenise(texts, lambda text: [number.get(word, UNKNOWN) for word in text.split()], LENGTH)["input_ids"]
     return fs.FederatedData.from_arrays(
         x[~test], y[~test], users=np.array(users)[~test], test=(x[test], y[test]), label_names=PARTS
     )

@@ -3,7 +3,7 @@
 What users import is listed in `__init__.pyi`, once: a name's module is imported when the name is first asked for.
 """
 
-from .basics.lazy import LazyNames
+from .system.lazy import LazyNames
 
 _names = LazyNames(__name__, __file__)
 
@@ -13,7 +13,7 @@ __all__ = _names.public
 def __getattr__(name: str) -> object:
     """Import a public name: `import fedsash` and `fedsash --help` need not wait for PyTorch."""
     if name == "__version__":
-        from .basics.machine import own_version
+        from .system.machine import own_version
 
         found: object = own_version()
     else:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from fedsash import Window
-from fedsash.averages.callback import TrackerCallback
+from fedsash.averages.trainers.callback import TrackerCallback
 from fedsash.settings.errors import SettingError
 from support.by_default import full
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedsash.averages import Observer, Observers, Pieces, Window
-from fedsash.averages.exact_sums import zero
 from fedsash.averages.moving_sum import MovingSum
+from fedsash.vector.exact_sums import zero
 from support.by_default import full
 from support.trajectories import Alone, follow, same_bits, trajectory
 

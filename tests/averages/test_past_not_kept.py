@@ -12,10 +12,10 @@ from torch import Tensor, nn
 import fedsash as fs
 from fedsash.averages import Average
 from fedsash.averages.base import Retention
-from fedsash.averages.pieces import Pieces
-from fedsash.basics.arrays import Vectors
 from fedsash.testing.trajectories import follow, trajectory
 from fedsash.testing.worlds import after, small_federation
+from fedsash.vector.arrays import Vectors
+from fedsash.vector.pieces import Pieces
 
 LINE = r"asks for the model of round 1, .*: retention\(\) must give .*, and needs\(state\) the rounds of those it has"
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedsash.averages import Observer, Observers, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
 from fedsash.averages.places import Memory
-from fedsash.basics.storage import Storage
+from fedsash.vector.storage import Storage
 from support.by_default import full
 from support.limits import short_files
 from support.trajectories import Alone, follow, same_bits, trajectory
@@ -257,7 +257,7 @@ def test_rows_in_memory_that_go_to_the_disk_where_memory_is_short_take_their_roo
     w = torch.ones(1000)
     sums = Memory(1, w, "auto")
     sums.put(1, Pieces.of(w))
-    monkeypatch.setattr("fedsash.basics.storage.free", lambda device: 1)
+    monkeypatch.setattr("fedsash.vector.storage.free", lambda device: 1)
 
     def full(handle: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fedsash.averages import EMA, Average, Pieces, Tracker, Window
-from fedsash.basics.arrays import Vectors
 from fedsash.settings.errors import RunError
+from fedsash.vector.arrays import Vectors
 from support.loops import equal, make_model, steps
 
 

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Average, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
-from fedsash.averages.callback import TrackerCallback
 from fedsash.averages.places import Disk
 from fedsash.averages.running import RunningSum
+from fedsash.averages.trainers.callback import TrackerCallback
 from fedsash.settings.errors import ModelError, RunError, SettingError
 from support.limits import few_files, short_files
 from support.loops import make_model

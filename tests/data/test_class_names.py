@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from fedsash import DataError, FederatedData
+from fedsash import FederatedData
 from fedsash.data import Images, Table
+from fedsash.errors import DataError
 from support.libraries import Library
 
 datasets = Library("datasets")

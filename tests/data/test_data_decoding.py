@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.data.formats.pixels import Decoder, Look, decode
-from fedsash.data.formats.splits import ImageSplit
+from fedsash.data.sources.formats.pixels import Decoder, Look, decode
+from fedsash.data.sources.formats.splits import ImageSplit
 from support.forms import classes, pixels, table
 
 

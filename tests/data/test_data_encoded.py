@@ -13,10 +13,10 @@ import torch
 
 from fedsash import Federation, FedSWA, LocalEngine, LocalTraining, Scaffold, resume, run
 from fedsash.data import PACS
-from fedsash.data.encoded import AHEAD, EncodedImages, split
-from fedsash.data.formats.pixels import Decoder, Look, decode
-from fedsash.data.formats.splits import ImageSplit
-from fedsash.sampling import Uniform
+from fedsash.data.sources.encoded import AHEAD, EncodedImages, split
+from fedsash.data.sources.formats.pixels import Decoder, Look, decode
+from fedsash.data.sources.formats.splits import ImageSplit
+from fedsash.methods.sampling import Uniform
 from support.by_default import by_default, full, rotated
 from support.worlds import ENGINES, SEQUENTIAL, WORKERS, after, identical
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedsash import Federation, LocalEngine, LocalTraining
-from fedsash.basics.storage import free
 from fedsash.data import PACS, Images, TinyImageNet
-from fedsash.data.encoded import EncodedImages
-from fedsash.data.images import SHARE
+from fedsash.data.sources.encoded import EncodedImages
+from fedsash.data.sources.images import SHARE
 from fedsash.lab.config import load, parse
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.vector.storage import free
 from support.by_default import rotated
 from support.worlds import ENGINES, VECTORISED
 
@@ -39,7 +39,7 @@ import re, sys, numpy, torch
 from pathlib import Path
 from fedsash import LocalTraining, LocalEngine, Evaluation, Federation
 from fedsash.data import Images
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 
 def memory(kind):
     return int(re.search(f"{kind}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash import DataError, SettingError
+from fedsash import SettingError
 from fedsash.data import FederatedData, Images, Inputs, Samples, Texts
+from fedsash.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
 pd = pytest.importorskip("pandas")

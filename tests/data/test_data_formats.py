@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsash.data.formats import FORMS
-from fedsash.data.formats.pixels import AS_IT_IS, Decoder, decode
+from fedsash.data.sources.formats import FORMS
+from fedsash.data.sources.formats.pixels import AS_IT_IS, Decoder, decode
 from support.forms import WRITERS, classes, pixels, png, table, write, write_idx, write_landmarks, write_leaf
 
 

@@ -13,8 +13,8 @@ from torch import nn
 from fedsash import FederatedData, SettingError
 from fedsash.data import IID, Samples, Source
 from fedsash.data.transform import PLAIN
-from fedsash.federation import Federation
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.tasks import Binary, Classification, MultiLabel, OnlyLoss, Regression
 from support.worlds import SEQUENTIAL
 

@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import DataError, Evaluation, FederatedData, Federation, LocalTraining, Scaffold, SettingError, run
+from fedsash import Evaluation, FederatedData, Federation, LocalTraining, Scaffold, SettingError, run
 from fedsash.data import IID, NpyFiles, OwnTransform, Transform, Users
 from fedsash.data.inputs import Inputs
-from fedsash.data.mapped import MappedTensor
-from fedsash.executors import Engine
+from fedsash.data.sources.mapped import MappedTensor
+from fedsash.engines import Engine
+from fedsash.errors import DataError
 from fedsash.lab.config import ConfigError, load, parse
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 from support.by_default import by_default
 from support.choices import chequered
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical

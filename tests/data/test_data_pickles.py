@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.data.formats import pickles
+from fedsash.data.sources.formats import pickles
 from support.forms import pixels, python2, python3, rows, table, write, write_cifar10, write_cifar100, write_fedbn
 
 

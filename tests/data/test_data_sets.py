@@ -25,8 +25,8 @@ from fedsash.data import (
     TinyImageNet,
     Users,
 )
-from fedsash.data.catalogue import CATALOGUE, DIGIT_FIVE
-from fedsash.data.published import PublishedImages
+from fedsash.data.sources.catalogue import CATALOGUE, DIGIT_FIVE
+from fedsash.data.sources.published import PublishedImages
 from support.forms import (
     classes,
     pixels,

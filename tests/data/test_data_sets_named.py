@@ -19,8 +19,8 @@ from fedsash.data import (
     Domains,
     FashionMNIST,
 )
-from fedsash.data.catalogue import CATALOGUE
-from fedsash.data.published import PublishedImages
+from fedsash.data.sources.catalogue import CATALOGUE
+from fedsash.data.sources.published import PublishedImages
 from fedsash.lab.config import load, parse
 from support.forms import (
     prepared,

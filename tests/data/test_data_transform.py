@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.basics.randomness import Purpose, keys, to_tensor
 from fedsash.data import Inputs, OwnTransform, Transform
+from fedsash.vector.randomness import Purpose, keys, to_tensor
 
 
 def some_keys(m: int, seed: int = 0) -> Tensor:

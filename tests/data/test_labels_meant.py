@@ -11,7 +11,7 @@ from torch import nn
 from fedsash.data import ClassPairs, Domains
 from fedsash.data.federated import FederatedData
 from fedsash.data.partitions import as_partition
-from fedsash.federation import Federation
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 
 X = np.random.default_rng(0).random((12, 3))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from fedsash.client import LocalTraining
 from fedsash.data import IID, FederatedData, Users
 from fedsash.data.partitions import as_partition
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import FedsashError, SettingError
 from fedsash.tasks import Classification, Regression
 from support.worlds import SEQUENTIAL
@@ -263,7 +263,7 @@ WRONG: dict[str, Any] = {
         "RGB", "L"
     ),
     r"image.mode = 'P': must be L or RGB: use image.convert": lambda: images_of("P"),
-    r"dataset\[0\]: x = 'a film' is no number: turn text into token ids first \(fedsash.tokenise\)": lambda: [
+    r"dataset\[0\]: x = 'a film' is no number: turn text into token ids first \(fedsash.data.tokenise\)": lambda: [
         ("a film", 0)
     ],
     r"dataset\[1\]: y = 'dog' is no number": lambda: [(X[0], 0), (X[1], "dog")],

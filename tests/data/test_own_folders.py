@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash.basics.paths import similar
 from fedsash.data import FederatedData, Images
-from fedsash.data.formats import parquet
+from fedsash.data.sources.formats import parquet
 from fedsash.settings.errors import FedsashError
+from fedsash.system.paths import similar
 from support.forms import pixels
 from support.libraries import Library
 from support.parquets import Image, write

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsash.client import LocalTraining
 from fedsash.data import IID, FederatedData, Inputs, Texts, Users, next_tokens, tokenise
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import FedsashError
 from fedsash.tasks import NextToken
 from support.worlds import SEQUENTIAL

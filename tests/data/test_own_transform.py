@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedsash.client import LocalTraining
 from fedsash.data import FederatedData, Inputs, OwnTransform, Transform, draws
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.engines import LocalEngine
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import FedsashError
 from fedsash.tasks import Segmentation
 from support.by_default import rotated

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from fedsash.data import Source, Table, Users
 from fedsash.data.samples import Samples
-from fedsash.data.table import _standardised
-from fedsash.federation import Federation
-from fedsash.sampling import Uniform
+from fedsash.data.sources.table import _standardised
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import FedsashError
 from fedsash.tasks import Regression
 from support.libraries import Library

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Score
-from fedsash.federation import Federation
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, MeanIoU
 from fedsash.testing import FakeClients
+from fedsash.vector.layout import Layout
 from support.scoring import asking, cross_entropy, evaluator
 from support.worlds import data, federation, mlp
 

@@ -10,7 +10,8 @@ import pytest
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsash import FedsashError, ModelError, SettingError
+from fedsash import FedsashError, SettingError
+from fedsash.errors import ModelError
 from fedsash.models import shakespeare_lstm
 from fedsash.tasks import (
     F1,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import ModelError
+from fedsash.errors import ModelError
 from support.problems import CLASSES, LENGTH, TABLE, TOKENS, WORDS, Y, world
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation, FineTuning, Score, over_clients
-from fedsash.federation import Federation
+from fedsash.server.federation import Federation
 from fedsash.tasks import R2
 from support.regression import numbers, regression
 from support.worlds import ENGINES, SIZES, data, federation

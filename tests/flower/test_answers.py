@@ -14,10 +14,10 @@ from torch import Tensor
 
 pytest.importorskip("flwr")
 
+from fedsash.client.messages import Missing, Reply
 from fedsash.evaluation import Evaluation
-from fedsash.exchange import Missing, Reply
-from fedsash.federation import Federation
 from fedsash.flower.nodes import wire
+from fedsash.server.federation import Federation
 from support.by_default import full
 from support.flower import assert_same, grid, here, there
 

@@ -15,9 +15,10 @@ from support.worlds import federation
 # isort: split
 from flwr.serverapp.strategy import FedAvg
 
-from fedsash import EMA, Average, RunError, SettingError, Window, run
-from fedsash.basics.saved import saved_rounds
+from fedsash import EMA, RunError, SettingError, Window, run
+from fedsash.extend import Average
 from fedsash.flower import Averaged
+from fedsash.vector.saved import saved_rounds
 
 START, W3 = arrays(np.zeros(5)), Window(3)
 

@@ -25,11 +25,12 @@ from support.choices import chequered
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
-from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
-from fedsash.basics.saved import StateError, place, saved_rounds
+from fedsash import EMA, SWA, Broadcast, RunError, Window
+from fedsash.extend import Average
 from fedsash.flower import Averaged
 from fedsash.flower.averaged.progress import Progress
 from fedsash.settings.errors import ModelError
+from fedsash.vector.saved import StateError, place, saved_rounds
 
 ROUNDS = 6
 AVERAGES: dict[str, Average] = {"wima": Window(3), "lawa": Window(2, every=2), "ema": EMA(0.9), "swa": SWA(2)}
@@ -86,7 +87,7 @@ def test_killed_in_the_middle_of_saving_it_goes_on_from_the_state_before(
 ) -> None:
     whole = content(*trained("FedAvgM", tmp_path / "whole"))
     with monkeypatch.context() as patch:
-        patch.setattr("fedsash.basics.saved.json.dumps", _killing(json.dumps, at=9))
+        patch.setattr("fedsash.vector.saved.json.dumps", _killing(json.dumps, at=9))
         with pytest.raises(Killed):
             trained("FedAvgM", tmp_path / "again")
     assert saved_rounds(tmp_path / "again")

@@ -15,7 +15,9 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as strategies
 
-from fedsash import EMA, Average, ModelError, SettingError, Window
+from fedsash import EMA, SettingError, Window
+from fedsash.errors import ModelError
+from fedsash.extend import Average
 from fedsash.flower import Averaged
 
 FIRST: dict[str, NDArray[Any]] = {

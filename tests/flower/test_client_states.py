@@ -16,13 +16,13 @@ from torch import Tensor
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.arrays import Vectors
-from fedsash.client_store import StateVersions
-from fedsash.exchange import Missing, Reply, Request
+from fedsash.client.messages import Missing, Reply, Request
+from fedsash.client.store import StateVersions
 from fedsash.flower.nodes import wire
 from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import LocalRun, Scaffold, Upload
-from fedsash.state import State
+from fedsash.server.state import State
+from fedsash.vector.arrays import Vectors
 from support.by_default import full
 from support.faults import run_of
 from support.flower import assert_same, grid, here, there

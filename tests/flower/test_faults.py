@@ -22,16 +22,16 @@ pytest.importorskip("flwr")
 from google.protobuf.message import DecodeError
 
 from fedsash.averages import Window
-from fedsash.basics.arrays import Vectors
-from fedsash.client_store import StateVersions
-from fedsash.exchange import RoundReport
-from fedsash.federation import Federation
+from fedsash.client.messages import RoundReport
+from fedsash.client.store import StateVersions
 from fedsash.flower.nodes import wire
 from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import FedDyn, FedMoSWA, Method, Mime, Scaffold
-from fedsash.sampling import Uniform
-from fedsash.state import State
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 from fedsash.testing.grid import InProcessGrid
+from fedsash.vector.arrays import Vectors
 from support.by_default import full, some
 from support.faults import run_of
 from support.flower import grid, here, there

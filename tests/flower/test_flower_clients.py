@@ -14,16 +14,15 @@ from torch import Tensor, nn
 
 pytest.importorskip("flwr")
 
-from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import EMA, Window
-from fedsash.broadcast import Broadcast
+from fedsash.client import Adam, LocalTraining
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
-from fedsash.federation import Federation
 from fedsash.flower import FlowerClients, client_app
-from fedsash.local import Adam, LocalTraining
-from fedsash.methods import FedAvg, Mime, Scaffold
-from fedsash.sampling import Poisson, Uniform
+from fedsash.methods import Adaptive, FedAvg, Mime, Private, Scaffold
+from fedsash.methods.sampling import Poisson, Uniform
+from fedsash.server.broadcast import Broadcast
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import ModelError, SettingError
 from fedsash.testing import check_clients
 from support.by_default import by_default, full, rotated, some

@@ -15,11 +15,11 @@ pytest.importorskip("flwr")
 
 from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
 from fedsash.flower import client_app
 from fedsash.methods import FedAvg, Method, Scaffold
+from fedsash.methods.sampling import Uniform
 from fedsash.runs import Callback, Checkpoint, resume, run
-from fedsash.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import RunError
 from fedsash.testing.grid import InProcessGrid
 from support.by_default import full, rotated

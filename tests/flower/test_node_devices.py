@@ -13,8 +13,8 @@ from torch import nn
 
 pytest.importorskip("flwr")
 
-from fedsash.client_store import StateRows, StateVersions
-from fedsash.exchange import Request
+from fedsash.client.messages import Request
+from fedsash.client.store import StateRows, StateVersions
 from fedsash.flower import client_app
 from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold

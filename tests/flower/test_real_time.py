@@ -14,8 +14,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedsash.basics import saved
-from fedsash.exchange import RoundReport
+from fedsash.client.messages import RoundReport
 from fedsash.flower.nodes import wire
 from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.driver import MODEL
@@ -24,6 +23,7 @@ from fedsash.runs import Callback, Checkpoint, resume, run
 from fedsash.runs.checkpoints import FORMAT
 from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing.grid import InProcessGrid
+from fedsash.vector import saved
 from support.by_default import by_default, full, some
 from support.flower import grid
 from support.real_time import (

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.lock import InUseError, check_free
 from fedsash.flower import RealTime, Waiting
 from fedsash.flower.nodes.wire import ROLL_CALL
 from fedsash.lab.cli import main
@@ -22,6 +21,7 @@ from fedsash.lab.report.page import document
 from fedsash.lab.served.apps import node_app, serve
 from fedsash.network import Asynchronous
 from fedsash.runs import run
+from fedsash.system.lock import InUseError, check_free
 from fedsash.testing.grid import InProcessGrid
 from support.loopback import content
 

@@ -12,17 +12,17 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.basics.saved import versions
-from fedsash.exchange import Request
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
+from fedsash.client.messages import Request
+from fedsash.engines import LocalEngine
 from fedsash.flower import Waiting, client_app
 from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
+from fedsash.methods.sampling import Uniform
 from fedsash.network import OnNetwork
-from fedsash.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing.grid import InProcessGrid
+from fedsash.vector.saved import versions
 from support.flower import assert_same, grid, here, lying, there
 from support.worlds import SEQUENTIAL, SIZES, data, mlp
 

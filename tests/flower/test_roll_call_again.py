@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 from fedsash.settings.errors import RunError
 from fedsash.testing.grid import InProcessGrid
 from support.flower import grid, here, lying, there

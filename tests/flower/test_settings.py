@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedsash.client import OPTIMISERS, LocalTraining
 from fedsash.data import Transform
+from fedsash.engines import Training
 from fedsash.evaluation import Evaluation, FineTuning
-from fedsash.executors import Training
-from fedsash.federation import Federation
 from fedsash.flower import NamedModel
 from fedsash.flower.nodes.settings import checksum, decoded, encoded
-from fedsash.local import OPTIMISERS, LocalTraining
 from fedsash.methods import FedProx
-from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup
+from fedsash.methods.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, TorchMetric
 from fedsash.testing import examples

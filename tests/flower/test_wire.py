@@ -11,8 +11,8 @@ import torch
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord
 
-from fedsash.client_store import ClientTicket, StateRows, StateVersions
-from fedsash.exchange import Request
+from fedsash.client.messages import Request
+from fedsash.client.store import ClientTicket, StateRows, StateVersions
 from fedsash.flower.nodes import wire
 from fedsash.testing.grid import identify
 

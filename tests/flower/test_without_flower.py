@@ -17,6 +17,8 @@ def test_the_room_can_be_imported_and_names_what_it_has() -> None:
 
 
 def test_the_first_name_asks_for_flower_in_one_line() -> None:
-    program = "import fedsash as fs\ntry:\n    fs.flower.Averaged\nexcept fs.LibraryError as error:\n    print(error)"
+    program = (
+        "import fedsash as fs\ntry:\n    fs.flower.Averaged\nexcept fs.errors.LibraryError as error:\n    print(error)"
+    )
     (line,) = told(program).splitlines()
     assert line.startswith('flwr is needed for fedsash.flower: pip install "fedsash[flower]" (')

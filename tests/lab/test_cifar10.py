@@ -10,7 +10,7 @@ import pytest
 import fedsash as fs
 from fedsash import models
 from fedsash.data import Images, Shards
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 
 
 @pytest.mark.slow

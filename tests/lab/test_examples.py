@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.data import Images, Shakespeare
-from fedsash.data.published import PublishedImages
+from fedsash.data.sources.published import PublishedImages
 from fedsash.lab import sweeps
 from fedsash.lab.config import Experiment, load, parse
 from fedsash.methods import METHODS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsash.exchange import Reply
+from fedsash.client.messages import Reply
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, Experiment, parse
 from fedsash.lab.explain import WIDTH, Explanation, Item, explain

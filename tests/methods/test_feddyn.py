@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.basics.arrays import Vectors
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
 from fedsash.methods import AdaBest, FedAvg, FedDyn, FedProx, LocalRun, RoundMean, Upload
-from fedsash.sampling import FixedClients, Uniform
-from fedsash.schedules import Exponential
+from fedsash.methods.sampling import FixedClients, Uniform
+from fedsash.methods.schedules import Exponential
+from fedsash.vector.arrays import Vectors
 from support.worlds import after, federation, quadratic_federation
 
 UNIFORM = FedAvg(weighting="uniform")

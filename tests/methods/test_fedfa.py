@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsash.basics.layout import Layout
+from fedsash.client import SGD, LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.federation import Federation
-from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedAvg, FedFA, Method
-from fedsash.sampling import FixedClients, Uniform
+from fedsash.methods.sampling import FixedClients, Uniform
+from fedsash.server.federation import Federation
+from fedsash.vector.layout import Layout
 from support.worlds import SIZES, after, data, federation, mlp
 
 ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.basics.arrays import Vectors
 from fedsash.methods import FedAvg, FedFA
 from fedsash.settings.errors import SettingError
 from fedsash.tasks import Classification
+from fedsash.vector.arrays import Vectors
 from support.by_default import rotated
 from support.tasks import PROBLEMS
 from support.worlds import ENGINES, after, federation, mlp

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.basics.arrays import Vectors
-from fedsash.basics.layout import Layout
+from fedsash.client import SGD, LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.federation import Federation
-from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step
-from fedsash.sampling import FixedClients, Uniform
+from fedsash.methods.sampling import FixedClients, Uniform
+from fedsash.server.federation import Federation
+from fedsash.vector.arrays import Vectors
+from fedsash.vector.layout import Layout
 from support.worlds import Point, after, data, federation, mlp
 
 ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from fedsash.averages import SWA
-from fedsash.basics.arrays import Floats, Ints, Vectors
-from fedsash.local import SGD, LocalTraining
-from fedsash.local.plan import factors
+from fedsash.client import SGD, LocalTraining
+from fedsash.client.plan import factors
 from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload
-from fedsash.sampling import Uniform
-from fedsash.schedules import Flat, LocalSchedule, SawTooth
-from fedsash.servers import ServerSGD
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Flat, LocalSchedule, SawTooth
+from fedsash.methods.server_optimisers import ServerSGD
+from fedsash.vector.arrays import Floats, Ints, Vectors
 from support.worlds import SIZES, after, federation
 
 UNIFORM = FedAvg(weighting="uniform")

@@ -31,12 +31,25 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.aggregation import Aggregation, FedNova, WeightedMean
+from fedsash.client import LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.methods import AdaBest, FedACG, FedAvg, FedCM, FedDyn, FedMoSWA, FedProx, Method, Mime, Scaffold
-from fedsash.sampling import Uniform
+from fedsash.methods import (
+    AdaBest,
+    Aggregation,
+    FedACG,
+    FedAvg,
+    FedCM,
+    FedDyn,
+    FedMoSWA,
+    FedNova,
+    FedProx,
+    Method,
+    Mime,
+    Scaffold,
+    WeightedMean,
+)
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from support.worlds import Point, after, federation, quadratic_federation, quadratics
 
 A, B, START = np.array([1.0, 3.0, 0.5]), np.array([0.0, 1.2, -2.0]), 2.0

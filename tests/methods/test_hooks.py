@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.basics.arrays import Vectors
-from fedsash.basics.layout import Layout
-from fedsash.local import SGD, Adam, LocalTraining
-from fedsash.local.trainer import Trainer
+from fedsash.client import SGD, Adam, LocalTraining
+from fedsash.client.trainer import Trainer
 from fedsash.methods import (
     METHODS,
     FedAvg,
@@ -27,6 +25,8 @@ from fedsash.methods import (
     Upload,
 )
 from fedsash.settings.errors import SettingError
+from fedsash.vector.arrays import Vectors
+from fedsash.vector.layout import Layout
 from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
 

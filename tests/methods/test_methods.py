@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.local import SGD, LocalTraining
+from fedsash.client import SGD, LocalTraining
 from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 from fedsash.settings.options import options
 from support.by_default import rotated
 from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation, sampled

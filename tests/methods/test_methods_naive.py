@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.aggregation import AGGREGATIONS
-from fedsash.federation import Federation
-from fedsash.local import SGD, LocalTraining
-from fedsash.methods import METHODS
-from fedsash.schedules import Exponential
-from fedsash.servers import ServerSGD
+from fedsash.client import SGD, LocalTraining
+from fedsash.methods import AGGREGATIONS, METHODS
+from fedsash.methods.schedules import Exponential
+from fedsash.methods.server_optimisers import ServerSGD
+from fedsash.server.federation import Federation
 from support.accounts import ADABEST, FA, SAMPLES, STEP, TRAINING, UNIFORM, world
 from support.choices import chequered
 from support.naive import KINDS, run

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.basics.arrays import Vectors
-from fedsash.federation import Federation
-from fedsash.local import SGD, LocalTraining
+from fedsash.client import SGD, LocalTraining
 from fedsash.methods import FedACG, FedAvg, FedCM, FedProx, LocalRun, Method, Mime, MimeLite, Step, Upload
-from fedsash.sampling import Uniform
-from fedsash.schedules import Exponential
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Exponential
+from fedsash.server.federation import Federation
+from fedsash.vector.arrays import Vectors
 from support.worlds import SIZES, after, federation, mlp, quadratic_federation
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")

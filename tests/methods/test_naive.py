@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.client import LocalTraining
+from fedsash.methods.sampling import Uniform
 from support.accounts import CLIENT, FA, PLAIN, UNIFORM, naive, net, same, world
 from support.naive import CLASSIFIER, KINDS, Array, Net, aggregate, cross_entropy, normaliser, run
 from support.worlds import SIZES

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.client import LocalTraining
+from fedsash.methods.sampling import Uniform
 from support.accounts import FA, PLAIN, SAMPLES, naive, net, same, world
 from support.naive import KINDS, run
 from support.worlds import SIZES, data

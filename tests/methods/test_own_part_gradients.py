@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash.basics.sharing import Personal
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, Method, Mime, MimeLite, Scaffold
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.testing import close
+from fedsash.vector.sharing import Personal
 from support.by_default import rotated
 from support.norms import with_norm
 from support.personal import SIZES, personal

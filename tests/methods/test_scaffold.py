@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.basics.arrays import Vectors
+from fedsash.client import SGD, Adam, LocalTraining, Optimiser
 from fedsash.data import FederatedData
-from fedsash.federation import Federation
-from fedsash.local import SGD, Adam, LocalTraining, Optimiser
 from fedsash.methods import FedAvg, FedCM, FedMoSWA, LocalRun, Method, MoFedSAM, Scaffold, Step, Upload
-from fedsash.sampling import Uniform
-from fedsash.schedules import Cyclic, Flat, LocalSchedule, SawTooth
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Cyclic, Flat, LocalSchedule, SawTooth
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
+from fedsash.vector.arrays import Vectors
 from support.by_default import rotated
 from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 

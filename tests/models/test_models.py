@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.basics.layout import Layout
-from fedsash.executors.devices import threads
-from fedsash.executors.gradients import OneByOne, Stacked
-from fedsash.local import Batch
+from fedsash.client import Batch
+from fedsash.engines.devices import threads
+from fedsash.engines.gradients import OneByOne, Stacked
 from fedsash.methods import FedAvg
 from fedsash.models import MODELS, build
 from fedsash.models.resnet import Subsample
 from fedsash.settings.errors import ModelError
+from fedsash.vector.layout import Layout
 from support.by_default import full
 
 LARGE = ("alexnet_gn", "vgg11_gn", "resnet18_gn")

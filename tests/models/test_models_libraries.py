@@ -13,9 +13,9 @@ import torch
 from test_models import check_gradients, make, parameters
 from torch import nn
 
-from fedsash.basics.layout import Layout
 from fedsash.lab.config import ConfigError, parse
 from fedsash.models import MODELS, batch_norms, is_own
+from fedsash.vector.layout import Layout
 from support.places import HOW_TO
 
 

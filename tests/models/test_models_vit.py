@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.averages import Window
-from fedsash.basics.layout import Layout
+from fedsash.client import LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.engines import LocalEngine
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
+from fedsash.vector.layout import Layout
 from support.worlds import ENGINES, after
 
 transformers = pytest.importorskip("transformers")

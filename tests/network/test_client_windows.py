@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from simpy import Environment
 
+from fedsash.methods.sampling import Uniform
 from fedsash.network import (
     AIMDWindow,
     CapacityWindow,
@@ -21,7 +22,6 @@ from fedsash.network import (
     Timing,
 )
 from fedsash.network.simulated import SimulatedSite, begin
-from fedsash.sampling import Uniform
 from support.by_default import full
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0

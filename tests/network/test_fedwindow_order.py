@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
 from fedsash.network.schedulers.fedwindow import Beginning
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.testing import after, quadratic_federation
 from support.by_default import rotated

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fedsash.exchange import SCORES, Answers, Executor, Reply, Request
-from fedsash.executors import Training
-from fedsash.executors.clients import LocalClients
-from fedsash.federation import Federation
+from fedsash.client.messages import SCORES, Answers, Executor, Reply, Request
+from fedsash.engines import Training
+from fedsash.engines.clients import LocalClients
 from fedsash.methods import FedAvg, Mime, Scaffold
+from fedsash.methods.sampling import FixedClients, Uniform
 from fedsash.network import Link, Network, OnNetwork, SimulatedClients
-from fedsash.sampling import FixedClients, Uniform
+from fedsash.server.federation import Federation
 from support.choices import METHODS
 from support.norms import with_norm
 from support.personal import personal

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedsash import resume, run
-from fedsash.basics.sharing import Sharing
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
+from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.messages import model_bytes
-from fedsash.sampling import Uniform
+from fedsash.vector.sharing import Sharing
 from support.by_default import full
 from support.norms import batch_norm_model, with_norm
 from support.worlds import after, data

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
 from fedsash.lab.studies.client_models import client_models
 from fedsash.network import OnNetwork
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from support.worlds import SEQUENTIAL, SIZES, data, federation
 

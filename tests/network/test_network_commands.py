@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
 from fedsash.lab.studies.opened import open_run
+from fedsash.methods.sampling import Uniform
 from fedsash.network import (
     Synchronous,
 )
 from fedsash.runs.records import Records
-from fedsash.sampling import Uniform
+from fedsash.vector.saved import saved_rounds
 from support.experiments import trained
 from support.observing import Evaluated, final
 from support.places import ROOT

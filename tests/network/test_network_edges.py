@@ -11,11 +11,12 @@ import pytest
 import torch
 from simpy import Environment
 
-from fedsash.aggregation import WeightedMean
-from fedsash.exchange import Reply
+from fedsash.client import RoundPlan, Trainer
+from fedsash.client.messages import Reply
 from fedsash.lab import timing
 from fedsash.lab.timing import TimeStudy
-from fedsash.local import RoundPlan, Trainer
+from fedsash.methods import WeightedMean
+from fedsash.methods.sampling import FixedClients, Sampling, Uniform
 from fedsash.network import (
     AIMDWindow,
     Asynchronous,
@@ -34,8 +35,7 @@ from fedsash.network import (
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
-from fedsash.sampling import FixedClients, Sampling, Uniform
-from fedsash.server_round import ServerRound
+from fedsash.server.round import ServerRound
 from fedsash.settings.errors import FedsashError, SettingError
 from support.observing import Crash, failing, go_on, observed, rows, start
 from support.worlds import data, federation

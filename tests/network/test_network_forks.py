@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fedsash import Fork
-from fedsash.basics.arrays import Vectors
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
 from fedsash.methods import FedAvg, LocalRun, Upload
+from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.schedulers import Scheduler, Synchronous
-from fedsash.sampling import Uniform
 from fedsash.settings.errors import RunError
+from fedsash.vector.arrays import Vectors
 from support.by_default import rotated
 from support.observing import final, observed, rows, start
 from support.worlds import data

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsash.basics.sharing import Personal
-from fedsash.local import RoundPlan
+from fedsash.client import RoundPlan
+from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, FedBuff, Link, Network, OnNetwork, SimulatedClients
 from fedsash.network.messages import model_bytes
-from fedsash.sampling import Uniform
+from fedsash.vector.sharing import Personal
 from support.personal import personal
 from support.worlds import after
 

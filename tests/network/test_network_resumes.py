@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from fedsash import Broadcast, Evaluation, Federation
-from fedsash.aggregation import WeightedMean
-from fedsash.basics.saved import saved_rounds
-from fedsash.local import LocalTraining, Trainer
-from fedsash.methods import Mime, Scaffold
+from fedsash.client import LocalTraining, Trainer
+from fedsash.methods import Mime, Scaffold, WeightedMean
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Exponential
+from fedsash.methods.server_optimisers import FedAdam
 from fedsash.network import (
     AIMDWindow,
     Asynchronous,
@@ -36,10 +37,8 @@ from fedsash.network import (
 )
 from fedsash.network.schedulers import Scheduler
 from fedsash.runs import Driver
-from fedsash.sampling import Uniform
-from fedsash.schedules import Exponential
-from fedsash.server_round import ServerRound
-from fedsash.servers import FedAdam
+from fedsash.server.round import ServerRound
+from fedsash.vector.saved import saved_rounds
 from support.by_default import full, some
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell

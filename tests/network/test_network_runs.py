@@ -12,12 +12,13 @@ import pytest
 import torch
 from simpy import Environment
 
-from fedsash.exchange import Ended
+from fedsash.client import LocalTraining
+from fedsash.client.messages import Ended
 from fedsash.lab import timing
 from fedsash.lab.config import parse
 from fedsash.lab.timing import TimeStudy
-from fedsash.local import LocalTraining
 from fedsash.methods import Mime
+from fedsash.methods.sampling import FixedClients, Uniform
 from fedsash.network import (
     AIMDWindow,
     Asynchronous,
@@ -35,7 +36,6 @@ from fedsash.network import (
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
-from fedsash.sampling import FixedClients, Uniform
 from fedsash.settings.errors import SettingError
 from support.by_default import full
 from support.experiments import trained

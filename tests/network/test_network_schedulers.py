@@ -12,11 +12,11 @@ from simpy import Environment
 from torch import Tensor
 
 from fedsash.averages import Window
-from fedsash.broadcast import Broadcast
-from fedsash.executors import RayEngine
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
+from fedsash.engines import RayEngine
 from fedsash.methods import FedAvg, FedProx, Scaffold
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.server_optimisers import FedAdam, ServerSGD
 from fedsash.network import (
     ConstantWindow,
     FedAsync,
@@ -34,8 +34,8 @@ from fedsash.network.learning import Start
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.vectors import Vector
-from fedsash.sampling import Uniform
-from fedsash.servers import FedAdam, ServerSGD
+from fedsash.server.broadcast import Broadcast
+from fedsash.server.federation import Federation
 from fedsash.testing import quadratic_federation
 from support.by_default import rotated
 from support.worlds import after, data, federation, identical

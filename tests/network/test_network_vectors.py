@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.vectors import Ledger
-from fedsash.sampling import Uniform
 from support.worlds import SIZES, federation
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from simpy import Environment
 
+from fedsash.client import LocalTraining
 from fedsash.evaluation import Evaluation, FineTuning
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Constant, Exponential, Mild
 from fedsash.network import (
     Asynchronous,
     ConstantWindow,
@@ -28,8 +29,7 @@ from fedsash.network.learning import Start
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import begin
 from fedsash.network.vectors import Vector
-from fedsash.sampling import Uniform
-from fedsash.schedules import Constant, Exponential, Mild
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.testing import after, quadratic_federation
 from fedsash.testing.worlds import WORKERS

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, RunningSums, Window, resume, run
+from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, LocalTraining, RunError, Window, resume, run
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.schedules import Chained, Constant, Cosine, Cyclic
 from fedsash.network import Asynchronous, FedBuff, Network
-from fedsash.sampling import Uniform
-from fedsash.schedules import Chained, Constant, Cosine, Cyclic
+from fedsash.runs import RunningSums
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -121,8 +122,8 @@ def test_an_engine_file_with_values_that_no_engine_has_is_named(tmp_path: Path) 
 
 
 def test_more_workers_than_the_machine_can_use_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.executors.local_engine.PER_CORE", 1)
-    monkeypatch.setattr("fedsash.executors.local_engine.core_count", lambda: 2)
+    monkeypatch.setattr("fedsash.engines.local_engine.PER_CORE", 1)
+    monkeypatch.setattr("fedsash.engines.local_engine.core_count", lambda: 2)
     before = set(multiprocessing.active_children())
     engine = LocalEngine("sequential", workers=600, block=1, memory_format="contiguous", compile=False, threads=1)
     with federation(engine=engine) as world:

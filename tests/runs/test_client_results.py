@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash import Evaluation, FineTuning, Fork, Window
-from fedsash.federation import Federation
+from fedsash import Evaluation, Fork, Window
+from fedsash.evaluation import FineTuning
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import compare
@@ -24,6 +24,7 @@ from fedsash.runs.client_results import CLIENTS
 from fedsash.runs.pictures import Bars
 from fedsash.runs.pictures.clients import clients as picture_of
 from fedsash.runs.table import tables
+from fedsash.server.federation import Federation
 from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
 from support.histories import history_of

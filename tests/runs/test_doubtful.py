@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from fedsash import FederatedData, Federation, LocalTraining, run
-from fedsash.local import Adam
+from fedsash.client import Adam
 from fedsash.tasks import Regression
 from support.problems import CLASSES, TABLE, YES, N, Y, own, world
 

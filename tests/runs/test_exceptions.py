@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from fedsash import Broadcast, Evaluation, Federation, Fork
-from fedsash.basics.saved import saved_rounds
-from fedsash.exchange import RoundReport
+from fedsash.client.messages import RoundReport
 from fedsash.methods import Scaffold
+from fedsash.methods.server_optimisers import FedAdam
 from fedsash.runs import Callback, LiveRun
 from fedsash.runs.folder import RunFolder
 from fedsash.runs.records import Records
 from fedsash.runs.running_sums import Bookkeeper, RunningSums
-from fedsash.server_round import ServerRound
-from fedsash.servers import FedAdam
+from fedsash.server.round import ServerRound
+from fedsash.vector.saved import saved_rounds
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, observed, rows, start
 
 ROUNDS, EVERY = 7, 3

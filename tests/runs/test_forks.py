@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
-from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
-from fedsash.servers import FedAdam
+from fedsash.methods.server_optimisers import FedAdam
+from fedsash.vector.saved import saved_rounds
 from support.by_default import rotated
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.personal import personal

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from fedsash import Broadcast, Federation, Fork, run
-from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.methods import Scaffold
-from fedsash.servers import FedAdam
+from fedsash.methods.server_optimisers import FedAdam
+from fedsash.vector.saved import saved_rounds
 from support.observing import Evaluated, final, go_on, interrupting, observed, start
 from support.script import Script, gone, shared, tell
 from support.worlds import ENGINES, VECTORISED, federation

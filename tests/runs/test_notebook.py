@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedsash import Callback, LiveRun, Result, RunError, open_run, run
+from fedsash import Callback, Result, RunError, open_run, run
+from fedsash.extend import LiveRun
 from fedsash.runs.pictures import Picture
 from fedsash.runs.pictures.curves import curves
 from support.worlds import federation

@@ -11,21 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import (
-    EMA,
-    SWA,
-    Average,
-    Broadcast,
-    Evaluation,
-    FedAdagrad,
-    FedAdam,
-    Federation,
-    Fork,
-    RunError,
-    SettingError,
-    Window,
-    resume,
-)
+from fedsash import EMA, SWA, Broadcast, Evaluation, FedAdam, Federation, Fork, RunError, SettingError, Window, resume
+from fedsash.extend import Average
+from fedsash.optimisers import FedAdagrad
 from fedsash.runs import Checkpoint
 from fedsash.testing import identical
 from support.observing import final, go_on, start

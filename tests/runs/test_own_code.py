@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fedsash.basics import files
 from fedsash.runs import own_code
 from fedsash.settings.resolve import resolve
+from fedsash.system import files
 
 PLACE = "support.experiments:linear"
 CONFIG = {"model": {"name": PLACE, "options": ["x:y", {"deep": PLACE}]}, "method": {"name": "never.resolved:Mine"}}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fedsash import Evaluation, Federation, Fork, Private, RunError, Window, resume, run
-from fedsash.aggregation import Adaptive
-from fedsash.basics.saved import StateError
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page.document import document
-from fedsash.sampling import Poisson
-from fedsash.servers import FedAdam
+from fedsash.methods import Adaptive
+from fedsash.methods.sampling import Poisson
+from fedsash.methods.server_optimisers import FedAdam
+from fedsash.vector.saved import StateError
 from support.private import UNIFORM
 from support.worlds import federation
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.basics.files import replace_file
 from fedsash.evaluation import Problems, Score
 from fedsash.runs.records import Records
 from fedsash.settings.errors import RunError
+from fedsash.system.files import replace_file
 from support.json_files import content_of, write_json
 
 no_deadline = settings(deadline=None, max_examples=30)

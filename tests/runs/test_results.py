@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedsash import Evaluation, Federation, Result, UnknownModelError, Window, run
-from fedsash.basics.posix import forget_peak_memory, peak_memory
+from fedsash import Evaluation, Federation, Result, Window, run
+from fedsash.errors import UnknownModelError
+from fedsash.system.posix import forget_peak_memory, peak_memory
 from support.observing import AVERAGES, interrupting, observed
 from support.worlds import data, federation, mlp
 

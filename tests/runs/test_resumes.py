@@ -22,12 +22,12 @@ from fedsash import (
     resume,
     run,
 )
-from fedsash.basics import saved
-from fedsash.basics.saved import saved_rounds
 from fedsash.lab.config import load_run, parse
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
+from fedsash.methods.server_optimisers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from fedsash.runs.checkpoints import load_newest
-from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from fedsash.vector import saved
+from fedsash.vector.saved import saved_rounds
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
 from support.worlds import ENGINES, VECTORISED, federation
 

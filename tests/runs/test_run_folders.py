@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fedsash import LocalEngine
-from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
-from fedsash.servers import FedAdam
+from fedsash.methods.server_optimisers import FedAdam
+from fedsash.vector.saved import saved_rounds
 from support.json_files import content_of
 from support.observing import AVERAGES, observed, rows, start
 from support.worlds import SEQUENTIAL

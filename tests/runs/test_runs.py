@@ -6,15 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import (
-    Checkpoint,
-    Evaluation,
-    LocalEngine,
-    WeightedMean,
-    Window,
-    run,
-)
+from fedsash import Checkpoint, Evaluation, LocalEngine, Window, run
 from fedsash.evaluation import Score
+from fedsash.methods import WeightedMean
 from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
 

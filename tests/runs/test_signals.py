@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from fedsash import run
-from fedsash.basics.saved import saved_rounds
-from fedsash.basics.signals import STOPS
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.runs import interrupts
 from fedsash.runs.interrupts import StoppedError, on_stop
 from fedsash.runs.records import Records
+from fedsash.system.signals import STOPS
+from fedsash.vector.saved import saved_rounds
 from support.experiments import file_with
 from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, shared, tell

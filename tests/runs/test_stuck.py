@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fedsash.client import LocalTraining
 from fedsash.evaluation import Evaluation
-from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.runs import resume, run
 from support.worlds import federation

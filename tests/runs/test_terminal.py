@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.basics.files import write_table
 from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.runs import terminal
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.runs.table import empty_table
+from fedsash.system.files import write_table
 from fedsash.tasks import Criterion
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\rb\x9bc\u202edef\u2066\u200b\x7f[red]x[/red][link=http://x]:+1:"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.cli.arguments import duration
 from fedsash.runs.time_limit import TIME_UP, TimeLimit, limited, time_limit
+from fedsash.vector.saved import saved_rounds
 from support.in_thread import in_process
 from support.observing import Evaluated, final, go_on, observed, start
 from support.sweeps import BASE, write

@@ -18,14 +18,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import SWA, Checkpoint, Fork, RunError, RunningSums, Window, resume, run
+from fedsash import SWA, Checkpoint, Fork, RunError, Window, resume, run
 from fedsash.averages.running import RunningSum
-from fedsash.basics.saved import place as place_of_state
-from fedsash.basics.saved import saved_rounds
 from fedsash.methods import Scaffold
+from fedsash.methods.sampling import Uniform
+from fedsash.runs import RunningSums
 from fedsash.runs.checkpoints import load_newest
 from fedsash.runs.running_sums import FOLDER, NAME, count, kept, place, read
-from fedsash.sampling import Uniform
+from fedsash.vector.saved import place as place_of_state
+from fedsash.vector.saved import saved_rounds
 from support.observing import AVERAGES, Crash, Evaluated, crash_at, final, go_on, observed, start
 from support.script import Script, tell
 from support.worlds import federation

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsash import Fork, Window, run
 from fedsash.averages import Pieces
-from fedsash.basics.arrays import Vectors
+from fedsash.vector.arrays import Vectors
 from support.observing import go_on, start
 from support.own import PlainMean
 from support.worlds import federation

@@ -14,9 +14,9 @@ import pytest
 from torture.schema import Key, keys
 
 import fedsash as fs
-from fedsash.executors.devices import pick_device
+from fedsash.engines.devices import pick_device
 from fedsash.lab.config import parse
-from fedsash.servers import ServerSGD
+from fedsash.methods.server_optimisers import ServerSGD
 from fedsash.settings.checks import TOO_WIDE, TypeRefusal, checked
 from fedsash.settings.errors import FedsashError, SettingError, brief
 from fedsash.settings.limits import Limit

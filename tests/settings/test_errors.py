@@ -87,15 +87,15 @@ def test_a_missing_library_is_an_import_error_that_says_what_to_install() -> Non
 
 
 def test_a_place_is_resolved_and_a_bug_in_its_module_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve("fedsash.local:LocalTraining") is LocalTraining and callable(
-        resolve("fedsash.local:LocalTraining.at")
+    assert resolve("fedsash.client:LocalTraining") is LocalTraining and callable(
+        resolve("fedsash.client:LocalTraining.at")
     )
     for place in (
         "fedsash",
         "fedsash:",
         "fedsash local:LocalTraining",
         "nowhere:LocalTraining",
-        "fedsash.local:LocalTraning",
+        "fedsash.client:LocalTraning",
     ):
         with pytest.raises(SettingError, match=r"must be 'package\.module:name'|can't be imported"):
             resolve(place)

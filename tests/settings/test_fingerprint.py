@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsash.aggregation import FedGMA, FedNova, WeightedMean
 from fedsash.averages import Window
-from fedsash.broadcast import Broadcast
+from fedsash.client import SGD, LocalTraining
+from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
-from fedsash.executors import LocalEngine
-from fedsash.local import SGD, LocalTraining
-from fedsash.servers import FedAdam, ServerSGD
+from fedsash.methods import FedGMA, FedNova, WeightedMean
+from fedsash.methods.server_optimisers import FedAdam, ServerSGD
+from fedsash.server.broadcast import Broadcast
 from fedsash.settings.fingerprint import differences, text
 from support.broadcasting import ALONE, noisy
 from support.worlds import data, federation, mlp

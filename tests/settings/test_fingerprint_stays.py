@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from fedsash.averages import EMA, Window
+from fedsash.client import SGD, LocalTraining
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.local import SGD, LocalTraining
 from fedsash.settings import fingerprint as module
 from fedsash.settings.errors import FedsashError
 from fedsash.settings.fingerprint import DEFAULTS, OTHER_DEFAULTS, differences, fingerprint, text

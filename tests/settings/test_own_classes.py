@@ -21,7 +21,7 @@ from fedsash.averages import Average
 from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.config.registries import REGISTRIES, Registry
 from fedsash.methods import FedAvg, Method
-from fedsash.servers import Server
+from fedsash.methods.server_optimisers import Server
 from fedsash.settings.checks import TypeRefusal, checked
 from fedsash.settings.errors import SettingError
 from fedsash.settings.limits import Count

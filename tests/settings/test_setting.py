@@ -15,11 +15,11 @@ from fedsash import Broadcast, FedAvg, Federation, LocalTraining, Scaffold, Wind
 from fedsash.averages import Average
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.methods import Method
+from fedsash.methods.sampling import FixedClients, Uniform
+from fedsash.methods.schedules import Cosine
 from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
 from fedsash.runs import Callback
-from fedsash.sampling import FixedClients, Uniform
-from fedsash.schedules import Cosine
 from fedsash.settings.checks import TypeRefusal, checked, is_settings
 from fedsash.settings.errors import SettingError
 from fedsash.settings.setting import Setting

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.client import LocalTraining
+from fedsash.server.federation import Federation
 from support.naive import Array, Net, run
 from support.worlds import federation
 

@@ -7,12 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from fedsash.averages import EMA, Window
-from fedsash.broadcast import Broadcast
+from fedsash.client import LocalTraining
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
 from fedsash.runs.tally import Best, best_after
-from fedsash.state import State
+from fedsash.server.broadcast import Broadcast
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 from support.worlds import federation
 
 AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}

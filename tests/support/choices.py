@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from fedsash.aggregation import Aggregation, FedGMA, FedNova, WeightedMean
 from fedsash.averages import EMA, SWA, Average, Window
-from fedsash.broadcast import Broadcast
 from fedsash.methods import (
     EWC,
     AdaBest,
+    Aggregation,
     FedACG,
     FedASAM,
     FedAvg,
     FedCM,
     FedDyn,
     FedFA,
+    FedGMA,
     FedLESAM,
     FedMoSWA,
+    FedNova,
     FedProx,
     FedSAM,
     FedSWA,
@@ -30,10 +31,12 @@ from fedsash.methods import (
     MimeLite,
     MoFedSAM,
     Scaffold,
+    WeightedMean,
 )
 from fedsash.methods import METHODS as REGISTERED
-from fedsash.sampling import FixedClients, Sampling, Uniform, Weighted
-from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from fedsash.methods.sampling import FixedClients, Sampling, Uniform, Weighted
+from fedsash.methods.server_optimisers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from fedsash.server.broadcast import Broadcast
 from fedsash.testing import examples
 
 CHOSEN: dict[str, Method] = {

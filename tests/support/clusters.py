@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash.executors import RayEngine
+from fedsash.engines import RayEngine
 from fedsash.testing.worlds import SEQUENTIAL
 
 WITHOUT_RAY = 'Ray is not installed: pip install "fedsash[cluster]"'

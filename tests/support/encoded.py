@@ -14,8 +14,8 @@ from torch import nn
 
 from fedsash import Evaluation, Federation, LocalEngine, LocalTraining
 from fedsash.data import IID, Images
-from fedsash.data.encoded import EncodedImages
-from fedsash.sampling import Uniform
+from fedsash.data.sources.encoded import EncodedImages
+from fedsash.methods.sampling import Uniform
 from support.worlds import SEQUENTIAL
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")

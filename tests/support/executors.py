@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsash.aggregation.uploads import Uploads, pieces_of
-from fedsash.exchange import Answers, Executor, Missing, PartialSum, Reply, Request
-from fedsash.executors import ClientWork, Engine
-from fedsash.federation import Federation
-from fedsash.state import State
+from fedsash.client.messages import Answers, Executor, Missing, PartialSum, Reply, Request
+from fedsash.engines import ClientWork, Engine
+from fedsash.engines.uploads import Uploads, pieces_of
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 
 
 class OneByOne(Executor):

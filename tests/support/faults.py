@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsash.federation import Federation
-from fedsash.state import State
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 
 
 def run_of(world: Federation, accepted: Callable[[int, int], bool], rounds: int, minimum: int = 1) -> State:

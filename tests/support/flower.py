@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from fedsash.data.federated import FederatedData
-from fedsash.federation import Federation
 from fedsash.flower import FlowerClients, Waiting, client_app
 from fedsash.flower.nodes import wire
-from fedsash.sampling import Uniform
-from fedsash.state import State
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 from fedsash.testing.grid import InProcessGrid
 from support.worlds import SEQUENTIAL, data, federation, mlp
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedsash.data.formats import find
-from fedsash.data.formats.splits import ImageSplits
+from fedsash.data.sources.formats import find
+from fedsash.data.sources.formats.splits import ImageSplits
 
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
 

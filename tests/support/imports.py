@@ -17,7 +17,7 @@ def check_import(node: ast.ImportFrom | ast.Import) -> None:
     for name in (name for name in names if name.partition(".")[0] == "fedsash"):
         try:
             module = import_module(name)
-        except fedsash.LibraryError as error:
+        except fedsash.errors.LibraryError as error:
             pytest.skip(str(error))
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("fedsash"):

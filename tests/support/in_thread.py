@@ -14,9 +14,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from fedsash.basics.child import Child
 from fedsash.lab.sweeps import job, machines
 from fedsash.lab.sweeps.job import Assigned, Messages
+from fedsash.system.child import Child
 
 _HERE = threading.local()
 """Its `program` is the one that trains in this thread."""

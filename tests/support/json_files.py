@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedsash.basics.files import table, write_table
+from fedsash.system.files import table, write_table
 
 write_json = write_table
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash.averages import Average
-from fedsash.federation import Federation
-from fedsash.local import SGD, LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.client import SGD, LocalTraining
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from support.worlds import data, federation
 
 FOUR_STEPS = LocalTraining(lr=0.1, batch="full", steps=4, optimiser=SGD(momentum=0.5))

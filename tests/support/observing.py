@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume, run
 from fedsash.averages import Average
-from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Score
 from fedsash.runs import Callback, LiveRun
 from fedsash.tasks import Classification
 from fedsash.testing import small_data
+from fedsash.vector.saved import saved_rounds
 from support.worlds import federation
 
 EVERY = Evaluation(every=1, last=1, best_on="test")

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import Average, Pieces
-from fedsash.basics.arrays import Ints
+from fedsash.client.messages import Answers, Executor, Request
 from fedsash.data import Transform, draws
-from fedsash.exchange import Answers, Executor, Request
-from fedsash.executors import ClientWork, Engine
+from fedsash.engines import ClientWork, Engine
 from fedsash.methods import Method, Step
-from fedsash.sampling import Sampling
-from fedsash.servers import Server
+from fedsash.methods.sampling import Sampling
+from fedsash.methods.server_optimisers import Server
+from fedsash.vector.arrays import Ints
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining, Optimiser
-from fedsash.sampling import Uniform
+from fedsash.client import LocalTraining, Optimiser
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from support.worlds import data, federation
 
 SIZES = (7, 12, 9, 20, 8, 5)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsash.exchange import Request
-from fedsash.federation import Federation
+from fedsash.client.messages import Request
 from fedsash.methods import FedAvg
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.testing import FakeClients
 from support.worlds import Point
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from fedsash.averages import EMA, Window
+from fedsash.client.messages import RoundReport
 from fedsash.evaluation import Evaluation
-from fedsash.exchange import RoundReport
-from fedsash.federation import Federation
 from fedsash.flower import RealTime
 from fedsash.methods import FedProx
+from fedsash.methods.sampling import Uniform
 from fedsash.network import AIMDWindow, Asynchronous, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
 from fedsash.runs import Callback, Checkpoint, run
-from fedsash.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.testing.grid import InProcessGrid
 from support.flower import here, there
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from fedsash.averages import EMA, Window
+from fedsash.client import LocalTraining
 from fedsash.data import FederatedData
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.server.federation import Federation
 from fedsash.tasks import Regression
 from support.worlds import SIZES, federation
 

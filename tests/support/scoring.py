@@ -8,16 +8,16 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.aggregation import WeightedMean
-from fedsash.basics.layout import Layout
-from fedsash.basics.sharing import Sharing
+from fedsash.client import LocalTraining
+from fedsash.client.messages import Answers, Request
 from fedsash.data.federated import FederatedData
-from fedsash.evaluation import Ask, Evaluation, Evaluator, Goal, Scorer
-from fedsash.exchange import Answers, Request
-from fedsash.executors import ClientWork, Training
-from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg
+from fedsash.engines import ClientWork, Training
+from fedsash.evaluation import Evaluation, Goal, Scorer
+from fedsash.methods import FedAvg, WeightedMean
+from fedsash.server.evaluator import Ask, Evaluator
 from fedsash.tasks import Loss
+from fedsash.vector.layout import Layout
+from fedsash.vector.sharing import Sharing
 
 
 def goal(data: FederatedData, loss: Loss | None = None, **metrics: Any) -> Goal:

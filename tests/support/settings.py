@@ -8,8 +8,8 @@ from typing import Any
 from fedsash import Broadcast, Evaluation, LocalTraining
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
-from fedsash.sampling import FixedClients, Uniform
-from fedsash.schedules import Constant
+from fedsash.methods.sampling import FixedClients, Uniform
+from fedsash.methods.schedules import Constant
 from fedsash.settings.setting import hints_of
 
 REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}

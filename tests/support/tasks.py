@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.averages import Window
+from fedsash.client import LocalTraining
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.tasks import (
     F1,
     Accuracy,

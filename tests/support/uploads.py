@@ -12,11 +12,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.aggregation import Aggregation, WeightedMean
-from fedsash.aggregation.uploads import Uploads
-from fedsash.exchange import Effort, Reply, Request, largest_norms
-from fedsash.methods import Method, Upload
-from fedsash.sampling import Uniform
+from fedsash.client.messages import Effort, Reply, Request, largest_norms
+from fedsash.engines.uploads import Uploads
+from fedsash.methods import Aggregation, Method, Upload, WeightedMean
+from fedsash.methods.sampling import Uniform
 
 BAD = (math.nan, math.inf, -math.inf)
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fedsash.basics.arrays import Ints
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
+from fedsash.engines import LocalEngine
 from fedsash.runs.checkpoints import save
 from fedsash.runs.tally import Best, Tally, best_after
-from fedsash.state import State
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 from fedsash.testing import after, identical, quadratic_federation, record
 from fedsash.testing import small_data as data
 from fedsash.testing import small_federation as federation
 from fedsash.testing import small_model as mlp
 from fedsash.testing.worlds import SEQUENTIAL, SIZES, VECTORISED, WORKERS, Point, quadratics
+from fedsash.vector.arrays import Ints
 
 __all__ = [
     "ENGINES",

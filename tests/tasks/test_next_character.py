@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsash.averages import Window
+from fedsash.client import LocalTraining
 from fedsash.data import Samples, Source, Users
 from fedsash.data.federated import FederatedData
 from fedsash.data.transform import PLAIN
+from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
-from fedsash.local import LocalTraining
 from fedsash.methods import FedFA, Mime, Scaffold
+from fedsash.methods.sampling import Uniform
 from fedsash.models import build
 from fedsash.runs import checkpoints
-from fedsash.sampling import Uniform
+from fedsash.server.federation import Federation
 from fedsash.tasks import PAD, Accuracy, NextCharacter
 from support.by_default import full
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, identical

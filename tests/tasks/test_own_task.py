@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import fedsash as fs
-from fedsash.basics.arrays import Floats
 from fedsash.lab.config import parse
 from fedsash.tasks import Metric, Scored
+from fedsash.vector.arrays import Floats
 from support.places import HOW_TO
 from support.problems import TABLE, N, Y, judged, output, world
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from fedsash.data.inputs import call
 from fedsash.data.samples import Samples
+from fedsash.engines import LocalEngine
 from fedsash.evaluation import Score
-from fedsash.executors import LocalEngine
-from fedsash.federation import Federation
-from fedsash.state import State
+from fedsash.server.federation import Federation
+from fedsash.server.state import State
 from fedsash.tasks import METRICS, TASKS, TorchMetric
 from support.by_default import by_default, some
 from support.tasks import PROBLEMS, median

@@ -1,10 +1,10 @@
 """Averages of the global models of successive rounds. They observe the training and never change it."""
 
-from ..basics.arrays import Vectors
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
 from .base import Average, Retention, check_names
 from .ema import EMA
 from .observers import AverageStates, Observer, Observers
-from .pieces import Pieces
 from .swa import SWA
 from .tracker import Tracker
 from .window import Window

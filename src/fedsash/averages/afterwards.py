@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
 from ..settings.errors import check, some
+from ..vector.arrays import Vectors
 from .places import place_for
 from .running import RunningSum, window_starts
 from .trajectory import Trajectory

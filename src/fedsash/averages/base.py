@@ -10,13 +10,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import ModelSlice
-from ..basics.storage import Storage
 from ..settings.accepts import Accepts, default
 from ..settings.errors import RunError, check
 from ..settings.setting import Setting
-from .pieces import Pieces
+from ..vector.arrays import Vectors
+from ..vector.layout import ModelSlice
+from ..vector.pieces import Pieces
+from ..vector.storage import Storage
 
 LONGEST_NAME = 200
 """Bytes of an average's name. Files are named after it, with up to 25 bytes more, and file systems take 255."""

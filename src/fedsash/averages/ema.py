@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
 from ..settings.errors import check
 from ..settings.limits import Fraction
-from . import exact_sums
+from ..vector import exact_sums
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
 from .base import Average, check_vector
-from .pieces import Pieces
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import joined
-from ..basics.wrapped import local
 from ..settings.errors import ModelError
+from ..vector.arrays import Vectors
+from ..vector.exact_sums import exact_device
+from ..vector.layout import joined
+from ..vector.pieces import Pieces
+from ..vector.wrapped import local
 from .afterwards import KeptSums
 from .base import Average
-from .exact_sums import exact_device
 from .observers import Observer, Observers
-from .pieces import Pieces
 from .running import SUM
 
 RUNNING = "running sum"

@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..basics.arrays import writable
-from ..basics.private_torch import point
-from ..basics.wrapped import local
 from ..settings.errors import ModelError, RunError, shortened, some
 from ..settings.fingerprint import OTHER_DEFAULTS, unlike
+from ..vector.arrays import writable
+from ..vector.private_torch import point
+from ..vector.wrapped import local
 
 log = logging.getLogger("fedsash")
 

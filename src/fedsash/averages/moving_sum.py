@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 from torch import Tensor
 
-from . import exact_sums
-from .pieces import Pieces
+from ..vector import exact_sums
+from ..vector.pieces import Pieces
 
 
 class MovingSum:

@@ -14,12 +14,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
-from ..basics.storage import Storage
 from ..settings.errors import check
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
+from ..vector.pieces import Pieces
+from ..vector.storage import Storage
 from .base import Average, Retention
-from .pieces import Pieces
 from .places import place_for
 from .trajectory import NoPast, Past, Trajectory
 

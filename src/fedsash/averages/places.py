@@ -11,12 +11,12 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.saved import tensors
-from ..basics.storage import Storage, check_room, chosen, mapped, rows
-from ..basics.vector_files import VectorFile, allow
-from . import exact_sums
-from .pieces import Pieces, rounded
+from ..vector import exact_sums
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces, rounded
+from ..vector.saved import tensors
+from ..vector.storage import Storage, check_room, chosen, mapped, rows
+from ..vector.vector_files import VectorFile, allow
 
 Sum = tuple[Tensor, Tensor]
 

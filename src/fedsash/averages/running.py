@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from . import exact_sums
-from .pieces import Pieces
+from ..vector import exact_sums
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
 from .swa import SWA
 
 SUM = SWA(1)

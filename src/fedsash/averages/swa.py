@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
 from ..settings.limits import Count
-from . import exact_sums
+from ..vector import exact_sums
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
 from .base import Average, check_vector
-from .pieces import Pieces
 
 
 @dataclass(frozen=True)

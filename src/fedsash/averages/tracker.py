@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout, NamedPart
-from ..basics.norms import norms_of, re_estimate
-from ..basics.randomness import draws_kept
-from ..basics.shown import Shown
-from ..basics.wrapped import local, plain, shard_of, sharded, unwrapped
 from ..settings.errors import FedsashError, ModelError, RunError, check, check_count, one_line, some
 from ..settings.fingerprint import fingerprint
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout, NamedPart
+from ..vector.norms import norms_of, re_estimate
+from ..vector.pieces import Pieces
+from ..vector.randomness import draws_kept
+from ..vector.shown import Shown
+from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
-from .pieces import Pieces
 
 log = logging.getLogger("fedsash")
 

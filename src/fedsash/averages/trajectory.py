@@ -9,11 +9,11 @@ from weakref import WeakSet
 
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.vector_files import VectorFile
 from ..settings.errors import FedsashError
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
+from ..vector.vector_files import VectorFile
 from .moving_sum import MovingSum
-from .pieces import Pieces
 from .places import Place
 
 NOTHING_COMES: Mapping[int, Pieces] = {}

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..basics import storage as storages
-from ..basics.arrays import Vectors
 from ..settings.errors import check
 from ..settings.limits import Count
+from ..vector import storage as storages
+from ..vector.arrays import Vectors
+from ..vector.pieces import Pieces
 from .base import Average, KeptAs, Retention, check_vector
-from .pieces import Pieces
 from .trajectory import Past
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from .digits import Digits
 from .federated import FederatedData
-from .images import Images
 from .inputs import Inputs
-from .npy import NpyFiles
 from .own_transform import OwnTransform
 from .partitions import (
     IID,
@@ -22,13 +19,16 @@ from .partitions import (
     Shards,
     Users,
 )
-from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
 from .samples import Samples
-from .source import NamedDataset, Source
-from .table import Table
-from .text import Shakespeare
-from .texts import Texts
-from .tokens import next_tokens, tokenise
+from .sources.digits import Digits
+from .sources.images import Images
+from .sources.npy import NpyFiles
+from .sources.published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
+from .sources.source import NamedDataset, Source
+from .sources.table import Table
+from .sources.text import Shakespeare
+from .sources.texts import Texts
+from .sources.tokens import next_tokens, tokenise
 from .transform import TRANSFORMS, Transform, draws
 
 DATASETS = NamedDataset.by_name

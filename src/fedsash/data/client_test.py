@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..basics.arrays import Ints
-from ..basics.randomness import Purpose, generator
+from ..vector.arrays import Ints
+from ..vector.randomness import Purpose, generator
 from .members import Members
 from .samples import Samples
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..basics.shown import Shown
 from ..settings.errors import SettingError, check
 from ..tasks import (
     Classification,
@@ -23,12 +22,13 @@ from ..tasks import (
     chosen_task,
     refuse_beyond,
 )
-from . import arrays
+from ..vector.shown import Shown
 from .client_test import dealt
 from .members import Members
 from .partitions import as_partition
 from .partitions.common import assigned
 from .samples import Samples, Scales
+from .sources import arrays
 from .transform import PLAIN, Transform
 
 

@@ -10,9 +10,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.arrays import Ints
-from ..basics.randomness import Purpose, generator
 from ..settings.errors import check_fraction
+from ..vector.arrays import Ints
+from ..vector.randomness import Purpose, generator
 
 
 class Members(Sequence[Ints]):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics.randomness import seed_torch
 from ..settings.errors import check
+from ..vector.randomness import seed_torch
 from .inputs import ModelInput, each
 from .transform import Transform
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics.shown import Shown
 from ..settings.errors import check
-from .encoded import EncodedImages, Features
+from ..vector.shown import Shown
 from .inputs import Inputs
-from .mapped import MappedTensor
+from .sources.encoded import EncodedImages, Features
+from .sources.mapped import MappedTensor
 
 CHUNK = 2**22
 """So many numbers are looked at together."""

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.randomness import uniform
 from ..settings.accepts import Accepts, default
 from ..settings.errors import SettingError, check, raised_as
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
-from .encoded import Features
+from ..vector.randomness import uniform
 from .inputs import Inputs, ModelInput, each
+from .sources.encoded import Features
 
 TRIED = 16
 """On so many samples a transform of one's own is tried before the first round."""
@@ -107,7 +107,7 @@ class Transform(Setting, name="images"):
         kept = not keys or [(b.shape, b.dtype) for b in before] == [(a.shape, a.dtype) for a in whole]
         check(kept, place, [list(a.shape) for a in whole], "must keep the shapes and types of the samples")
         same = all(len(a) == len(b) and torch.equal(a, b) for a, b in zip(whole, again, strict=True))
-        source = "its keys (see fedsash.draws)" if keys else "nothing but the samples"
+        source = "its keys (see fedsash.data.draws)" if keys else "nothing but the samples"
         check(same, place, self, f"two calls with the same samples differ: it must depend on {source}")
         alone = all(torch.allclose(a[:1], b, rtol=1e-3, atol=1e-5) for a, b in zip(whole, first, strict=True))
         check(alone, place, self, "must treat each sample by itself: a sample alone has another result than in a batch")

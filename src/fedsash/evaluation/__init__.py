@@ -2,7 +2,6 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
 from .history import NOT_EVALUATED, SPLITS, Chronicle, Curves, History, Models, OverClients, last_rounds, mean_or_none
 from .over_clients import COUNTED, OVER_CLIENTS, over_clients
@@ -15,14 +14,12 @@ __all__ = [
     "NOT_EVALUATED",
     "OVER_CLIENTS",
     "SPLITS",
-    "Ask",
     "Calibration",
     "Chronicle",
     "Curvature",
     "Curves",
     "Decision",
     "Evaluation",
-    "Evaluator",
     "FineTuning",
     "Goal",
     "History",
@@ -43,6 +40,5 @@ __all__ = [
     "mean_or_none",
     "over_clients",
     "record_of",
-    "scored",
     "tuned",
 ]

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..basics.layout import Layout
-from ..data.encoded import split
 from ..data.federated import FederatedData
 from ..data.inputs import arguments
 from ..data.samples import Samples
+from ..data.sources.encoded import split
 from ..settings.errors import check
 from ..tasks import Loss
+from ..vector.layout import Layout
 
 
 class Curvature:

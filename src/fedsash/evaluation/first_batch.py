@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..basics.arrays import Ints
-from ..basics.layout import Layout
-from ..basics.norms import for_training, mixes_samples
-from ..basics.randomness import draws_kept, global_states, no_draws
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, ModelInput, call
 from ..data.members import Members
 from ..data.samples import Samples
 from ..settings.errors import FedsashError, ModelError, SettingError, brief, check, one_line, raised_as, some
 from ..tasks import Binary, Classification, MultiLabel, NextToken, Segmentation
+from ..vector.arrays import Ints
+from ..vector.layout import Layout
+from ..vector.norms import for_training, mixes_samples
+from ..vector.randomness import draws_kept, global_states, no_draws
 from .goal import Goal
 from .purity import check_loss_pure, check_no_state
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.arrays import Floats, Ints
 from ..tasks.metrics import Better
+from ..vector.arrays import Floats, Ints
 
 OVER_CLIENTS = ("client_mean", "worst_tenth", "client_std", "worst_client")
 """The numbers over clients, each in the unit of the metric."""

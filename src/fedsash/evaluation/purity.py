@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..basics.randomness import draws_kept, no_draws
 from ..settings.errors import ModelError, SettingError, check, some
+from ..vector.randomness import draws_kept, no_draws
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _LEAVES = Tensor | np.ndarray | torch.Generator | random.Random | type | ModuleType

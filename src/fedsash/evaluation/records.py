@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..basics.arrays import Floats
-from ..basics.shown import Shown
+from ..vector.arrays import Floats
+from ..vector.shown import Shown
 from .over_clients import COUNTED, OVER_CLIENTS
 
 Row: TypeAlias = dict[str, Any]

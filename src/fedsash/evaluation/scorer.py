@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..basics.arrays import Floats, Ints
-from ..basics.layout import Layout
-from ..basics.randomness import draws_kept, seed_torch, torch_states
-from ..data import encoded
-from ..data.encoded import EncodedImages
 from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
+from ..data.sources import encoded
+from ..data.sources.encoded import EncodedImages
 from ..tasks import Scored
+from ..vector.arrays import Floats, Ints
+from ..vector.layout import Layout
+from ..vector.randomness import draws_kept, seed_torch, torch_states
 from .goal import Goal
 
 Scores = dict[str, Floats]

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from annotated_types import Interval
 
 from ..data.samples import Samples
-from ..exchange import Job
 from ..settings.errors import check
 from ..settings.limits import Count, EpochsFromZero, Remark, Strength
 from ..settings.setting import Setting
@@ -22,13 +21,18 @@ HeldOut: TypeAlias = Annotated[float, Interval(ge=0, le=0.9), Remark(": clients 
 Split = Literal["held_out", "client_test", "clients"]
 """The client samples on which a model is scored: held-out ones, its own test samples, or those on which it trains."""
 
-SplitsOf: TypeAlias = Mapping[Job, tuple[Split, ...]]
+SplitsOf: TypeAlias = Mapping[str, tuple[Split, ...]]
 """The splits that clients score in each job of an evaluation; a job without splits is not there."""
 
 
 def tuned(split: str) -> str:
     """The name of a split in the results of models that clients have fine-tuned."""
     return f"{split}_tuned"
+
+
+def scored(split: Split, name: str) -> str:
+    """The name of the scores of a metric, or of the loss, that clients send for a split."""
+    return f"{split}/{name}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Evaluation(Setting):
         right = "needs samples that no client trains on: set evaluation.client_test or evaluation.held_out"
         check(self.fine_tuning is None or bool(tested), "evaluation.fine_tuning", self.fine_tuning, right)
         every: tuple[Split, ...] = (*tested, "clients") if self.clients else tested
-        jobs: dict[Job, tuple[Split, ...]] = {"evaluate": every, "tune": tested if self.fine_tuning else ()}
+        jobs: dict[str, tuple[Split, ...]] = {"evaluate": every, "tune": tested if self.fine_tuning else ()}
         return {job: splits for job, splits in jobs.items() if splits}
 
     def due(self, round: int, rounds: int) -> bool:

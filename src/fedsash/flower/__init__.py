@@ -3,7 +3,7 @@
 What users import is listed in `__init__.pyi`, and Flower is imported with the first of these names.
 """
 
-from ..basics.lazy import LazyNames
+from ..system.lazy import LazyNames
 
 _names = LazyNames(__name__, __file__)
 

@@ -17,20 +17,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..aggregation import Aggregation
 from ..averages import Average, Observer
-from ..basics.arrays import Ints, Vectors
-from ..basics.spaces import Download, Uploaded
+from ..client import RoundPlan, RoundPlans
+from ..client.messages import Request
+from ..engines import upload_like
 from ..evaluation import Evaluation
-from ..exchange import Request
-from ..executors import upload_like
-from ..federation import Federation
-from ..local import RoundPlan, RoundPlans
+from ..methods import Aggregation
 from ..methods.base import Hook
+from ..methods.schedules import Constant
+from ..methods.server_optimisers import ServerSGD
 from ..network.schedulers import Synchronous
-from ..schedules import Constant
-from ..servers import ServerSGD
+from ..server.federation import Federation
 from ..settings.errors import check, some
+from ..vector.arrays import Ints, Vectors
+from ..vector.spaces import Download, Uploaded
 from .config import ConfigError, Experiment, NetworkExperiment, OwnExperiment
 from .config.registries import REGISTRIES
 from .config.words import show, summary

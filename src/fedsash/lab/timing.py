@@ -12,8 +12,6 @@ from typing import Any
 
 from simpy import Environment
 
-from ..basics import files
-from ..basics.machine import own_version
 from ..evaluation import Evaluation, History, NetworkLoad
 from ..network.chronicle import NetworkChronicle
 from ..network.learning import Timing
@@ -27,6 +25,8 @@ from ..runs.progress import Progress
 from ..runs.records import Records
 from ..runs.summaries import GOAL, goal_content, summarise
 from ..settings.errors import check
+from ..system import files
+from ..system.machine import own_version
 from ..tasks import Criterion
 
 

@@ -1,6 +1,10 @@
-"""The federated methods, one file for each family. A new method needs one file here, its import below, and one test."""
+"""What papers propose for a round, as functions of vectors: methods, rules, samplings, server optimisers, schedules.
 
-from .base import LocalRun, Method, RoundMean, Step, Upload, check_returned
+A family of methods has a file. A new method needs one file here, its import below, and one test.
+"""
+
+from .accountant import Privacy
+from .base import Effort, LocalRun, Method, RoundMean, Step, Upload, check_returned
 from .ewc import EWC
 from .fedacg import FedACG
 from .fedavg import FedAvg
@@ -11,22 +15,31 @@ from .fedprox import FedProx
 from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
 from .fedswa import FedMoSWA, FedSWA
 from .mime import Mime, MimeLite
+from .private import Adaptive, Private
+from .rules import Aggregation, FedGMA, FedNova, WeightedMean
 from .scaffold import Scaffold
 
 METHODS = Method.by_name
+AGGREGATIONS = Aggregation.by_name
 
 __all__ = [
+    "AGGREGATIONS",
     "EWC",
     "METHODS",
     "AdaBest",
+    "Adaptive",
+    "Aggregation",
+    "Effort",
     "FedACG",
     "FedASAM",
     "FedAvg",
     "FedCM",
     "FedDyn",
     "FedFA",
+    "FedGMA",
     "FedLESAM",
     "FedMoSWA",
+    "FedNova",
     "FedProx",
     "FedSAM",
     "FedSWA",
@@ -35,9 +48,12 @@ __all__ = [
     "Mime",
     "MimeLite",
     "MoFedSAM",
+    "Privacy",
+    "Private",
     "RoundMean",
     "Scaffold",
     "Step",
     "Upload",
+    "WeightedMean",
     "check_returned",
 ]

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors, check_like
-from ..basics.layout import Layout
-from ..basics.spaces import CommonPart, MeanUpload, ServerState
-from ..schedules import LocalSchedule
 from ..settings.errors import SettingError, check
 from ..settings.setting import Setting
+from ..vector.arrays import Floats, Ints, Vectors, check_like
+from ..vector.layout import Layout
+from ..vector.shown import Shown
+from ..vector.spaces import CommonPart, MeanUpload, ServerState
+from .schedules import LocalSchedule
 
 Upload = Vectors
 """Vectors that clients send: `"delta"` = w_local - w_sent `[C, D]`, and others whose mean the method needs."""
@@ -67,6 +68,24 @@ class Step:
     """`grad_at_sent()`: the same at `sent`. What stays with a client is as it received it, as in a probe."""
     features: Callable[[], Tensor]
     """`features()`: the inputs of the classifier in the last call of `grad`, `[C, B, d]`. Needs an `objective`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Effort(Shown):
+    """The amount of training that clients report: the number of `samples` `[b]` and of local `steps` `[b]`.
+
+    Samples of a personal part that trains alone count, its steps don't: they move nothing that is sent. `normaliser`
+    `[b]` are FedNova's a_i, if the aggregation needs them (see `client.plan.normalisers`).
+    """
+
+    samples: Ints
+    steps: Ints
+    normaliser: Floats | None = None
+
+    def only(self, rows: list[int]) -> Effort:
+        """The effort of some of the clients."""
+        normaliser = None if self.normaliser is None else self.normaliser[rows]
+        return Effort(self.samples[rows], self.steps[rows], normaliser)
 
 
 @dataclass(kw_only=True)

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
 from ..settings.limits import Rate, Strength
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
 

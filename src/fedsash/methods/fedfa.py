@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
 from ..settings.errors import check
 from ..settings.limits import CountFromZero, Share, Strength
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
 BETAS = (0.9, 0.999)

@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
 from ..settings.limits import Factor, Strength
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
 from .fedcm import with_direction
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
-from ..schedules import LocalSchedule, SawTooth
 from ..settings.limits import Share, Strength
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 from .scaffold import OPTION_II, corrected, variate, variates
+from .schedules import LocalSchedule, SawTooth
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
 from ..settings.limits import Fraction
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, plus
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.layout import Layout
+from ..vector.arrays import Vectors
+from ..vector.layout import Layout
 from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 OPTION_II = f'{MEAN_DIRECTION}; option = "I" and option = "raw" take any optimiser'

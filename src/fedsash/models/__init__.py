@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..basics.norms import batch_norms
-from ..basics.private_torch import seed_cpu
-from ..basics.randomness import Purpose, key
-from ..basics.storage import free
 from ..settings.errors import ModelError, SettingError, check, one_line, shortened
 from ..settings.resolve import resolve
+from ..vector.norms import batch_norms
+from ..vector.private_torch import seed_cpu
+from ..vector.randomness import Purpose, key
+from ..vector.storage import free
 from .alexnet import alexnet_gn
 from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
 from .digits import digit_five_cnn

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Doc
 
-from ..basics.private_torch import transformed
 from ..settings.errors import check
+from ..vector.private_torch import transformed
 from .parts import network
 
 

@@ -6,8 +6,8 @@ import copy
 
 from torch import nn
 
-from ..basics.private_torch import Norm, is_batch_norm, is_instance_norm
 from ..settings.errors import ModelError, check
+from ..vector.private_torch import Norm, is_batch_norm, is_instance_norm
 
 
 def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:

@@ -11,11 +11,11 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ..basics.randomness import Purpose, fractions, generator, key, keys
-from ..basics.traces import check_clients, trace_of
+from ..methods.traces import check_clients, trace_of
 from ..settings.errors import MOST, check
 from ..settings.limits import CountFromZero, Positive, Share, Strength, Unit
 from ..settings.setting import Setting
+from ..vector.randomness import Purpose, fractions, generator, key, keys
 
 
 class Draw(enum.IntEnum):

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..aggregation import WeightedMean
-from ..basics.arrays import Ints, Vectors
-from ..basics.spaces import ExecutorMemory, WholeModel
-from ..exchange import Ended, RoundReport
-from ..executors import Training
-from ..executors.clients import Clients
-from ..federation import Federation
-from ..sampling import Sampling, Uniform
-from ..schedules import Constant
-from ..servers import ServerSGD
+from ..client.messages import Ended, RoundReport
+from ..engines import Training
+from ..engines.clients import Clients
+from ..methods import WeightedMean
+from ..methods.sampling import Sampling, Uniform
+from ..methods.schedules import Constant
+from ..methods.server_optimisers import ServerSGD
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import check
-from ..state import State
+from ..vector.arrays import Ints, Vectors
+from ..vector.spaces import ExecutorMemory, WholeModel
 from .chronicle import NetworkChronicle
 from .learning import Learning, gradient_norm
 from .rounds import INNER, inner

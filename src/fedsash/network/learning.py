@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..basics.arrays import Ints
-from ..basics.layout import Layout
-from ..basics.spaces import CommonPart, Download, WholeModel
+from ..client.messages import Answer, Reply, Request
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
-from ..exchange import Answer, Reply, Request
-from ..federation import Federation
-from ..sampling import Sampling, Uniform
-from ..state import State
+from ..methods.sampling import Sampling, Uniform
+from ..server.federation import Federation
+from ..server.state import State
 from ..tasks import Loss
+from ..vector.arrays import Ints
+from ..vector.layout import Layout
+from ..vector.spaces import CommonPart, Download, WholeModel
 from .messages import Messages, model_bytes
 from .vectors import Ledger, Vector
 

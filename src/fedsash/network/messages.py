@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..basics.arrays import Vectors
-from ..basics.sharing import Sharing
-from ..basics.spaces import Download
-from ..exchange import Request
-from ..executors import Training, upload_like
+from ..client.messages import Request
+from ..engines import Training, upload_like
+from ..vector.arrays import Vectors
+from ..vector.sharing import Sharing
+from ..vector.spaces import Download
 
 
 class Messages(NamedTuple):

@@ -12,14 +12,14 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from ..basics.arrays import Ints, Vectors
+from ..client.messages import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
 from ..data.federated import FederatedData, Problem
+from ..engines import Engine, Training
+from ..engines.clients import Clients
 from ..evaluation import Evaluation
-from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
-from ..executors import Engine, Training
-from ..executors.clients import Clients
 from ..settings.errors import RunError
 from ..settings.setting import Setting
+from ..vector.arrays import Ints, Vectors
 from .chronicle import NetworkChronicle
 from .learning import Timing, gradient_norm
 from .messages import lengths

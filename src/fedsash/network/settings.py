@@ -9,13 +9,13 @@ from typing import Annotated
 from annotated_types import Interval
 from simpy import Environment
 
-from ..basics.arrays import Ints, Vectors
-from ..executors import Training
-from ..executors.clients import Clients
+from ..engines import Training
+from ..engines.clients import Clients
 from ..settings.errors import check
 from ..settings.fingerprint import text
 from ..settings.limits import CountFromZero, Positive, Strength, Unit
 from ..settings.setting import Setting
+from ..vector.arrays import Ints, Vectors
 from .clients import SimulatedClients
 from .learning import Learning
 from .links import Link

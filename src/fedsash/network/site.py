@@ -9,7 +9,7 @@ from typing import Any
 
 from simpy import Environment, Event
 
-from ..basics.arrays import Vectors
+from ..vector.arrays import Vectors
 from .learning import AnyModel, Learner, Start
 from .log import Log
 from .trip import Trip

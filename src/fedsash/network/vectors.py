@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..vector.arrays import Vectors
 
 
 class Vector:

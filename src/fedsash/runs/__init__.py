@@ -4,7 +4,7 @@ The names are listed in `__init__.pyi`. A name's module is imported when the nam
 files of runs, or prints, does not wait for PyTorch.
 """
 
-from ..basics.lazy import LazyNames
+from ..system.lazy import LazyNames
 
 _names = LazyNames(__name__, __file__)
 

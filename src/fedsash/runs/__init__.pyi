@@ -2,6 +2,13 @@ from .callback import (
     Callback as Callback,
     LiveRun as LiveRun,
 )
+from .callbacks import (
+    EarlyStopping as EarlyStopping,
+    ExportBest as ExportBest,
+    MLflow as MLflow,
+    TensorBoard as TensorBoard,
+    WandB as WandB,
+)
 from .drawn import (
     plot_clients as plot_clients,
 )

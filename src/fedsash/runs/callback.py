@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..basics.shown import Shown
+from ..client.messages import RoundReport
 from ..evaluation import Curves, History, Score
-from ..exchange import RoundReport
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.setting import Setting
-from ..state import State
+from ..vector.shown import Shown
 from .models import RunModels
 from .result import Result
 from .tally import Tally

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..basics import saved
-from ..basics.arrays import Ints
-from ..basics.paths import inside
-from ..basics.saved import StateError
-from ..basics.spaces import ClientState, ExecutorMemory
-from ..state import State, files_of
+from ..server.state import State, files_of
+from ..system.paths import inside
+from ..vector import saved
+from ..vector.arrays import Ints
+from ..vector.saved import StateError
+from ..vector.spaces import ClientState, ExecutorMemory
 from .tally import Best, Tally
 
 FORMAT = 7

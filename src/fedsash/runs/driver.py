@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..client.messages import RoundReport
 from ..evaluation import Chronicle
-from ..exchange import RoundReport
-from ..federation import Federation
-from ..state import State
+from ..server.federation import Federation
+from ..server.state import State
 
 
 class Driver(Protocol):

@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..basics import files
-from ..basics.lock import held
-from ..basics.paths import plain_file
-from ..basics.saved import cut, saved_rounds
 from ..evaluation import Chronicle, History
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import RunError, SettingError, check, one_line, some
-from ..state import State
+from ..system import files
+from ..system.lock import held
+from ..system.paths import plain_file
+from ..vector.saved import cut, saved_rounds
 from . import checkpoints, own_code
 from .client_results import CLIENTS
 from .cures import restore

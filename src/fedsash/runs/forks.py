@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..server.state import State
 from ..settings.errors import RunError, check
 from ..settings.fingerprint import differences
 from ..settings.setting import Setting
-from ..state import State
 
 log = logging.getLogger("fedsash")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..basics.saved import cut, place, prune, saved_rounds
-from ..broadcast import Choice
 from ..evaluation import Decision, History, Record, Score
-from ..federation import Federation
+from ..server.broadcast import Choice
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import RunError, check, one_line, some
 from ..settings.fingerprint import differences
-from ..state import State
+from ..vector.saved import cut, place, prune, saved_rounds
 from . import checkpoints
 from .client_results import CLIENTS
 from .driver import Driver

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..basics import files
-from ..basics.paths import plain_file
 from ..settings.errors import RunError
+from ..system import files
+from ..system.paths import plain_file
 from .cures import remake
 
 INDEX = "files.json"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import FedsashError
-from ..state import State
 from .tally import Tally
 
 

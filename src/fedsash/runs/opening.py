@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from ..aggregation import WeightedMean
 from ..averages import Window
-from ..basics.shown import fact
 from ..data.federated import FederatedData, Problem
-from ..federation import Federation
-from ..servers import ServerSGD
+from ..methods import WeightedMean
+from ..methods.server_optimisers import ServerSGD
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.fingerprint import text
 from ..settings.setting import default_of
-from ..state import State
 from ..tasks import Classification, OnlyLoss
+from ..vector.shown import fact
 from .driver import Driver
 
 PARTS = ("method", "local", "aggregation", "server", "sampling", "scheduler", "broadcast")

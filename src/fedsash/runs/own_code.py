@@ -23,9 +23,9 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from ..basics.files import json_of
-from ..basics.paths import plain_file
 from ..settings.resolve import was_resolved
+from ..system.files import json_of
+from ..system.paths import plain_file
 
 log = logging.getLogger("fedsash")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.arrays import Ints
 from ..data.federated import FederatedData
 from ..settings.errors import printable, shortened
+from ..vector.arrays import Ints
 
 ROWS = 20
 """The largest number of clients in a table. If there are more, it shows the first 10 and the last 10."""

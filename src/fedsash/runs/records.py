@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..basics import files
-from ..basics.paths import naming, plain_file
-from ..basics.saved import StateError, manifest, place, saved_rounds
 from ..evaluation import SPLITS, History, Record, Row, record_of
 from ..settings.errors import MOST, RunError, brief, one_line, shortened
+from ..system import files
+from ..system.paths import naming, plain_file
+from ..vector.saved import StateError, manifest, place, saved_rounds
 from .cures import restore
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..basics.shown import Shown, html_table, text_table
 from ..evaluation import NOT_EVALUATED, History
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import RunError
-from ..state import State
+from ..vector.shown import Shown, html_table, text_table
 from .models import RunModels, UnknownModelError
 from .pictures import Picture
 from .pictures.curves import curves

@@ -15,11 +15,11 @@ import torch
 
 from ..averages import Pieces
 from ..averages.running import SUM, RunningSum
-from ..basics.files import clear, replace_file
+from ..server.state import State
 from ..settings.errors import RunError, check, some
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
-from ..state import State
+from ..system.files import clear, replace_file
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..basics.paths import check_folder
+from ..client.messages import Ended, RoundReport
 from ..evaluation import Chronicle, History, PrivacySpent, Problems, Record
-from ..exchange import Ended, RoundReport
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import check
 from ..settings.limits import Count
 from ..settings.setting import checked_value
-from ..state import State
+from ..system.paths import check_folder
 from .callback import Callback, LiveRun
 from .client_results import content
 from .driver import Driver

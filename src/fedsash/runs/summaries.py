@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from ..basics import files
-from ..basics.machine import versions
-from ..basics.posix import forget_peak_memory, peak_memory
 from ..evaluation import Chronicle, Evaluation, History, last_rounds, mean_or_none
-from ..federation import Federation
+from ..server.federation import Federation
+from ..server.state import State
 from ..settings.errors import RunError, SettingError
-from ..state import State
+from ..system import files
+from ..system.machine import versions
+from ..system.posix import forget_peak_memory, peak_memory
 from ..tasks import Criterion
 from .client_results import CLIENTS
 from .cures import remake

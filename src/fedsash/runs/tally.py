@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ..basics.shown import Shown
 from ..evaluation import Evaluation, Score
-from ..federation import Federation
-from ..state import State
+from ..server.federation import Federation
+from ..server.state import State
 from ..tasks import Criterion
+from ..vector.shown import Shown
 from .records import Mark
 
 

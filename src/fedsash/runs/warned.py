@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..averages import Average
-from ..broadcast import Broadcast
-from ..federation import Federation
-from ..local import SGD
-from ..state import State
+from ..client import SGD
+from ..server.broadcast import Broadcast
+from ..server.federation import Federation
+from ..server.state import State
 from ..tasks import Binary, Classification, Regression
 from .running_sums import RunningSums
 from .settings import Checkpoint

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.arrays import Floats
 from ..settings.errors import check
 from ..settings.limits import AtLeastOne
 from ..settings.setting import Setting
+from ..vector.arrays import Floats
 
 Better = Literal["higher", "lower"]
 

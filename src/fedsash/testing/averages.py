@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..averages import Average
-from ..broadcast import Broadcast
+from ..server.broadcast import Broadcast
 from .equality import identical, record
 from .expect import expect, in_one_sentence
 from .federations import check_federation

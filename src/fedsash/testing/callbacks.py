@@ -10,8 +10,8 @@ from typing import Any
 from ..averages import Window
 from ..evaluation import Evaluation
 from ..methods import Scaffold
+from ..methods.server_optimisers import ServerSGD
 from ..runs import Callback, Result, resume, run
-from ..servers import ServerSGD
 from .equality import identical
 from .expect import expect, in_one_sentence
 from .worlds import small_federation

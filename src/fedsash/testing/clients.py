@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..exchange import Executor
-from ..executors.clients import Clients
-from ..federation import Federation
-from ..sampling import Uniform
+from ..client.messages import Executor
+from ..engines.clients import Clients
+from ..methods.sampling import Uniform
+from ..server.federation import Federation
 from .equality import identical
 from .executors import first_request
 from .expect import expect, in_one_sentence

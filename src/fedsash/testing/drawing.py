@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.arrays import Ints
-from ..local import LocalTraining
-from ..sampling import Sampling
-from ..schedules import LocalSchedule, Schedule
+from ..client import LocalTraining
+from ..methods.sampling import Sampling
+from ..methods.schedules import LocalSchedule, Schedule
+from ..vector.arrays import Ints
 from .equality import identical, record
 from .expect import expect, in_one_sentence
 from .federations import check_federation

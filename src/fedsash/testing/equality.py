@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..state import State
+from ..server.state import State
 
 NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "oldest", "folder"}
 """Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""
@@ -94,7 +94,7 @@ def _join(name: str, key: str) -> str:
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
-    from ..basics.saved import place, saved_rounds
+    from ..vector.saved import place, saved_rounds
 
     models = folder / "models"
     states = folder / "state"

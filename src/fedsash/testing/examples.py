@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ..basics.arrays import Ints
-from ..sampling import FixedClients, Function, Uniform
-from ..schedules import Chained, Cyclic, Exponential, Warmup
+from ..methods.sampling import FixedClients, Function, Uniform
+from ..methods.schedules import Chained, Cyclic, Exponential, Warmup
+from ..vector.arrays import Ints
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..client.messages import Answer, Missing, PartialSum, Reply, Request
+from ..engines import Engine
 from ..evaluation import Evaluation
-from ..exchange import Answer, Missing, PartialSum, Reply, Request
-from ..executors import Engine
-from ..federation import Federation
 from ..methods import LocalRun, Method, Scaffold, Upload
-from ..sampling import Uniform
+from ..methods.sampling import Uniform
+from ..server.federation import Federation
+from ..vector.arrays import Vectors
 from .equality import close, identical, record
 from .expect import expect, in_one_sentence
 from .worlds import SEQUENTIAL, SIZES, after, small_data, small_federation, small_model

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..basics.arrays import Ints
-from ..basics.spaces import Uploaded
+from ..client.messages import Answers, Executor, Missing, Reply, Request, largest_norms
 from ..data.federated import Problem
 from ..data.transform import PLAIN
+from ..engines import Engine, Training
 from ..evaluation import Evaluation
-from ..exchange import Answers, Effort, Executor, Missing, Reply, Request, largest_norms
-from ..executors import Engine, Training
+from ..methods.base import Effort
 from ..tasks import Classification
+from ..vector.arrays import Ints
+from ..vector.spaces import Uploaded
 
 Handler = Callable[[Request], Mapping[str, Tensor] | str]
 """One client's answer to a request: its upload `{"delta": [D], ...}`, or the reason why it does not answer."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..executors import Engine
+from ..engines import Engine
 from ..runs import checkpoints
-from ..state import State
+from ..server.state import State
 from .equality import close, identical
 from .expect import expect, in_one_sentence
 from .worlds import VECTORISED, WORKERS, after, small_federation

@@ -14,17 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..aggregation import Aggregation
 from ..averages import Window
-from ..basics.arrays import Vectors
-from ..basics.spaces import CommonPart, OptimiserState
-from ..broadcast import Broadcast
-from ..exchange import Request
-from ..federation import Federation
-from ..local import SGD, LocalTraining
-from ..methods import Method
-from ..sampling import Uniform
-from ..servers import Server, ServerSGD
+from ..client import SGD, LocalTraining
+from ..client.messages import Request
+from ..methods import Aggregation, Method
+from ..methods.sampling import Uniform
+from ..methods.server_optimisers import Server, ServerSGD
+from ..server.broadcast import Broadcast
+from ..server.federation import Federation
+from ..vector.arrays import Vectors
+from ..vector.spaces import CommonPart, OptimiserState
 from .equality import Comparison, Record, close, identical, record
 from .expect import expect, in_one_sentence
 from .fakes import FakeClients

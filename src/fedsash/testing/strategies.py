@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from ..aggregation import AGGREGATIONS, Aggregation
 from ..averages import AVERAGES, Average
-from ..broadcast import Broadcast
-from ..federation import Federation
-from ..local import SGD, LocalTraining
-from ..methods import METHODS, Method
-from ..sampling import SAMPLINGS, Sampling, Uniform
-from ..schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
-from ..servers import SERVERS, Server
+from ..client import SGD, LocalTraining
+from ..methods import AGGREGATIONS, METHODS, Aggregation, Method
+from ..methods.sampling import SAMPLINGS, Sampling, Uniform
+from ..methods.schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
+from ..methods.server_optimisers import SERVERS, Server
+from ..server.broadcast import Broadcast
+from ..server.federation import Federation
 from .examples import examples
 from .worlds import small_data, small_federation
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..averages import Average, Observer, Observers
-from ..basics.arrays import Vectors
+from ..vector.arrays import Vectors
 
 
 def trajectory(rounds: int, d: int = 7, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..client import LocalTraining
 from ..data.federated import FederatedData
-from ..executors import LocalEngine
-from ..federation import Federation
-from ..local import LocalTraining
+from ..engines import LocalEngine
+from ..methods.sampling import Uniform
 from ..runs import Driver
-from ..sampling import Uniform
-from ..state import State
+from ..server.federation import Federation
+from ..server.state import State
 
 SEQUENTIAL = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 VECTORISED = LocalEngine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)

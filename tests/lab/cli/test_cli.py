@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from fedsash import __version__
-from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
+from fedsash.vector.saved import saved_rounds
 from support.places import ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.cli.common import OK, STUCK, WRONG, report_failures
 from fedsash.runs.records import Records
+from fedsash.vector.saved import saved_rounds
 from support.experiments import file_with
 from support.observing import failing
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedsash.data.partitions import Users
-from fedsash.data.table import Table
+from fedsash.data.sources.table import Table
 from fedsash.lab.cli import main
 from fedsash.lab.config import Experiment, load, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.template import OPEN
-from fedsash.sampling import Uniform
+from fedsash.methods.sampling import Uniform
 from fedsash.settings.options import options
 from fedsash.tasks import Regression
 from support.limits import short_files

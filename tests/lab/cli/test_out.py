@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.files import table
 from fedsash.lab.cli import main
+from fedsash.system.files import table
 from support.experiments import WINDOW
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
@@ -67,7 +67,7 @@ def test_a_federation_made_in_python_gives_its_name(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "mine_for_out.py").write_text(
-        "import fedsash as fs\n\n\ndef build():\n    data = fs.Digits().load().partition(fs.IID(4))\n"
+        "import fedsash as fs\n\n\ndef build():\n    data = fs.data.Digits().load().partition(fs.IID(4))\n"
         "    return fs.Federation(fs.models.MLP((64,), 10), data, sampling=fs.Uniform(2))\n"
     )
     monkeypatch.syspath_prepend(here)

@@ -12,7 +12,7 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, load, parse
-from fedsash.sampling import Function
+from fedsash.methods.sampling import Function
 from support.places import DOCS, ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'

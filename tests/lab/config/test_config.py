@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedsash import EMA, Broadcast, LocalTraining, Scaffold, Window
-from fedsash.aggregation import Adaptive, Private
 from fedsash.data import IID, Dirichlet, Images
 from fedsash.lab.config import Experiment, Model, load, parse
-from fedsash.sampling import Poisson, Uniform
-from fedsash.schedules import Cosine
+from fedsash.methods import Adaptive, Private
+from fedsash.methods.sampling import Poisson, Uniform
+from fedsash.methods.schedules import Cosine
 from support.experiments import WINDOW, Halved, file_with
 
 

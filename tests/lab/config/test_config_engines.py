@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedsash.executors import LocalEngine, RayEngine
+from fedsash.engines import LocalEngine, RayEngine
 from fedsash.lab.config import ConfigError, parse
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedsash.data.npy import NpyFiles
+from fedsash.data.sources.npy import NpyFiles
 from fedsash.lab.config import ConfigError, load, parse
 from fedsash.lab.sweeps import parse as parse_sweep
 from support.experiments import file_with

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedsash.basics.sharing import Personal
 from fedsash.lab.config import ConfigError, parse
+from fedsash.vector.sharing import Personal
 
 
 @pytest.mark.parametrize(

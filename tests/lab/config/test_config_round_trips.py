@@ -14,31 +14,39 @@ from fedsash import (
     EMA,
     SGD,
     SWA,
-    Adagrad,
-    Adam,
-    AdamW,
     Broadcast,
     Checkpoint,
     Evaluation,
     FedAvg,
     FedProx,
-    FineTuning,
     LocalEngine,
     LocalTraining,
-    RMSprop,
-    RunningSums,
-    WeightedMean,
     Window,
 )
 from fedsash.averages import Average
 from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
+from fedsash.evaluation import FineTuning
 from fedsash.lab.config import Experiment, Model, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.words import describe
+from fedsash.methods import WeightedMean
+from fedsash.methods.sampling import FixedClients, Function, Uniform, Weighted
+from fedsash.methods.schedules import (
+    Chained,
+    Constant,
+    Cosine,
+    Cyclic,
+    Exponential,
+    Flat,
+    Mild,
+    SawTooth,
+    StepDecay,
+    Warmup,
+)
+from fedsash.methods.server_optimisers import FedAdagrad, FedAdam, FedYogi, ServerSGD
+from fedsash.optimisers import Adagrad, Adam, AdamW, RMSprop
+from fedsash.runs import RunningSums
 from fedsash.runs.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, WandB
-from fedsash.sampling import FixedClients, Function, Uniform, Weighted
-from fedsash.schedules import Chained, Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay, Warmup
-from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.tasks import (
     F1,
     R2,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsash.client import LocalTraining
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.fedswa import TABLE_3
 from fedsash.lab.papers.fedswa_claims import (
@@ -34,7 +35,6 @@ from fedsash.lab.papers.pick import Labels
 from fedsash.lab.papers.quadratics import quadratic_federation, trajectory
 from fedsash.lab.papers.results import Results
 from fedsash.lab.sweeps import PlannedRun
-from fedsash.local import LocalTraining
 from fedsash.methods import FedMoSWA, FedSWA
 from support.papers import drawn, lessened, of_seeds, pretend
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash import IID, Dirichlet, Sampling
-from fedsash.basics.arrays import Ints
+from fedsash import IID, Dirichlet
+from fedsash.extend import Sampling
 from fedsash.lab.papers import ima_claims, ima_cohorts
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.figures import StudyFigure
@@ -34,6 +34,7 @@ from fedsash.lab.papers.ima_claims import (
 from fedsash.lab.papers.numbers import Key, Label, Numbers
 from fedsash.lab.papers.pick import Labels, Pick
 from fedsash.lab.papers.tables import Table
+from fedsash.vector.arrays import Ints
 from support.papers import drawn, pretend
 
 NAMES = [

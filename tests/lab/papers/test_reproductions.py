@@ -19,7 +19,7 @@ from fedsash.lab.papers.tables import Table
 from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.flatness import FlatnessStudy
 from fedsash.lab.sweeps import plan
-from fedsash.schedules import Mild
+from fedsash.methods.schedules import Mild
 from fedsash.settings.errors import SettingError
 from support.reproduced import DIGITS, load, reproduction
 

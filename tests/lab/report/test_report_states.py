@@ -18,10 +18,10 @@ from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
 from fedsash.lab.report.page.seeds import _mean
+from fedsash.methods.server_optimisers import ServerSGD
 from fedsash.runs import run
 from fedsash.runs.records import Records
 from fedsash.runs.summaries import GOAL, goal_content
-from fedsash.servers import ServerSGD
 from support.histories import ACCURACY, history_of
 from support.json_files import write_json
 from support.observing import start

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="fedsash[flower] is not installed")
 
 from fedsash import Evaluation, SettingError
-from fedsash.executors.clients import set_aside
+from fedsash.engines.clients import set_aside
 from fedsash.flower.nodes.client import Share
 from fedsash.lab.served.apps import data_of
 

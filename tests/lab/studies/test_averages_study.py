@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedsash import RunningSums
 from fedsash.averages import profiles
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
+from fedsash.runs import RunningSums
 from fedsash.runs.records import Records
 from fedsash.runs.running_sums import FOLDER, place
 from support.studies import ENGINE, refused

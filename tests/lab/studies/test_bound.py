@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedsash.client import LocalTraining
 from fedsash.data.federated import FederatedData
 from fedsash.lab.studies.bound import Constants, batch_noise, bound, training_loss
-from fedsash.local import LocalTraining
+from fedsash.methods.sampling import Uniform
 from fedsash.network.learning import gradient_norm
 from fedsash.runs.records import Records
-from fedsash.sampling import Uniform
 from fedsash.testing import quadratic_federation
 from support.studies import ENGINE, analysis, fedsash, refused
 

@@ -7,19 +7,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.aggregation import WeightedMean
 from fedsash.averages import Window
-from fedsash.basics.layout import Layout
-from fedsash.basics.sharing import Personal
-from fedsash.broadcast import Broadcast
+from fedsash.client import LocalTraining
 from fedsash.data.samples import Samples
-from fedsash.executors import LocalEngine
+from fedsash.engines import LocalEngine
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import features, outputs
-from fedsash.local import LocalTraining
-from fedsash.methods import AdaBest, FedACG, FedAvg, FedDyn, FedMoSWA, FedSWA, Method
-from fedsash.sampling import Uniform
+from fedsash.methods import AdaBest, FedACG, FedAvg, FedDyn, FedMoSWA, FedSWA, Method, WeightedMean
+from fedsash.methods.sampling import Uniform
+from fedsash.server.broadcast import Broadcast
 from fedsash.tasks import Classification
+from fedsash.vector.layout import Layout
+from fedsash.vector.sharing import Personal
 from support.choices import METHODS
 from support.executors import Cluster
 from support.worlds import ENGINES, SIZES, after, federation, identical, mlp, quadratic_federation, record

@@ -10,7 +10,7 @@ import pytest
 
 from fedsash.lab.studies.coverage import CoverageStudy, covered, expected, label_distance
 from fedsash.lab.studies.opened import OpenRun
-from fedsash.sampling import Poisson, Uniform, Weighted
+from fedsash.methods.sampling import Poisson, Uniform, Weighted
 from support.studies import ROUNDS, analysis, fedsash, refused
 from support.worlds import SIZES, data, federation
 

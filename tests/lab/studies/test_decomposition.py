@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.basics.layout import Layout
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.decomposition import (
     Decomposition,
@@ -26,6 +25,7 @@ from fedsash.lab.studies.decomposition import (
 )
 from fedsash.lab.studies.opened import OpenRun
 from fedsash.lab.studies.outputs import outputs
+from fedsash.vector.layout import Layout
 from support.studies import SAVED, analysis, fedsash
 from support.worlds import SIZES, data, federation, mlp
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Curvature
 from fedsash.lab.studies.flatness import FlatnessStudy, hessian_eigenvalues, lanczos, sharpness
 from fedsash.lab.studies.opened import OpenRun
 from fedsash.models import build
+from fedsash.vector.layout import Layout
 from support.norms import batch_norm_model
 from support.studies import analysis, fedsash
 from support.worlds import data, mlp

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.lab.studies.landscape import Landscape, Relief, Section, filter_normalised, line, plane, surface
 from fedsash.models import build
+from fedsash.vector.layout import Layout
 from support.scoring import evaluator, goal, unasked
 from support.worlds import Point, data, mlp, quadratics
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsash.basics.saved import place
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
 from fedsash.runs.checkpoints import load_run
 from fedsash.settings.errors import RunError
+from fedsash.vector.saved import place
 from support.studies import SAVED, fedsash, refused
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.basics.layout import Layout
 from fedsash.data.samples import Samples
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import cka, features, linear_cka, pairwise_cka, spread
+from fedsash.vector.layout import Layout
 from support.worlds import federation, mlp
 
 

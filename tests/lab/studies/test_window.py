@@ -14,13 +14,13 @@ import fedsash as fs
 from fedsash import Broadcast, SettingError
 from fedsash.averages import Window
 from fedsash.averages.trajectory import Past
-from fedsash.federation import Federation
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.lab.studies.window import WindowStudy, client_weights, distances, participation, round_weights
 from fedsash.methods import FedAvg, FedCM, FedProx, Method
-from fedsash.sampling import Uniform
-from fedsash.servers import FedAdam, ServerSGD
+from fedsash.methods.sampling import Uniform
+from fedsash.methods.server_optimisers import FedAdam, ServerSGD
+from fedsash.server.federation import Federation
 from support import trajectories
 from support.by_default import rotated
 from support.studies import ROUNDS, analysis, fedsash

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedsash.exchange import Executor
-from fedsash.executors import LocalEngine
-from fedsash.executors.training import ClientWork
+from fedsash.client.messages import Executor
+from fedsash.engines import LocalEngine
+from fedsash.engines.training import ClientWork
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.lab.sweeps.foreman import rounds_alike
 from support.sweeps import BASE, sweep

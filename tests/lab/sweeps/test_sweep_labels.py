@@ -10,7 +10,7 @@ import pytest
 from fedsash.data import IID
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
-from fedsash.servers import FedAdam, ServerSGD
+from fedsash.methods.server_optimisers import FedAdam, ServerSGD
 from support.sweeps import BASE, sweep, write
 
 SMALL = BASE | {"rounds": 1, "evaluation": {"every": 1, "last": 1}}

@@ -80,7 +80,7 @@ def test_what_does_not_fit_a_cluster_is_refused_in_a_line(more: dict[str, Any], 
 
 def test_an_engine_of_ones_own_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a name and no kind."""
-    code = "from dataclasses import dataclass\nfrom fedsash.executors import Engine\n\n@dataclass(frozen=True)\n"
+    code = "from dataclasses import dataclass\nfrom fedsash.engines import Engine\n\n@dataclass(frozen=True)\n"
     (tmp_path / "own_engine.py").write_text(code + "class Mine(Engine):\n    def open(self, work, rounds=None): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     own = parse({"base": BASE | {"engine": {"name": "own_engine:Mine"}}, "axes": {"seed": [0]}}, Path(), own_code=True)

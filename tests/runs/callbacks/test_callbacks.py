@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedsash import Callback, Evaluation, LiveRun, Result, Score, SettingError, Window, run
-from fedsash.exchange import RoundReport
+from fedsash import Callback, Evaluation, Result, Score, SettingError, Window, run
+from fedsash.client.messages import RoundReport
+from fedsash.extend import LiveRun
 from fedsash.runs import UnknownModelError
 from fedsash.runs.callbacks import CALLBACKS
 from fedsash.testing import check_callback

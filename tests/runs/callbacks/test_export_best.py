@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedsash import Callback, Evaluation, ExportBest, LiveRun, SettingError, run
+from fedsash import Callback, Evaluation, ExportBest, SettingError, run
+from fedsash.extend import LiveRun
 from fedsash.testing import check_callback
 from support.observing import observed, start
 

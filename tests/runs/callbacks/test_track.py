@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, RunError, SettingError, TensorBoard, WandB, load
-from fedsash.exchange import RoundReport
+from fedsash import Callback, Evaluation, Fork, RunError, SettingError, load
+from fedsash.client.messages import RoundReport
+from fedsash.extend import LiveRun
 from fedsash.lab.config import ConfigError, parse
+from fedsash.runs import MLflow, TensorBoard, WandB
 from fedsash.runs.callbacks import Track
 from fedsash.runs.callbacks.rows import numbers
 from fedsash.runs.callbacks.wandb import records
@@ -181,7 +183,8 @@ def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
 KILLED = """
 import os, sys
 from pathlib import Path
-from fedsash import Callback, Evaluation, MLflow, WandB
+from fedsash import Callback, Evaluation
+from fedsash.runs import MLflow, WandB
 from support.observing import go_on, observed, start
 
 class Dies(Callback):

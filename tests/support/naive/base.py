@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsash.federation import Federation
+from fedsash.server.federation import Federation
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

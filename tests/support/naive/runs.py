@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsash.federation import Federation
-from fedsash.local.plan import Batches
+from fedsash.client.plan import Batches
+from fedsash.server.federation import Federation
 
 from .base import Array, Net
 from .methods import KINDS

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.arrays import Floats, Ints
 from ...settings.errors import DataError, brief, check
 from ...settings.setting import Setting
+from ...vector.arrays import Floats, Ints
 
 
 @runtime_checkable

@@ -14,10 +14,10 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Interval
 
-from ...basics.arrays import Floats, Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check
 from ...settings.limits import Concentration, Count, Remark, Strength
+from ...vector.arrays import Floats, Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
 
 log = logging.getLogger("fedsash")

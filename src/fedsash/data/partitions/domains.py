@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...basics.arrays import Ints
-from ...basics.randomness import Purpose, generator, key
 from ...settings.errors import DataError, SettingError, check
 from ...settings.limits import AtLeastOne
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator, key
 from .common import LabelRule, NamedPartition, fields_of
 from .even import IID
 

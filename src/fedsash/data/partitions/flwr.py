@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.arrays import Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError, check, library, one_line
 from ...settings.limits import Count
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, check_samples
 
 

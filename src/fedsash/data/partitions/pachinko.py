@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...basics.arrays import Floats, Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.errors import DataError
 from ...settings.limits import Concentration, Count
+from ...vector.arrays import Floats, Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, by_class, check_samples, fill
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...basics.arrays import Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
 from ...settings.limits import Count
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, by_class, check_samples
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...basics.arrays import Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.limits import Concentration, Count
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, check_samples
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Interval
 
-from ...basics.arrays import Ints
-from ...basics.randomness import Purpose, generator
 from ...settings.errors import check
 from ...settings.limits import Count, Remark
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
 from .common import NamedPartition
 
 

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
-from ...basics.arrays import Vectors
+from ...vector.arrays import Vectors
 from .packing import pack
 
 HOLDERS = np.generic | np.ndarray | Tensor | Array | ArrayRecord

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...averages import Average
 from ...averages.group import PAST, grouped
-from ...basics.arrays import Vectors
-from ...basics.vector_files import VectorFile
 from ...settings.errors import brief, check
+from ...vector.arrays import Vectors
+from ...vector.vector_files import VectorFile
 from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

@@ -11,7 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, MetricRecord
 from torch import Tensor
 
-from ...basics.arrays import Vectors
+from ...vector.arrays import Vectors
 
 
 def pack(value: Any, tensors: Vectors) -> Any:

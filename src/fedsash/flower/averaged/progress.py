@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import Result
 
 from ...averages import Average
 from ...averages.lent import check_fits
-from ...basics import saved
-from ...basics.arrays import Vectors
+from ...vector import saved
+from ...vector.arrays import Vectors
 from .arrays import Form, check_finite
 from .memory import Memory
 from .model_averages import ModelAverages

@@ -15,11 +15,11 @@ from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result
 
 from ...averages import Average
 from ...averages.base import by_name
-from ...basics.lock import held
-from ...basics.paths import check_folder
-from ...broadcast import Broadcast
+from ...server.broadcast import Broadcast
 from ...settings.errors import RunError, check, check_choice
 from ...settings.fingerprint import fingerprint
+from ...system.lock import held
+from ...system.paths import check_folder
 from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
 from .progress import Progress
 

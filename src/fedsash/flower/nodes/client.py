@@ -14,21 +14,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...basics.arrays import joined
-from ...basics.layout import Layout
-from ...basics.saved import versions
-from ...basics.sharing import Sharing
-from ...basics.spaces import ClientState, Uploaded
-from ...client_store import StateVersions
+from ...client.messages import Collector, Reply, Request
+from ...client.store import StateVersions
 from ...data.federated import FederatedData
+from ...engines import ClientWork, LocalEngine, Training, pick_device
+from ...engines.clients import set_aside
+from ...engines.in_process import InProcess
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
-from ...exchange import Collector, Reply, Request
-from ...executors import ClientWork, LocalEngine, Training, pick_device
-from ...executors.clients import set_aside
-from ...executors.in_process import InProcess
 from ...settings.errors import check, library, one_line
 from ...settings.resolve import Allowed
+from ...vector.arrays import joined
+from ...vector.layout import Layout
+from ...vector.saved import versions
+from ...vector.sharing import Sharing
+from ...vector.spaces import ClientState, Uploaded
 from . import wire
 from .alike import alike
 from .settings import checksum, decoded

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.arrays import Ints, Vectors
-from ...basics.spaces import ClientState, Uploaded
-from ...client_store import StateVersions
+from ...client.messages import SCORES, Answers, Executor, Missing, Reply, Request, in_order, largest_norms
+from ...client.store import StateVersions
 from ...data.federated import FederatedData, Problem
+from ...engines import Engine, Training, state_like, upload_like
+from ...engines.clients import check_set_aside
 from ...evaluation import Evaluation
-from ...exchange import SCORES, Answers, Executor, Missing, Reply, Request, in_order, largest_norms
-from ...executors import Engine, Training, state_like, upload_like
-from ...executors.clients import check_set_aside
 from ...settings.errors import check, shortened
 from ...settings.fingerprint import text
 from ...settings.limits import Count
 from ...settings.setting import Setting
+from ...vector.arrays import Ints, Vectors
+from ...vector.spaces import ClientState, Uploaded
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked

@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ...basics.arrays import Ints
-from ...basics.saved import versions
 from ...settings.errors import RunError, one_line, printable, shortened, some
 from ...settings.limits import Count, Positive, Unit
 from ...settings.setting import Setting
+from ...vector.arrays import Ints
+from ...vector.saved import versions
 from . import wire
 
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
-from ...basics.arrays import Ints, Vectors
+from ...client.messages import Missing, Reply, Request
+from ...engines import Training
 from ...evaluation import Split
-from ...evaluation.evaluator import scored
 from ...evaluation.scorer import values_of
-from ...exchange import Missing, Reply, Request
-from ...executors import Training
+from ...evaluation.settings import scored
+from ...vector.arrays import Ints, Vectors
 from .wire import Form, WireError
 
 MOST = 100_000

@@ -15,20 +15,19 @@ from typing import Any
 from torch import nn
 
 from ... import models
-from ...aggregation import WeightedMean
-from ...basics.sharing import Personal, Sharing
+from ...client import OPTIMISERS, LocalTraining
 from ...data import TRANSFORMS
 from ...data.federated import Problem
+from ...engines import Training
 from ...evaluation import Evaluation, FineTuning, Goal
-from ...executors import Training
-from ...local import OPTIMISERS, LocalTraining
-from ...methods import METHODS
-from ...schedules import LOCAL_SCHEDULES, SCHEDULES
+from ...methods import METHODS, WeightedMean
+from ...methods.schedules import LOCAL_SCHEDULES, SCHEDULES
 from ...settings.errors import SettingError, check
 from ...settings.fingerprint import fingerprint
 from ...settings.resolve import Allowed, allowed_only, resolve
 from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
 from ...tasks.losses import PerSample
+from ...vector.sharing import Personal, Sharing
 
 CLASS = "$class"
 FUNCTION = "$function"

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import stacked
-from ...basics.paths import sync_folder
-from ...basics.spaces import ClientState
-from ...client_store import StateRows, StateVersions
-from ...exchange import Request
+from ...client.messages import Request
+from ...client.store import StateRows, StateVersions
+from ...system.paths import sync_folder
+from ...vector.arrays import stacked
+from ...vector.spaces import ClientState
 
 RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
 """What the id of a run may be: it names a folder."""

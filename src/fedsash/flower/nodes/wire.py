@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Vectors, joined
-from ...basics.spaces import ClientState, Download, WholeModel
-from ...client_store import ClientTicket, StateRows, StateVersions
-from ...exchange import Reply, Request
+from ...client.messages import Reply, Request
+from ...client.store import ClientTicket, StateRows, StateVersions
+from ...vector.arrays import Vectors, joined
+from ...vector.spaces import ClientState, Download, WholeModel
 
 ASKED = "request"
 MODEL = "model"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...exchange import Missing, Reply, Request
+from ...client.messages import Missing, Reply, Request
 from ..nodes.on_grid import OnGrid
 from ..nodes.roll_call import pulled
 from . import arrivals

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from simpy import Environment, Event
 
-from ...basics.arrays import Ints, Vectors
-from ...exchange import Missing
-from ...executors import Training
-from ...executors.clients import Clients
+from ...client.messages import Missing
+from ...engines import Training
+from ...engines.clients import Clients
 from ...network.learning import AnyModel, Learning, Start
 from ...network.schedulers import FedWindow, Scheduler
 from ...network.site import Site, Steps
@@ -29,6 +28,7 @@ from ...settings.errors import RunError, check
 from ...settings.fingerprint import text
 from ...settings.limits import Count
 from ...settings.setting import Setting
+from ...vector.arrays import Ints, Vectors
 from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
 from .in_flight import InFlight

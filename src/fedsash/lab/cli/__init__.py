@@ -9,9 +9,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 
-from ...basics.machine import own_version
 from ...runs import terminal
 from ...settings.errors import FedsashError, one_line
+from ...system.machine import own_version
 from ..studies import STUDIES
 from .arguments import Parser
 from .common import CLOSED, OK, WRONG, report_stop
@@ -81,7 +81,7 @@ def _answer(args: Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
     if not getattr(args, "json", False):
         return _run(args)
-    from ...basics.files import json_of
+    from ...system.files import json_of
 
     with redirect_stdout(sys.stderr):
         code = _run(args)

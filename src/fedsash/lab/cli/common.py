@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.paths import check_folder
 from ...runs import terminal
+from ...system.paths import check_folder
 
 if TYPE_CHECKING:
     from ..config import Experiment
@@ -42,8 +42,8 @@ def check_out(out: Path, new: bool) -> None:
 
     A command asks before it loads data.
     """
-    from ...basics.lock import check_free
     from ...runs.folder import RunFolder
+    from ...system.lock import check_free
 
     check_folder(out)
     check_free(out)

@@ -6,9 +6,9 @@ import shlex
 from argparse import Namespace
 from pathlib import Path
 
-from ...basics.paths import check_folder
 from ...runs import terminal
 from ...settings.errors import RunError, check, printable
+from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, load_experiment
 
@@ -31,7 +31,7 @@ def add_init(parser: Parser) -> None:
 
 
 def _init(args: Namespace) -> int:
-    from ...basics.files import replace_file
+    from ...system.files import replace_file
     from ..config.template import SAID, template
 
     file = args.file
@@ -95,7 +95,7 @@ def add_schema(parser: Parser) -> None:
 
 
 def _schema(args: Namespace) -> int:
-    from ...basics.files import replace_file
+    from ...system.files import replace_file
     from ..sweeps.schema import text
 
     file = args.file

@@ -10,9 +10,9 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from ...basics.paths import check_folder
 from ...runs import terminal
 from ...settings.errors import SettingError, check, check_count, check_positive
+from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
@@ -100,8 +100,8 @@ def _serve(args: Namespace) -> int:
 
 def _show(out: Path) -> int:
     """Print the results of a run in its folder. Returns the exit code."""
-    from ...basics import files
     from ...runs.table import tables
+    from ...system import files
 
     summary = files.table(out / "summary.json")
     for table in tables(summary):
@@ -154,7 +154,7 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
 
 
 def _node(args: Namespace) -> int:
-    from ...executors import pick_device
+    from ...engines import pick_device
     from ..served.apps import data_of
     from ..served.superlink import environment, program
 

@@ -6,9 +6,9 @@ import shlex
 from argparse import Namespace
 from pathlib import Path
 
-from ...basics.paths import check_file
 from ...runs import terminal
 from ...settings.errors import some
+from ...system.paths import check_file
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, WRONG
 
@@ -63,7 +63,7 @@ def add_report(parser: Parser) -> None:
 
 
 def _report(args: Namespace) -> int:
-    from ...basics.files import replace_file
+    from ...system.files import replace_file
     from ..report.collect import collect
     from ..report.page import document
     from ..report.page.papers import draw

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.paths import check_folder
 from ...runs import terminal
 from ...settings.errors import shortened
+from ...system.paths import check_folder
 from .arguments import Parser, add_options
 from .common import RUNS, check_out, exit_code, load_experiment, report_stop
 

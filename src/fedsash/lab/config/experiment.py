@@ -9,30 +9,29 @@ from typing import Any
 
 from torch import nn
 
-from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, Observer, check_names
-from ...basics.layout import Layout, ModelSlice
-from ...basics.sharing import Buffers, Personal
-from ...broadcast import Broadcast
+from ...client import LocalTraining
 from ...data import Digits, Dirichlet, FederatedData, Transform
 from ...data.partitions.common import Partition, assigned, fields_of
-from ...data.source import Dataset, Source
+from ...data.sources.source import Dataset, Source
+from ...engines import Engine, LocalEngine
+from ...engines.clients import Clients
 from ...evaluation import Evaluation
-from ...executors import Engine, LocalEngine
-from ...executors.clients import Clients
-from ...federation import Federation
-from ...local import LocalTraining
-from ...methods import FedAvg, Method
+from ...methods import Aggregation, FedAvg, Method, WeightedMean
+from ...methods.sampling import Sampling, Uniform
+from ...methods.server_optimisers import Server, ServerSGD
 from ...runs import Callback, Checkpoint, Driver, RunningSums
 from ...runs.callbacks import Track
-from ...sampling import Sampling, Uniform
-from ...servers import Server, ServerSGD
+from ...server.broadcast import Broadcast
+from ...server.federation import Federation
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count, Seed
 from ...settings.resolve import resolve
 from ...settings.setting import Setting
 from ...tasks import Metric, OnlyLoss, Task
+from ...vector.layout import Layout, ModelSlice
+from ...vector.sharing import Buffers, Personal
 from . import tables
 from .errors import ConfigError, located
 from .model import Model

@@ -9,11 +9,11 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from ...basics.paths import plain_file
 from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
 from ...settings.errors import one_line, shortened
 from ...settings.options import options
+from ...system.paths import plain_file
 from .errors import ConfigError, join
 
 TomlTable = Mapping[str, Any]

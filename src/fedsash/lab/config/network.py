@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...methods.sampling import Sampling
 from ...network.driver import Asynchronous
 from ...network.learning import EVERYBODY, Timing
 from ...network.rounds import OnNetwork
@@ -14,7 +15,6 @@ from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
 from ...runs import Driver
 from ...runs.callbacks import Track
-from ...sampling import Sampling
 from ..timing import TimeStudy, simulate
 from .errors import ConfigError, located
 from .experiment import Experiment

@@ -8,22 +8,21 @@ from functools import cache
 from typing import Any, get_args
 
 from ... import models
-from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
+from ...client import OPTIMISERS, Optimiser
 from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
-from ...data.source import Dataset
-from ...executors import ENGINES, Engine
-from ...local import OPTIMISERS, Optimiser
-from ...methods import METHODS, Method
+from ...data.sources.source import Dataset
+from ...engines import ENGINES, Engine
+from ...methods import AGGREGATIONS, METHODS, Aggregation, Method
+from ...methods.sampling import SAMPLINGS, Sampling
+from ...methods.schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
+from ...methods.server_optimisers import SERVERS, Server
 from ...models import MODELS
 from ...network.client_windows import CLIENT_WINDOWS, ClientWindow
 from ...network.schedulers import SCHEDULERS, Scheduler
 from ...runs import Callback
 from ...runs.callbacks import CALLBACKS
-from ...sampling import SAMPLINGS, Sampling
-from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
-from ...servers import SERVERS, Server
 from ...settings.errors import SettingError, check
 from ...settings.options import Make, Option, options
 from ...settings.resolve import resolve

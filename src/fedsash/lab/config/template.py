@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...data import frames
-from ...data.formats.memory import UNPACKED
-from ...data.images import kinds
+from ...data.sources import frames
+from ...data.sources.formats.memory import UNPACKED
+from ...data.sources.images import kinds
 from ...settings.errors import check, some
 from ...settings.options import REQUIRED, Make, options
 from ...tasks import are_classes

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...basics.arrays import Floats
-from ...local import LocalTraining
+from ...client import LocalTraining
 from ...methods import FedMoSWA, FedSWA, Method
+from ...methods.schedules import SawTooth
 from ...network.messages import lengths
-from ...schedules import SawTooth
+from ...vector.arrays import Floats
 from .claims import (
     NO_NUMBERS,
     Claims,

@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from ...basics.arrays import Floats
-from ...local import LocalTraining
+from ...client import LocalTraining
 from ...network import Asynchronous, ConstantWindow, FedWindow, Network
 from ...network.schedulers.fedwindow import Beginning
+from ...vector.arrays import Floats
 from ..studies.bound import Constants, bound
 from .claims import (
     NO_NUMBERS,

@@ -11,8 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...basics.files import table as read_table
-from ...basics.files import write_table
 from ...evaluation import Curves
 from ...runs.interrupts import StoppedError
 from ...runs.pictures import Axis, Line, Panel, Picture, look
@@ -22,6 +20,8 @@ from ...runs.pictures.styles import paired
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit
 from ...settings.errors import FedsashError, RunError, check
+from ...system.files import table as read_table
+from ...system.files import write_table
 from ..config import Experiment
 from ..config.words import show
 from ..studies import pictures

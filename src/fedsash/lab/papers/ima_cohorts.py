@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ...averages import Window
-from ...basics.arrays import Floats, Ints
-from ...broadcast import Broadcast
+from ...client import LocalTraining
+from ...client.messages import Reply
 from ...data import FederatedData
 from ...data.partitions import DirichletClasses, Pachinko, Shards
-from ...exchange import Reply
-from ...executors import LocalEngine
-from ...federation import Federation
-from ...local import LocalTraining
-from ...sampling import Sampling, Uniform
+from ...engines import LocalEngine
+from ...methods.sampling import Sampling, Uniform
+from ...server.broadcast import Broadcast
+from ...server.federation import Federation
+from ...vector.arrays import Floats, Ints
 from ..studies.coverage import covered
 from .claims import Evidence
 from .numbers import Key, Numbers

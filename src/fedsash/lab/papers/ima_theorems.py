@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...basics.arrays import Floats
+from ...client import LocalTraining
 from ...data.federated import FederatedData
-from ...executors import LocalEngine
-from ...federation import Federation
-from ...local import LocalTraining
-from ...sampling import Uniform
-from ...state import State
+from ...engines import LocalEngine
+from ...methods.sampling import Uniform
+from ...server.federation import Federation
+from ...server.state import State
+from ...vector.arrays import Floats
 from ..studies.client_models import client_models
 from ..studies.decomposition import Decomposition, decompose, predictions, probabilities
 from .claims import Evidence

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.arrays import Floats
+from ...vector.arrays import Floats
 from ..sweeps import PlannedRun
 from . import ima_theorems as theorems
 from .claims import Claims, Evidence, Finding, above, below, between, either, every, falling, of_all, of_many, smallest

@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ...basics import files
-from ...basics.files import flat
 from ...settings.errors import RunError, SettingError, one_line
+from ...system import files
+from ...system.files import flat
 from ..config.experiment import changes_numbers
 from ..config.words import show, suggestion
 from ..sweeps import PlannedRun, Sweep

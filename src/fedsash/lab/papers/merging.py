@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...basics import files
-from ...basics.lock import held
 from ...runs import terminal
 from ...settings.errors import FedsashError, RunError, check, one_line
+from ...system import files
+from ...system.lock import held
 from .claims import Claim
 from .ledger import FORMAT, PRINTED, Cell, Ledger, Row, cells, setting_of
 from .reproduction import Reproduction

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...basics.arrays import Floats, Ints
+from ...client import LocalTraining
 from ...data import FederatedData
-from ...executors import LocalEngine
-from ...federation import Federation
-from ...local import LocalTraining
+from ...engines import LocalEngine
 from ...methods import FedAvg, Method
+from ...methods.sampling import Uniform
 from ...network import Network, OnNetwork
 from ...network.chronicle import NetworkChronicle
 from ...runs import Driver
-from ...sampling import Uniform
+from ...server.federation import Federation
+from ...vector.arrays import Floats, Ints
 
 ENGINE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...basics.files import flat, replace_file, write_table
-from ...basics.lock import held
-from ...basics.paths import check_folder
 from ...runs import terminal
+from ...system.files import flat, replace_file, write_table
+from ...system.lock import held
+from ...system.paths import check_folder
 from ..config import ConfigError
 from ..config.experiment import changes_numbers
 from ..config.registries import REGISTRIES

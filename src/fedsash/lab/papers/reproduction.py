@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from ...basics.files import flat
 from ...settings.errors import SettingError, check
+from ...system.files import flat
 from ..config import ConfigError, NetworkExperiment
 from ..config.files import TomlTable, merged
 from ..sweeps import PlannedRun, Sweep

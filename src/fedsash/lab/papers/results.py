@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
-from ...basics import files
-from ...broadcast import Broadcast, Choice
 from ...evaluation import History, Score, last_rounds, mean_or_none
 from ...runs.records import Records
 from ...runs.summaries import goal_of, over, stuck_text, summarise
+from ...server.broadcast import Broadcast, Choice
+from ...system import files
 from ...tasks import Criterion
 from ..config import Experiment
 from ..sweeps import PlannedRun, Sweep

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from ...averages import Tracker, Window
-from ...basics.spaces import CommonPart, OptimiserState
+from ...client import LocalTraining
 from ...data import FederatedData
-from ...executors import LocalEngine
-from ...federation import Federation
-from ...local import LocalTraining
+from ...engines import LocalEngine
+from ...methods.sampling import Uniform
+from ...methods.server_optimisers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from ...network.messages import lengths
-from ...sampling import Uniform
-from ...servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from ...server.federation import Federation
+from ...vector.spaces import CommonPart, OptimiserState
 from ..studies.client_models import client_models
 from .claims import (
     NO_NUMBERS,

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...basics.files import table
-from ...basics.paths import inside, plain_file
-from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
 from ...runs.client_results import CLIENTS
 from ...runs.records import Records
 from ...runs.summaries import goal_of, over, run_table, stuck_text, summarise
 from ...settings.errors import RunError, one_line
+from ...system.files import table
+from ...system.paths import inside, plain_file
+from ...vector.saved import StateError, manifest, place, saved_rounds
 from ..sweeps import index
 
 

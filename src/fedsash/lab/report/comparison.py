@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ...basics.files import flat
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...runs.client_results import WORDS
 from ...runs.table import empty_table
 from ...settings.errors import RunError, shortened
+from ...system.files import flat
 from ...tasks.criterion import UNKNOWN
 from ..config.experiment import CARRIED_OUT, changes_numbers
 from ..sweeps.axes import named_axis

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ...basics.lock import held
 from ...data.federated import FederatedData
-from ...data.source import Source
-from ...federation import Federation
+from ...data.sources.source import Source
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
+from ...methods.sampling import Uniform
 from ...network import Asynchronous, Scheduler, Synchronous
 from ...runs import Callback, Driver, Result, resume, run
 from ...runs.folder import RunFolder
 from ...runs.interrupts import StoppedError
-from ...sampling import Uniform
+from ...server.federation import Federation
 from ...settings.errors import FedsashError, check, one_line
 from ...settings.resolve import Allowed
+from ...system.lock import held
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read

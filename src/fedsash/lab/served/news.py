@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...client.messages import RoundReport
 from ...evaluation import Score
-from ...exchange import RoundReport
 from ...runs import Callback
 from ...runs.callback import LiveRun
 

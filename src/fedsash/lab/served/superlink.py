@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...basics.lock import InUseError, check_free
 from ...settings.errors import LibraryError, RunError, library, one_line
+from ...system.lock import InUseError, check_free
 
 STOP = 60.0
 """How long a stopped server's process is waited for, in seconds."""

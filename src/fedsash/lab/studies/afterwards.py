@@ -16,8 +16,8 @@ from ...averages.running import RunningSum, combined, window_starts
 from ...evaluation import Score
 from ...evaluation.history import COMPARED
 from ...runs import running_sums
+from ...server.state import State
 from ...settings.errors import RunError, check
-from ...state import State
 from ...tasks import Criterion
 from .opened import OpenRun
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...basics.files import replace_file
-from ...basics.paths import check_file
 from ...evaluation import Goal, Score
 from ...runs.pictures import Axis, Line, Panel, Picture, Rule, look
 from ...runs.pictures.styles import QUIET
 from ...runs.records import Records
 from ...settings.errors import SettingError, check, check_fraction
+from ...system.files import replace_file
+from ...system.paths import check_file
 from ...tasks import Criterion
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun

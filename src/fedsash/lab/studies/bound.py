@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Floats
-from ...basics.randomness import Purpose, generator
+from ...client import LocalTraining, RoundPlan
 from ...evaluation import Curvature
-from ...federation import Federation
-from ...local import LocalTraining, RoundPlan
 from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.records import Records
+from ...server.federation import Federation
 from ...settings.errors import RunError, check, check_count
+from ...vector.arrays import Floats
+from ...vector.randomness import Purpose, generator
 from ..config import NetworkExperiment
 from .client_studies import check_settings
 from .flatness import curvature_of, hessian_eigenvalues

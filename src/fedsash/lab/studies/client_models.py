@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Ints
-from ...basics.sharing import OWN
-from ...basics.spaces import CommonPart, WholeModel
+from ...client.messages import PartialSum, Reply
 from ...data.federated import FederatedData
-from ...exchange import PartialSum, Reply
-from ...executors import Engine
-from ...executors.clients import Clients, LocalClients
-from ...federation import Federation
+from ...engines import Engine
+from ...engines.clients import Clients, LocalClients
 from ...network import OnNetwork
+from ...server.federation import Federation
+from ...server.state import State
 from ...settings.errors import check
-from ...state import State
+from ...vector.arrays import Ints
+from ...vector.sharing import OWN
+from ...vector.spaces import CommonPart, WholeModel
 
 
 @dataclass(frozen=True, eq=False)

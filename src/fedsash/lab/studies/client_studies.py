@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...basics.arrays import Ints
-from ...basics.files import flat
-from ...basics.randomness import Purpose, generator
 from ...data.federated import FederatedData
 from ...runs.pictures import Line, look
 from ...runs.pictures.styles import Style
 from ...settings.errors import RunError, check, some
+from ...system.files import flat
 from ...tasks import Classification
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
 from ..config.experiment import changes_numbers
 from .client_models import ClientModels
 from .opened import OpenRun

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.arrays import Floats, Ints
-from ...federation import Federation
+from ...methods.sampling import Poisson, Uniform
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.pictures.styles import QUIET
-from ...sampling import Poisson, Uniform
+from ...server.federation import Federation
 from ...settings.errors import check, check_count
+from ...vector.arrays import Floats, Ints
 from .opened import OpenRun
 from .study import Findings, OnProgress, Rows, Study, number, option, share, unseen
 from .window import participation

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from ...basics.arrays import Ints
-from ...basics.layout import Layout
 from ...data.federated import FederatedData
 from ...data.samples import Samples
-from ...federation import Federation
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.pictures.styles import INK, Style
+from ...server.federation import Federation
 from ...settings.errors import check
+from ...vector.arrays import Ints
+from ...vector.layout import Layout
 from .client_studies import CLIENT_SAMPLES, ROUNDS, by_round, check_alike, shared_rounds, trained_alike
 from .opened import OpenRun, spaced
 from .outputs import Spread, outputs, pairwise_cka, spread

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Floats
-from ...basics.randomness import Purpose, generator
 from ...data.samples import Samples
 from ...evaluation import Curvature
-from ...federation import Federation
 from ...runs.pictures import Axis, Bars, Panel, Picture
 from ...runs.pictures.styles import of_bars
+from ...server.federation import Federation
 from ...settings.errors import check
+from ...vector.arrays import Floats
+from ...vector.randomness import Purpose, generator
 from .opened import MODELS, OpenRun
 from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 

@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...basics.arrays import Floats
-from ...basics.files import replace_file
-from ...basics.layout import Layout
-from ...basics.randomness import Purpose, generator
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...evaluation import Goal, Scorer
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...runs.pictures.scales import INNER
 from ...settings.errors import RunError, check, check_count
+from ...system.files import replace_file
 from ...tasks import Criterion
 from ...tasks.criterion import UNKNOWN
+from ...vector.arrays import Floats
+from ...vector.layout import Layout
+from ...vector.randomness import Purpose, generator
 from .opened import MODELS, OpenRun
 from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, times, unseen
 

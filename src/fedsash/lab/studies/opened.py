@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...basics.arrays import Ints
-from ...basics.layout import Layout
-from ...basics.paths import plain_file
-from ...basics.saved import place, saved_rounds
-from ...basics.sharing import OWN
-from ...basics.shown import Shown
 from ...data.samples import Samples
-from ...federation import Federation
 from ...network import Synchronous
 from ...runs import checkpoints
 from ...runs.model_files import read_model
 from ...runs.records import Records
+from ...server.federation import Federation
+from ...server.state import State
 from ...settings.errors import RunError, check, check_choice, check_count, one_line, some
 from ...settings.fingerprint import differences
-from ...state import State
+from ...system.paths import plain_file
+from ...vector.arrays import Ints
+from ...vector.layout import Layout
+from ...vector.saved import place, saved_rounds
+from ...vector.sharing import OWN
+from ...vector.shown import Shown
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
 from ..config.errors import prefixed
 from .client_models import ClientModels, client_models

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...basics.layout import Layout
-from ...data.encoded import split
 from ...data.inputs import call
 from ...data.samples import Samples
+from ...data.sources.encoded import split
 from ...data.transform import PLAIN, Transform
 from ...settings.errors import check
 from ...tasks import Task
+from ...vector.layout import Layout
 
 BATCH = 500
 """The number of samples that pass through a model at once."""

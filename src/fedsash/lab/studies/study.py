@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ...basics.files import table as read_table
-from ...basics.files import write_table
 from ...runs.pictures import Picture
 from ...settings.errors import check
+from ...system.files import table as read_table
+from ...system.files import write_table
 from ...tasks.criterion import UNKNOWN
 from .opened import OpenRun
 

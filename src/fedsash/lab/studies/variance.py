@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ...basics.arrays import Ints
 from ...runs.pictures import Axis, Panel, Picture, Points
 from ...settings.errors import check, check_count
+from ...vector.arrays import Ints
 from .client_studies import (
     CLIENT_SAMPLES,
     ORDERS,

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...federation import Federation
 from ...runs.pictures import Axis, Bars, Line, Panel, Picture, look
 from ...runs.pictures.styles import RED
+from ...server.federation import Federation
 from ...settings.errors import RunError, check
 from .client_models import weights
 from .opened import OpenRun

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...basics.arrays import Floats
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...runs.pictures.picture import Layer
 from ...runs.pictures.scales import INNER, LEVELS
@@ -16,6 +15,7 @@ from ...runs.pictures.styles import QUIET
 from ...runs.records import Records
 from ...settings.errors import check, check_count
 from ...tasks import Criterion
+from ...vector.arrays import Floats
 from .afterwards import Afterwards
 from .opened import OpenRun
 from .study import Findings, OnProgress, Rows, Study, option, unseen

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ...basics.files import flat
-from ...basics.paths import check_folder
 from ...runs.folder import RunFolder
 from ...runs.progress import Progress
 from ...settings.errors import RunError, check_count, library
 from ...settings.fingerprint import differences
+from ...system.files import flat
+from ...system.paths import check_folder
 from ..config import ConfigError, Experiment, load_run
 from ..config.experiment import changes_numbers
 from ..config.words import shown

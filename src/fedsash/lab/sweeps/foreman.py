@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from ...basics import files
-from ...basics.saved import saved_rounds
 from ...runs.folder import RunFolder
 from ...runs.interrupts import on_stop
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit
 from ...settings.errors import RunError
+from ...system import files
+from ...vector.saved import saved_rounds
 from .machines import Machines
 from .plan import Leg, Plan
 from .process import Message, Process, StopRequest

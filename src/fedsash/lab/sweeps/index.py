@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...basics import files
-from ...basics.lock import held
 from ...settings.errors import RunError
+from ...system import files
+from ...system.lock import held
 from ..config import ConfigError
 from .axes import Sweep
 

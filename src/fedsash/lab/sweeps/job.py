@@ -24,14 +24,14 @@ from typing import Any, ClassVar, TextIO, TypeAlias
 import torch
 
 from ... import runs
-from ...basics.lock import when_free
-from ...basics.signals import STOPS
-from ...exchange import RoundReport
-from ...executors import LocalEngine
+from ...client.messages import RoundReport
+from ...engines import LocalEngine
 from ...runs import Callback, Driver, Fork, LiveRun, Result
 from ...runs.folder import RunFolder, with_engine
 from ...runs.interrupts import ECHO
 from ...settings.errors import FedsashError, one_line
+from ...system.lock import when_free
+from ...system.signals import STOPS
 from ..config import Experiment, NetworkExperiment, parse
 from ..timing import TimeStudy
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from ...basics.child import Child
-from ...basics.machine import core_count, cores
+from ...system.child import Child
+from ...system.machine import core_count, cores
 from .plan import Leg
 from .process import Program
 
@@ -54,7 +54,7 @@ class Here(Machines):
 
     def _most(self, legs: Sequence[Leg]) -> int:
         """One process for each core, or one for a GPU."""
-        from ...executors import pick_device
+        from ...engines import pick_device
 
         devices = {leg.experiment.device for leg in legs}
         gpu = any(device.startswith(("cuda", "mps")) for device in devices)

@@ -12,12 +12,12 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ...basics.child import Child
-from ...basics.machine import unlike, versions
-from ...executors import LocalEngine
-from ...executors.cluster.on_ray import connect
-from ...executors.cluster.pool import PATIENCE, reason
+from ...engines import LocalEngine
+from ...engines.ray.on_ray import connect
+from ...engines.ray.pool import PATIENCE, reason
 from ...settings.errors import WorkerError, check, one_line, shortened
+from ...system.child import Child
+from ...system.machine import unlike, versions
 from ..config import ConfigError, Experiment
 from .machines import JOB, Machines, log_of
 from .plan import Leg

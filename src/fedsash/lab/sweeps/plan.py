@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ...local.settings import Amount
+from ...client.settings import Amount
 from ...runs import Checkpoint
 from ...runs.callbacks import Track
 from ..config import Experiment

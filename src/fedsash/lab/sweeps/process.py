@@ -12,9 +12,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol
 
-from ...basics.signals import ending
 from ...runs.summaries import metric_of, stuck_text
 from ...settings.errors import WorkerError, one_line
+from ...system.signals import ending
 from .plan import Leg
 
 

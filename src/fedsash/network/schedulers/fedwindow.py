@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from simpy import Event
 
-from ...basics.randomness import Purpose, generator
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count
+from ...vector.randomness import Purpose, generator
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel, Start
 from ..site import Site, Steps

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...evaluation import SPLITS, Score
-from ...federation import Federation
+from ...server.federation import Federation
 from ...settings.errors import check
 from ...settings.limits import Count
 from ...tasks import Better, Criterion

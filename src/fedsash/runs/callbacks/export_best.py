@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...evaluation import Score
-from ...federation import Federation
+from ...server.federation import Federation
 from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from .. import Callback, LiveRun

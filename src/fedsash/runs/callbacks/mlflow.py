@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.files import flat
 from ...evaluation import Score
-from ...federation import Federation
+from ...server.federation import Federation
 from ...settings.errors import RunError, SettingError, library, one_line, shortened
 from ...settings.resolve import check_address
+from ...system.files import flat
 from .. import Callback, LiveRun, Result
 from .rows import by_round
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...evaluation import Score
-from ...federation import Federation
+from ...server.federation import Federation
 from ...settings.errors import check, library
 from .. import Callback, LiveRun, Result
 from .rows import numbers

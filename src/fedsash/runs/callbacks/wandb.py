@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...evaluation import Score
-from ...federation import Federation
+from ...server.federation import Federation
 from ...settings.errors import RunError, library, one_line
 from .. import Callback, LiveRun, Result
 from .rows import by_round

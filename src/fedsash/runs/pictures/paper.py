@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from ...basics.files import replace_file
+from ...system.files import replace_file
 from .layers import draw_layer, numbers
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common

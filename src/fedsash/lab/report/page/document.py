@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from ....basics.machine import own_version
 from ....evaluation import NOT_EVALUATED
 from ....methods import METHODS
 from ....network.schedulers import SCHEDULERS
@@ -18,6 +17,7 @@ from ....runs.pictures import Field, Picture
 from ....runs.pictures.curves import capital
 from ....runs.pictures.page import plotly
 from ....settings.errors import RunError, library, some
+from ....system.machine import own_version
 from ..collect import CollectedRun, Collection, by_metric
 from ..comparison import unlike
 from . import pictures, seeds, tables, windows

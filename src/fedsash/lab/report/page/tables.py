@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....basics.files import flat
 from ....evaluation import SPLITS
 from ....runs.client_results import HEADS, client_rows, counted
 from ....runs.pictures.curves import capital
 from ....runs.table import leader
 from ....settings.errors import RunError, some
+from ....system.files import flat
 from ....tasks.criterion import UNKNOWN
 from ...config.experiment import CARRIED_OUT
 from ..collect import Analysis, CollectedRun

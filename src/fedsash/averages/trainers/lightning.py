@@ -1,0 +1,213 @@
+"""Averages in Lightning: `Trainer(callbacks=[Averages(EMA(0.999))])`."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ...settings.errors import ModelError, library
+from ...vector.wrapped import plain
+from .callback import WITHOUT_AVERAGES, TrackerCallback
+
+with library("lightning", "fedsash.averages.trainers.lightning", "fedsash[lightning]"):
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+
+
+class Averages(TrackerCallback, Callback):  # type: ignore[misc]
+    """Keeps averages of a LightningModule in `fit`, and validates, tests and predicts with one of them.
+
+        trainer = Trainer(callbacks=[Averages({"window": Window(100), "ema": EMA(0.999)})])
+
+    The arguments are those of `TrackerCallback`. After each evaluation the module is itself, bitwise; so training and
+    the `state_dict` of a checkpoint are as without the callback. Beside it a checkpoint has `averages`, a state dict
+    without frozen weights for each average by its name, and all that a resumed training needs to go on to the byte.
+    `test(ckpt_path=...)` takes the averages of that checkpoint. A checkpoint of weights only has none, since Lightning
+    asks no callback for it; a warning says so. With `after = "epoch"` the last batch's model is averaged before it is
+    validated. A step of any optimiser of the module's parameters counts, at most one a batch. Metrics have
+    `models_in_NAME`, how many models are in the average that they are of.
+
+    Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
+    """
+
+    _asked: Any = None
+    """The last checkpoint that was asked for averages."""
+    _stepped = False
+    """Whether an optimiser has stepped since the last update."""
+    _open = False
+    """Whether an epoch has begun that is not averaged yet."""
+    _due = False
+    """Whether this epoch has had its last batch."""
+    _hook: Any = None
+    _watched: frozenset[torch.optim.Optimizer] = frozenset()
+    """The optimisers of the module's parameters that have stepped in this training."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
+            kind = type(trainer.strategy).__name__
+            raise ModelError(f"Averages: {kind} shards the model, and a checkpoint would have one shard; use DDP")
+        if self.batches is not None and type(pl_module).forward is LightningModule.forward:
+            raise ModelError("Averages.batches: they pass through forward, which this module lacks: define it")
+        if any(getattr(each, "save_weights_only", False) for each in trainer.checkpoint_callbacks):
+            warnings.warn("checkpoints of weights only (save_weights_only) have no averages", stacklevel=2)
+        if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+            warnings.warn(LOST, stacklevel=2)
+        self._begin(pl_module)
+        self._stop_watching()
+        self._stepped = False
+        self._open = False
+        self._due = False
+        # Of all optimisers: one that is an attribute, or that steps in a hook, is not in Lightning's count of steps.
+        self._steps = trainer.global_step
+        self._hook = register_optimizer_step_post_hook(self._note_step)
+
+    def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        if self._stepped or self._lent:
+            return
+        if optimiser not in self._watched:
+            trained = {id(parameter) for parameter in self._begun().module.parameters()}
+            if not any(id(each) in trained for group in optimiser.param_groups for each in group["params"]):
+                return
+            self._watched |= {optimiser}
+        self._stepped = True
+
+    def _update(self) -> None:
+        """Average the model if an optimiser has stepped, or the epoch has ended, since the last time."""
+        if self._stepped if self.after == "step" else self._due and self._open:
+            self._begun().update()
+            self._open = False
+        self._stepped = False
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if self.after == "step":  # the module itself may have stepped after this callback's `on_train_batch_end`
+            self._update()
+        self._check_unmoved()
+        self._open = True
+        self._due = False
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.global_step > self._steps and not self._watched:  # an optimiser of copies of the parameters
+            self._stepped = True
+        self._steps = trainer.global_step
+        if self.after == "step":
+            self._update()
+        self._due = _epoch_ends(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._due = True
+        self._update()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._update()
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        self._watched = frozenset()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._due = _epoch_ends(trainer)
+            self._update()
+        loaded = self._saved is not None
+        if loaded and not trainer.training:
+            self._begin(pl_module)
+        if trainer.sanity_checking and self._missing(pl_module):
+            return
+        if loaded or trainer.state.fn == "fit" or trainer.ckpt_path is None:
+            self._lend(pl_module, _optimisers(trainer, pl_module))
+        elif self._asked != trainer.ckpt_path:  # of weights only: Lightning has told no callback of it
+            warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
+
+    on_test_start = on_predict_start = on_validation_start
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._lent:
+            models = float(self._begun().count(self.evaluate))
+            pl_module.log(f"models_in_{self.evaluate}", models, sync_dist=True)
+
+    on_test_epoch_end = on_validation_epoch_end
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()
+
+    on_test_end = on_predict_end = on_validation_end
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._stop_watching()
+        self._restore()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if not self._whole():
+            return
+        if lent := self._lent:  # it is saved in the middle of an evaluation
+            self._restore()
+            checkpoint["state_dict"] = copy.deepcopy(trainer.strategy.lightning_module_state_dict())
+        model = plain(checkpoint["state_dict"])
+        checkpoint["averages"] = {name: self._saved_average(name, model) for name in self.averages}
+        if lent:
+            self._lend(pl_module, _optimisers(trainer, pl_module))
+
+    def _saved_average(self, name: str, model: Mapping[str, Any]) -> dict[str, Any]:
+        """The state dict of an average, without frozen weights. What it has in common with the model is saved once."""
+        module = self._begun().module
+        parameters = plain(dict(module.named_parameters(remove_duplicate=False)))
+        averaged = self._begun().value(name)
+        frozen = {n for n, p in parameters.items() if not p.requires_grad} - plain(averaged).keys()
+        saved = {}
+        for key, value in self.averaged_state_dict(name).items():
+            if key in frozen:
+                continue
+            same = isinstance(value, Tensor) and isinstance(model.get(key), Tensor) and _equal(value, model[key])
+            saved[key] = model[key] if same else value
+        return saved
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._asked = trainer.ckpt_path
+        begins = self.tracker is None and checkpoint["global_step"] == 0  # as a search for a learning rate saves it
+        if "averages" not in checkpoint and not begins:
+            warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
+            if trainer.state.fn == "fit":
+                self.tracker = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed training needs."""
+        if not self._whole():
+            return {}
+        if not self._lent:
+            self._update()
+        return {"tracker": self._begun().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint when the training, or an evaluation, begins."""
+        self._saved = state_dict["tracker"]
+
+
+LOST = (
+    "this strategy trains in other processes: where fit was called the averages are lost afterwards, and the model "
+    "itself is evaluated; a checkpoint has them"
+)
+
+
+def _epoch_ends(trainer: Trainer) -> bool:
+    """Whether the last batch of an epoch is over, also where the training stops within it."""
+    return bool(trainer.is_last_batch or trainer.fit_loop.epoch_loop.done)
+
+
+def _optimisers(trainer: Trainer, pl_module: LightningModule) -> list[Any]:
+    """The optimisers that code of a module can reach, as they are and as Lightning wraps them."""
+    wrapped = pl_module.optimizers()
+    return [*trainer.optimizers, *(wrapped if isinstance(wrapped, list) else [wrapped])]
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

@@ -1,0 +1,200 @@
+"""Averages in Hugging Face's Trainer: `Averages(trainer, EMA(0.999))`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ...settings.errors import ModelError, RunError, check, library, one_line
+from ...system.paths import replaced
+from ...vector.wrapped import plain, unwrapped
+from .. import Average
+from .callback import WITHOUT_AVERAGES, After, TrackerCallback
+
+with library("transformers", "fedsash.averages.trainers.transformers", "fedsash[transformers]"):
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_utils import get_last_checkpoint, has_length
+
+FOLDER = "averages"
+TRACKER = "tracker.safetensors"
+
+
+class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
+    """Keeps averages of the model of a `Trainer`, and evaluates and predicts with one of them.
+
+        averages = Averages(trainer, {"window": Window(100), "ema": EMA(0.999)})
+        trainer.train()
+
+    The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks; to add it again has
+    no effect. A trainer tells its callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so
+    this one also wraps the trainer's `evaluation_loop` and `train`, and an `evaluate` or `predict` of one's own. After
+    each evaluation the model is itself, bitwise. The metrics of an average have `eval_models_in_NAME`, how many models
+    are in it.
+
+    A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
+    `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
+    averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
+    A step that the optimiser has skipped, since 16-bit gradients were too large, gives no model to average.
+
+    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), or has SyncBatchNorm beside `batches` in several
+    processes, `SettingError` for a wrong argument, and `RunError` if the trainer has averages already, or when a
+    training is resumed from a damaged checkpoint.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        averages: Average | Mapping[str, Average],
+        *,
+        after: After = "step",
+        evaluate: str | None = None,
+        batches: Iterable[Any] | None = None,
+    ) -> None:
+        super().__init__(averages, after=after, evaluate=evaluate, batches=batches)
+        self._open = False
+        """Whether an epoch has begun that is not averaged yet."""
+        check(isinstance(trainer, Trainer), "Averages.trainer", trainer, "must be a Trainer, which has the model")
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
+        for name in ("fp16_full_eval", "bf16_full_eval"):
+            check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
+        if any(isinstance(each, Averages) for each in trainer.callback_handler.callbacks):
+            raise RunError("Averages: this trainer has averages already: give all of them to one Averages")
+        self._resumed: str | bool | None = None
+        # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
+        folder: Any = trainer._get_output_dir
+        self._output: Callable[[], str] = lambda: str(folder(getattr(trainer, "_trial", None)))
+        self._skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
+        self._wrap(trainer)
+        trainer.add_callback(self)
+
+    def _wrap(self, trainer: Trainer) -> None:
+        train = trainer.train
+        evaluation_loop = trainer.evaluation_loop
+
+        @wraps(train)
+        def resumed(resume_from_checkpoint: str | bool | None = None, *rest: Any, **more: Any) -> Any:
+            self._resumed = resume_from_checkpoint
+            callbacks = trainer.callback_handler.callbacks
+            while callbacks.count(self) > 1:  # add_callback(averages), by habit
+                callbacks.remove(self)
+            return train(resume_from_checkpoint, *rest, **more)
+
+        @wraps(evaluation_loop)
+        def averaged(*rest: Any, **more: Any) -> Any:
+            with self._evaluated(trainer):
+                output = evaluation_loop(*rest, **more)
+                if self._lent and output.metrics is not None:
+                    arguments = signature(evaluation_loop).bind(*rest, **more)
+                    arguments.apply_defaults()
+                    prefix = arguments.arguments.get("metric_key_prefix", "eval")
+                    output.metrics[f"{prefix}_models_in_{self.evaluate}"] = self._begun().count(self.evaluate)
+                return output
+
+        trainer.train = resumed
+        trainer.evaluation_loop = averaged
+        for name in ("evaluate", "predict"):
+            method = getattr(trainer, name)
+            module = getattr(method, "__module__", None) or ""
+            if not module.startswith("transformers."):  # one's own need not pass through `evaluation_loop`
+                setattr(trainer, name, self._with_average(trainer, method))
+
+    def _with_average(self, trainer: Trainer, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The trainer's method with the average in the model."""
+
+        @wraps(method)
+        def averaged(*rest: Any, **more: Any) -> Any:
+            with self._evaluated(trainer):
+                return method(*rest, **more)
+
+        return averaged
+
+    @contextmanager
+    def _evaluated(self, trainer: Trainer) -> Iterator[None]:
+        """The trainer's model with the average in it, unless it has it already."""
+        if self._lent:
+            yield
+            return
+        # A schedule-free optimiser moves the model for an evaluation: its own values, and not those of the average.
+        if callable(settle := getattr(trainer.optimizer, "eval", None)):
+            settle()
+        self._lend(trainer.model, [trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)])
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **given: Any
+    ) -> None:
+        right = 'needs a training set with a length, else nobody knows which step is an epoch\'s last; use "step"'
+        check(self.after == "step" or has_length(given["train_dataloader"]), "Averages.after", self.after, right)
+        alone = self.batches is not None and args.world_size > 1
+        if alone and any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
+            raise ModelError("Averages: one process alone saves, and SyncBatchNorm waits for all: leave out batches")
+        self.tracker = None
+        self._open = False
+        folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
+        if folder:
+            self._load(Path(folder))
+        self._begin(model)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if not self._skipped() if self.after == "step" else float(state.epoch).is_integer():
+            self._begun().update()
+        self._open = not float(state.epoch).is_integer()
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._check_unmoved()
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        if self._open and self.after == "epoch":  # it ends before its last step
+            self._begun().update()
+        self._open = False
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+    ) -> None:
+        if state.is_world_process_zero and self._whole():
+            folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
+            with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
+                save_file(self._begun().state_dict(), whole)
+            for name in self.averages:
+                self._save(model, name, folder / name)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+    ) -> None:
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load(Path(state.best_model_checkpoint))
+            self._begin(model)
+
+    def _save(self, model: Any, name: str, folder: Path) -> None:
+        """Save an average as a model of its own."""
+        averaged = self.averaged_state_dict(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if hasattr(model, "save_pretrained"):
+            own = plain({name: name for name in unwrapped(model).state_dict()})  # PEFT finds adapters by them
+            model.save_pretrained(folder, state_dict={own[name]: value for name, value in averaged.items()})
+        else:
+            save_file(averaged, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def _load(self, checkpoint: Path) -> None:
+        """Take up the averages of a checkpoint when the training begins or ends."""
+        place = checkpoint / FOLDER / TRACKER
+        if not place.is_file():
+            warnings.warn(WITHOUT_AVERAGES.format(checkpoint), stacklevel=2)
+            return
+        try:
+            self._saved = load_file(place)
+        except SafetensorError as error:
+            raise RunError(f"{place} can't be read: {one_line(error)}") from error

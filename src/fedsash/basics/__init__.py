@@ -1,1 +1,0 @@
-"""The basics: a model as a vector, pure random numbers, rows on disk, errors of settings."""

@@ -1,0 +1,104 @@
+"""How clients evaluate a model on their own samples, as it is or after they have fine-tuned a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.federated import FederatedData
+from ..data.samples import Samples
+from ..evaluation import Scorer, Split, SplitsOf
+from ..evaluation.settings import scored
+from ..vector.arrays import Ints, Vectors, joined
+from ..vector.sharing import OWN, Sharing
+from ..vector.spaces import ClientState, CommonPart, Download, Uploaded, WholeModel
+from .messages import SCORES, Job, Request
+from .plan import rows_of
+from .store import StateRows
+
+if TYPE_CHECKING:  # a trainer has an evaluator
+    from .trainer import Trainer
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class ClientEvaluator:
+    """Scores models on the samples of clients, in each job of an evaluation on its `splits`.
+
+    `tuner` trains the copies that clients fine-tune; without one they score the model as it is.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        data: FederatedData,
+        splits: SplitsOf,
+        sharing: Sharing,
+        tuner: Trainer | None = None,
+    ) -> None:
+        self.tuner = tuner
+        self._scorer = scorer
+        self._splits = splits
+        self._sharing = sharing
+        self._numbers = data.numbers
+        test = data.train if data.test is None else data.test
+        self._samples: dict[Split, tuple[Samples, Sequence[Ints]]] = {
+            "held_out": (data.train, data.held),
+            "client_test": (test, data.client_test),
+            "clients": (data.train, data.clients),
+        }
+
+    def evaluate(self, request: Request) -> Uploaded:
+        """The scores `[C, k]` of the model on each client's samples, for each split.
+
+        A client that keeps entries of the model puts them into the model that it scores.
+        """
+        own = request.clients.own.get(OWN)
+        if own is None:
+            return self._scores(request.job, request.sent, rows_of(request.ids, self._numbers))
+        return self._scores_of_each(request, (self._sharing.with_own(request.sent, row) for row in own))
+
+    def tune(self, request: Request) -> Uploaded:
+        """The scores `[C, k]` of each client's copy of the model, which it has trained before."""
+        if self.tuner is None:
+            return self.evaluate(request)
+        own = ClientState({name: rows for name, rows in request.clients.own.items() if name == OWN})
+        training = replace(request, server_state=Download({}), clients=StateRows(own))
+        upload, client_state = self.tuner.train(training, self.tuner.plan(training))
+        change = self._sharing.model_change(CommonPart(upload["delta"]), upload)
+        models = WholeModel(request.sent + change)
+        if OWN in client_state:
+            models = self._sharing.with_own(models, client_state[OWN])
+        return self._scores_of_each(request, models)
+
+    def shapes(self, w: Tensor) -> dict[Job, Vectors]:
+        """Scores `[1, k]` of the model `w` `[D]` for each job, with the names and lengths of what clients send."""
+        scores = self._scorer.scores(w, self._samples["clients"][0], [NO_ROWS]) if self._splits else {}
+        of_split = {name: torch.from_numpy(sums) for name, sums in scores.items()}
+        shapes: dict[Job, Vectors] = {}
+        for job in SCORES:
+            if job in self._splits:
+                splits = self._splits[job]
+                shapes[job] = {scored(split, name): sums for split in splits for name, sums in of_split.items()}
+        return shapes
+
+    def _scores(self, job: Job, w: Tensor, rows: Ints) -> Uploaded:
+        """The scores `[C, k]` of one model `w` `[D]` on the samples of the clients in these rows, split by split."""
+        upload = Uploaded({})
+        for split in self._splits[job]:
+            samples, indices = self._samples[split]
+            of_clients = [indices[row] if len(indices) else NO_ROWS for row in rows]
+            scores = self._scorer.scores(w, samples, of_clients)
+            upload |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
+        return upload
+
+    def _scores_of_each(self, request: Request, models: Iterable[Tensor]) -> Uploaded:
+        """The scores `[C, k]` of each client's own model `[D]` on its samples."""
+        rows = rows_of(request.ids, self._numbers)
+        each = zip(models, np.split(rows, len(rows)), strict=True)
+        return Uploaded(joined([self._scores(request.job, w, row) for w, row in each]))

@@ -1,0 +1,1 @@
+"""Where samples come from: arrays, files, published data sets, tables and texts."""

@@ -1,0 +1,261 @@
+"""The papers' image data sets by name: one class with few options for each, over one table."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+
+from ...settings.errors import check
+from ...settings.limits import Count, Fraction, Gigabytes
+from ...vector.randomness import Purpose, generator
+from ..samples import Samples
+from .catalogue import CATALOGUE, DIGIT_FIVE
+from .formats.memory import UNPACKED
+from .images import Decode, ReadingSettings, load
+from .source import NamedDataset, Source
+
+log = logging.getLogger("fedsash")
+_CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
+
+
+@dataclass(frozen=True)
+class PublishedImages(NamedDataset):
+    """A published data set."""
+
+    path: str = ""
+    """a folder with it, in any form; left out: it is fetched from the hub"""
+    unpacked: Gigabytes = field(default=UNPACKED, kw_only=True)
+    """how many GB of memory a packed file may take, as of `Images`"""
+    name: ClassVar[str]
+
+    @property
+    def settings(self) -> ReadingSettings:
+        """How it is read, and how its images are changed."""
+        return replace(CATALOGUE[self.name].settings, unpacked=self.unpacked)
+
+    def load(self, seed: int = 0) -> Source:
+        """The samples. Without a test split, `seed` decides which of them become the test set."""
+        known = CATALOGUE[self.name]
+        check(bool(self.path or known.hub), "path", self.path, known.fetch)
+        source = load(self.path or known.hub, self.settings, seed)
+        found = (len(source.train), 0 if source.test is None else len(source.test))
+        if known.sizes not in (None, found, (sum(found), 0)):
+            line = "%s: %s training and %s test images, where the published data have %s and %s"
+            log.warning(line, self.name, *found, *known.sizes or ())
+        return source
+
+
+@dataclass(frozen=True)
+class MNIST(PublishedImages, name="mnist"):
+    """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow)."""
+
+    path: str = ""
+    """a folder with its idx files, plain or `.gz`, or in the hub's form; left out: it is fetched from the hub"""
+    name = "mnist"
+
+
+@dataclass(frozen=True)
+class FashionMNIST(PublishedImages, name="fashion_mnist"):
+    """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA)."""
+
+    path: str = ""
+    """a folder with its idx files, plain or `.gz`, or in the hub's form; left out: it is fetched from the hub"""
+    name = "fashion_mnist"
+
+
+@dataclass(frozen=True)
+class CIFAR10(PublishedImages, name="cifar10"):
+    """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
+
+    Normalised as in IMA.
+    """
+
+    path: str = ""
+    """a folder with its pickles (`data_batch_1` to `test_batch`), or in the hub's form; left out: it is fetched from
+    the hub"""
+    augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images, as in WiMA; IMA does not
+    augment"""
+    name = "cifar10"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, super().settings)
+
+
+@dataclass(frozen=True)
+class CIFAR100(PublishedImages, name="cifar100"):
+    """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
+
+    Normalised by its own mean and standard deviation.
+    """
+
+    path: str = ""
+    """a folder with its pickles (`train`, `test`, `meta`), or in the hub's form; left out: it is fetched from the
+    hub"""
+    labels: Literal["fine", "coarse"] = "fine"
+    """which labels are learned: `"fine"`, the 100 classes, or `"coarse"`, the 20 groups"""
+    augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images"""
+    name = "cifar100"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return replace(_plain_unless(self.augment, super().settings), labels=self.labels)
+
+
+@dataclass(frozen=True)
+class FEMNIST(PublishedImages, name="femnist"):
+    """FEMNIST: about 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
+
+    Values are in [0, 1], with ink 1 and paper 0 as in FedJAX; the files store the opposite.
+    """
+
+    path: str = ""
+    """a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form; left out: it
+    is fetched from the hub"""
+    test: Fraction = 0.1
+    """the share of each writer's samples that becomes the test set, if there is no test split"""
+    name = "femnist"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return replace(super().settings, test=self.test)
+
+
+@dataclass(frozen=True)
+class Landmarks(PublishedImages, name="landmarks"):
+    """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
+
+    Normalised as for ImageNet.
+    """
+
+    path: str = ""
+    """a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and the
+    images, as `images/ID.jpg` or as in the unpacked Google Landmarks v2. Or it is a folder of Parquet files with the
+    columns `image`, `class` and `user_id`. It must be given: the hub has no such set"""
+    size: Count = 224
+    """the height and width in pixels to which the middle square of each image is scaled; the paper does not state its
+    input size"""
+    augment: bool = True
+    """whether clients also train on mirrored images"""
+    decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
+    name = "landmarks"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, _large(super().settings, self.size, self.decode))
+
+
+@dataclass(frozen=True)
+class DigitFive(PublishedImages, name="digit_five"):
+    """Digit-Five: 28x28 RGB digits of five domains, MNIST, SVHN, USPS, SynthDigits and MNIST-M (FedBN; IMA).
+
+    Normalised by mean and standard deviation 0.5. If a domain has no test split, a tenth of it becomes the test set.
+    """
+
+    path: str = ""
+    """a folder with one folder for each domain: `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals, `-` and
+    `_` do not matter). Each may have any form, also that of FedBN's own files. It must be given: the hub has no such
+    set"""
+    count: Count = 7438
+    """how many training images of each domain are drawn at most, by default as many as in FedBN's files"""
+    name = "digit_five"
+
+    def load(self, seed: int = 0) -> Source:
+        """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
+        check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
+        sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
+        for domain, source in zip(DIGIT_FIVE, sources, strict=True):
+            same = sources[0].label_names
+            right = f"its classes must be called as those of {DIGIT_FIVE[0]}: "
+            given = source.label_names
+            check(given == same, f"path: {domain}", ", ".join(given), right + ", ".join(same))
+        train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
+        test = [source.test for source in sources if source.test is not None]
+        return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)
+
+    def _folders(self) -> Iterator[Path]:
+        root = Path(self.path).expanduser()
+        check(root.is_dir(), "path", self.path, "there is no such folder")
+        present = {re.sub("[-_]", "", place.name.lower()): place for place in root.iterdir() if place.is_dir()}
+        for domain in DIGIT_FIVE:
+            right = f"must hold a folder for each of {', '.join(DIGIT_FIVE)}; there is none for {domain}"
+            check(domain in present, "path", self.path, right)
+            yield present[domain]
+
+    def _drawn(self, samples: Samples, seed: int, domain: int) -> Samples:
+        if len(samples) <= self.count:
+            return samples
+        order = generator(seed, Purpose.PARTITION, _CHOSEN, domain).permutation(len(samples))[: self.count]
+        order.sort()
+        return samples[torch.from_numpy(order)]
+
+
+@dataclass(frozen=True)
+class PACS(PublishedImages, name="pacs"):
+    """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
+
+    Normalised as for ImageNet.
+    """
+
+    path: str = ""
+    """a folder with one folder for each domain and in it one for each class, or in the hub's form; left out: it is
+    fetched from the hub"""
+    size: Count = 224
+    """the height and width of images in pixels: the shorter side is scaled to `256 / 224 * size`, and the middle
+    `size x size` pixels are used"""
+    test: Fraction = 0.1
+    """the share of each domain that becomes the test set"""
+    decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
+    name = "pacs"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return replace(_large(super().settings, self.size, self.decode), test=self.test)
+
+
+@dataclass(frozen=True)
+class TinyImageNet(PublishedImages, name="tiny_imagenet"):
+    """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
+
+    Its validation images are the test set. Normalised as for ImageNet.
+    """
+
+    path: str = ""
+    """the unpacked folder `tiny-imagenet-200`, or one in the hub's form; left out: it is fetched from the hub"""
+    size: Count = 64
+    """the height and width in pixels to which images are scaled (a vision transformer needs 224)"""
+    augment: bool = True
+    """whether clients train on random crops (with a border of 4 pixels) and mirrored images"""
+    decode: Decode = field(default="auto", kw_only=True)
+    """when images are decoded, as of `Images`"""
+    name = "tiny_imagenet"
+
+    @property
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, _large(super().settings, self.size, self.decode))
+
+
+def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:
+    """The settings for images that are decoded to `size x size` pixels, at the time that `decode` says."""
+    return replace(settings, look=replace(settings.look, size=size), decode=decode)
+
+
+def _plain_unless(augment: bool, settings: ReadingSettings) -> ReadingSettings:
+    return settings if augment else replace(settings, transform=replace(settings.transform, crop=0, flip=False))
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    """Samples of several domains, numbered from 0."""
+    domain = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
+    pixels = [part.x for part in parts if isinstance(part.x, torch.Tensor)]
+    return Samples(torch.cat(pixels), torch.cat([part.y for part in parts]), domain)

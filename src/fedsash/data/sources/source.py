@@ -1,0 +1,100 @@
+"""Samples before they belong to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...settings.setting import Setting
+from ...tasks import Task, check_unnamed
+from ...vector.arrays import Ints
+from ...vector.randomness import Purpose, generator
+from ...vector.shown import Shown
+from ..federated import FederatedData
+from ..partitions import as_partition
+from ..partitions.common import Partition, assigned, fields_of
+from ..samples import Samples, Scales
+from ..transform import Transform
+
+_HELD_OUT = 1  # makes this draw independent of the partition's draws
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Source(Shown):
+    """Samples before they belong to clients. The fields are those of `FederatedData`."""
+
+    train: Samples
+    test: Samples | None
+    classes: int
+    transform: Transform
+    label_names: tuple[str, ...] = ()
+    domain_names: tuple[str, ...] = ()
+    task: Task | None = None
+    user_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
+    feature_scales: Scales = field(default=(), repr=False)
+
+    def learning(self, task: Task) -> Source:
+        """The same samples with another task. Raises `SettingError` unless its labels are like these."""
+        check_unnamed(task, self.label_names, "the labels")
+        parts = {"training": self.train} | ({} if self.test is None else {"test": self.test})
+        labels = {name: task.labelled(samples.y) for name, samples in parts.items()}
+        classes = (self.classes or max(map(task.classes, labels.values()))) if task.labels == "integers" else 0
+        for name, y in labels.items():
+            task.check_labels(y, classes, f"the {name} labels")
+        return replace(self, task=task, classes=classes)
+
+    def partition(self, rule: Any, seed: int = 0) -> FederatedData:
+        """Give each client the training samples that `rule(labels, seed)` assigns to it.
+
+        The rule is given as an object, by its name, or as a dict as in an experiment file. It may name other fields of
+        the samples in `by`, such as `("domain", "y")`. Then it is called with these fields, in that order, and the
+        seed. Raises `SettingError` if the samples lack one of them.
+        """
+        rule = as_partition(rule)
+        return self.of(assigned(rule, self.train, seed), rule, seed)
+
+    def of(self, clients: Sequence[Ints], rule: Partition, seed: int = 0) -> FederatedData:
+        """The samples with the clients that a rule has made: each holds the training samples at its indices.
+
+        The test set is dealt out by the fields that the rule uses (see `FederatedData.deal_test`).
+        """
+        data = FederatedData(**vars(self), clients=clients)
+        return data if self.test is None else data.deal_test(seed, fields_of(rule))
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """A data set: settings from which samples can be loaded."""
+
+    def load(self, seed: int = 0) -> Source: ...
+
+
+class NamedDataset(Setting):
+    """A data set that experiment files can name. Any other object with `load` is one, too."""
+
+
+def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples | None]:
+    """Split off a random `share` of each user's samples; without users, of each domain's, else of all samples.
+
+    Each of them keeps at least one sample. A pure function of the samples' order, `share` and `seed`. Returns the rest
+    and the split-off samples, both in the samples' order. The second is None if it has no sample.
+    """
+    groups = next((g.numpy() for g in (samples.user, samples.domain) if g is not None), np.zeros(len(samples)))
+    held = torch.from_numpy(split_off(groups, share, seed))
+    return (samples[~held], samples[held]) if held.any() else (samples, None)
+
+
+def split_off(groups: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
+    """Which samples `[n]` a random `share` of each group has, given the group of each sample `[n]`."""
+    rng = generator(seed, Purpose.PARTITION, _HELD_OUT)
+    _, sizes = np.unique(groups, return_counts=True)
+    held = np.zeros(len(groups), dtype=np.bool_)
+    for members in np.split(np.argsort(groups, kind="stable"), sizes.cumsum()[:-1]):
+        held[rng.permutation(members)[: min(round(share * len(members)), len(members) - 1)]] = True
+    return held

@@ -1,0 +1,149 @@
+"""The memory that a process shares with its worker processes."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..client.messages import SCORES, Job, Reply, Request
+from ..client.store import StateRows
+from ..vector.arrays import Ints, Vectors
+from ..vector.sharing import OWN
+from ..vector.spaces import ClientState, Download, Uploaded, WholeModel
+
+MOST_BYTES = 2**29
+"""The most shared memory in bytes for the vectors of a round's clients."""
+
+StartMethod = Literal["fork", "spawn"]
+"""How worker processes begin (see `LocalEngine`)."""
+
+
+class Told(NamedTuple):
+    """What a worker is told of a request through its pipe: all but vectors and clients."""
+
+    job: Job
+    round: int
+    server_steps: int | None
+
+    @classmethod
+    def of(cls, request: Request) -> Told:
+        return cls(request.job, request.round, request.server_steps)
+
+
+@dataclass(kw_only=True)
+class Buffers:
+    """Shared memory for the vectors of a request, and for the replies of up to `capacity` clients at a time.
+
+    Forked processes inherit it; to spawned processes it can be sent. `sent` is `[D]`; `client_state`, the `uploads` of
+    each job and `norms` have one row for each client, `[capacity, ...]`.
+    """
+
+    start: StartMethod
+    sent: WholeModel
+    server_state: Download
+    client_state: Vectors
+    uploads: dict[Job, Vectors]
+    norms: Tensor
+
+    @classmethod
+    def like(
+        cls,
+        request: Request,
+        replies: dict[Job, Reply],
+        *,
+        start: StartMethod,
+        scored: dict[Job, Vectors],
+        least: int,
+        most: int,
+    ) -> Buffers:
+        """Buffers with the shapes of one client's request and replies, for `least` to `most` clients at a time.
+
+        `scored` are the scores `[1, k]` of one client in a reply to each job of an evaluation.
+        """
+        trained = replies["train"]
+        uploads = {job: reply.upload for job, reply in replies.items()}
+        row_bytes = 0
+        for reply in replies.values():
+            for value in (*reply.upload.values(), *reply.client_state.values()):
+                row_bytes += value[0].numel() * value.element_size()
+        capacity = max(least, min(most, MOST_BYTES // row_bytes))
+
+        def room(vectors: Vectors) -> Vectors:
+            return {name: _shared((capacity, *v.shape[1:]), v.dtype, start) for name, v in vectors.items()}
+
+        return cls(
+            start=start,
+            sent=WholeModel(_shared(request.sent.shape, request.sent.dtype, start)),
+            server_state=Download({name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()}),
+            client_state=room(trained.client_state),
+            uploads={job: room(vectors) for job, vectors in (uploads | scored).items()},
+            norms=_shared((capacity,), request.sent.dtype, start),
+        )
+
+    @property
+    def capacity(self) -> int:
+        """The number of clients that fit into the buffers."""
+        return len(self.norms)
+
+    def put(self, request: Request) -> None:
+        """Write the vectors that all clients of a request receive."""
+        self.sent.copy_(request.sent)
+        for name, vector in request.server_state.items():
+            self.server_state[name].copy_(vector)
+
+    def put_clients(self, request: Request, first: int = 0) -> None:
+        """Write the client state of a request's clients into the rows from `first` on."""
+        for name, rows in request.clients.own.items():
+            self.client_state[name][first : first + len(rows)].copy_(rows)
+
+    def request(self, told: Told, rows: slice, ids: Ints) -> Request:
+        """The request as a worker reads it."""
+        server = self.server_state if told.job == "train" else Download({})
+        clients = {name: value[rows] for name, value in self.client_state.items()}
+        if told.job in SCORES:  # an evaluation reads the client's own part of the model only
+            clients = {name: value for name, value in clients.items() if name == OWN}
+        return Request(
+            job=told.job,
+            round=told.round,
+            server_steps=told.server_steps,
+            ids=ids,
+            sent=self.sent,
+            server_state=server,
+            clients=StateRows(ClientState(clients)),
+        )
+
+    def give(self, job: Job, rows: slice, reply: Reply) -> None:
+        """Write a worker's reply."""
+        for name, value in reply.client_state.items():
+            self.client_state[name][rows] = value
+        for name, value in reply.upload.items():
+            self.uploads[job][name][rows] = value
+        self.norms[rows] = reply.norms
+
+    def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
+        """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
+        upload = {name: value[rows] for name, value in self.uploads[job].items()}
+        client_state: Vectors = {}
+        if job == "train":
+            client_state = {name: value[rows] for name, value in self.client_state.items()}
+        if copied:
+            upload = {name: value.clone() for name, value in upload.items()}
+            client_state = {name: value.clone() for name, value in client_state.items()}
+        return Uploaded(upload), ClientState(client_state), self.norms[rows].clone()
+
+
+def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:
+    """Zeros in memory that other processes share.
+
+    With `"fork"` it is anonymous memory. Unlike the system's folder for shared memory, this has no limit of its own.
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0 or start == "spawn":
+        shared: Tensor = torch.zeros(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
+        return shared
+    return torch.frombuffer(mmap.mmap(-1, count * dtype.itemsize), dtype=dtype).view(shape)

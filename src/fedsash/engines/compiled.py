@@ -1,0 +1,117 @@
+"""The local steps of a stacked block as one compiled function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from ..client import RoundPlan, StepInputs, Trainer
+from ..settings.errors import SettingError, one_line
+from ..system.paths import cache_folder
+from ..vector.private_torch import compiled, keep_compiled_in
+from .replayed import Replayed, replayed
+
+log = logging.getLogger("fedsash")
+
+UNROLLED = 4
+"""All local steps of a round become one function if every client always takes the same number, at most this one."""
+
+
+class CompiledSteps:
+    """Runs local steps as machine code for one shape, that of padded blocks, `unrolled` steps at a time.
+
+    The steps are first recorded as a flat graph of tensor operations, so methods may use any Python. PyTorch's Inductor
+    then compiles the graph, and keeps the code on disk for later runs. With CUDA the kernels of this code become one
+    CUDA graph.
+    """
+
+    def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
+        self._steps = steps
+        self._unrolled = unrolled
+        self._run: Callable[..., Any] | None = None
+        self._by_step: list[bool] = []
+
+    def __call__(self, inputs: StepInputs) -> None:
+        if self._run is None:
+            self._run = self._made(inputs)
+        if not isinstance(self._run, Replayed):
+            self._take(self._run, tensors_of(inputs), len(inputs.rates))
+            return
+        lent = self._run.lend(tensors_of(inputs), self._by_step)
+        self._take(self._run, lent, len(inputs.rates))
+        for own, moved in zip(inputs.moved(), filled(inputs, iter(lent)).moved(), strict=True):
+            own.copy_(moved)
+
+    def _made(self, inputs: StepInputs) -> Callable[..., Any]:
+        first = inputs.only(slice(0, self._unrolled))
+        parts = tensors_of(first)
+        self._by_step = [own is not whole for own, whole in zip(parts, tensors_of(inputs), strict=True)]
+        run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), parts)
+        if not all(part.is_cuda for part in parts):  # a number on the CPU would stay as it was recorded
+            return run
+        return replayed(run, parts, shared=tensors_of({"x": inputs.draws.x, "y": inputs.draws.y}))
+
+    def _take(self, run: Callable[..., Any], tensors: list[Tensor], count: int) -> None:
+        """Take so many steps with these tensors."""
+        if count == self._unrolled:
+            run(*tensors)
+            return
+        for k in range(0, count, self._unrolled):
+            steps = slice(k, k + self._unrolled)
+            run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
+
+
+def compile_steps(trainer: Trainer, block: int) -> None:
+    """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
+    steps = CompiledSteps(trainer.steps, unrolled(trainer))
+    trainer.stepping(steps, CompiledSteps(trainer.steps_alone, 1), pad_to=block)
+
+
+def unrolled(trainer: Trainer) -> int:
+    """How many local steps are compiled together: those of a round, or 1."""
+    local = trainer.local
+    steps = RoundPlan.mean(local, trainer.method, trainer.batches.sizes).steps
+    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
+    return int(steps.max()) if same else 1
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """All tensors in a dataclass or a dictionary, also nested ones, in the order of its fields."""
+    found: list[Tensor] = []
+    for own in (value if isinstance(value, dict) else vars(value)).values():
+        if isinstance(own, Tensor):
+            found.append(own)
+        elif isinstance(own, dict) or is_dataclass(own):
+            found += tensors_of(own)
+    return found
+
+
+def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The value with its tensors replaced by `tensors`, in the order of `tensors_of`."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {name: filled(own, tensors) for name, own in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **filled(vars(value), tensors))
+    return value
+
+
+def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
+    """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged.
+
+    Raises `SettingError` if PyTorch fails at them: its compiler can't do everything, and has errors of its own.
+    """
+    keep_compiled_in(str(cache_folder() / "compiled"))
+    try:
+        return compiled(steps, tensors)
+    except RuntimeError as error:  # its class depends on PyTorch's version
+        if "C++ compiler" not in str(error) and "Compiler: " not in str(error):  # the second one on Windows
+            right = f"PyTorch can't compile these steps ({one_line(error)}): choose 'auto' or False"
+            raise SettingError("LocalEngine", "compile", True, right) from error
+        log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
+        return steps

@@ -1,0 +1,42 @@
+"""What a client sends, found without a client: a reply that looks like any other, whose values mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..client.messages import Request
+from ..methods import LocalRun
+from ..vector.spaces import ClientState, Uploaded, WholeModel
+from .training import Training
+
+
+def upload_like(training: Training, request: Request) -> Uploaded:
+    """The upload `[1, ...]` of a client that has not moved, to a request to train or to a probe."""
+    sharing = training.sharing
+    method = training.method
+    sent = request.sent
+    head = sharing.common_of(sent)
+    one = head.new_ones(1, 1)
+    run = LocalRun(
+        round=request.round,
+        w=head.expand(1, -1).clone(),
+        sent=head,
+        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum"), one),
+        server_state=request.server_state,
+        client_state=state_like(training, request),
+        round_state={},
+        layout=sharing.common,
+        full_grad=torch.zeros_like,
+        reach=lambda: one,
+    )
+    if request.job == "probe":
+        return Uploaded(method.probe(run))
+    upload, _ = method.upload(replace(run, round_state=method.round_state(run)))
+    return Uploaded(upload | sharing.statistics_upload(WholeModel(sent.unsqueeze(0)), sent))
+
+
+def state_like(training: Training, request: Request) -> ClientState:
+    """The client state `[1, ...]` of a client before its first round."""
+    return ClientState({name: value.unsqueeze(0) for name, value in training.memory.first(request.sent).items()})

@@ -1,0 +1,158 @@
+"""The engine of one machine: clients one at a time or stacked, in one process or several, compiled or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from multiprocessing import current_process
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from annotated_types import Interval
+
+from ..client import Trainer
+from ..client.messages import Executor, Job, Reply
+from ..settings.errors import check
+from ..system.machine import core_count
+from .base import Engine
+from .buffers import Buffers, StartMethod
+from .compiled import compile_steps
+from .devices import threads
+from .gradients import MemoryFormat
+from .in_process import InProcess
+from .processes import keep_freed_memory
+from .training import ClientWork
+from .workers import Workers, can_fork
+
+Kind = Literal["auto", "sequential", "vectorised"]
+Auto = Literal["auto"]
+
+Processors: TypeAlias = Annotated[int, Interval(ge=1, le=1024)]
+"""A number of processes or threads."""
+BlockSize: TypeAlias = Annotated[int, Interval(ge=1, le=65_536)]
+"""A number of clients that are stacked."""
+"""Bounds that the largest machines keep. They do not depend on this machine, which may go on with a run of another."""
+
+PER_CORE = 8
+"""At most so many workers are started for each core."""
+
+
+@dataclass(frozen=True)
+class LocalEngine(Engine, name="local"):
+    """Trains the clients of a round on this machine.
+
+    Any setting but `start` that is `"auto"` is chosen by a short measurement.
+    """
+
+    kind: Kind = field(default="auto", metadata={"chooses": True})
+    """`"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients"""
+    workers: Processors | Auto = "auto"
+    """the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads` threads. At
+    most 8 for each core are started, since the results do not depend on their number"""
+    block: BlockSize | Auto = "auto"
+    """how many clients are stacked"""
+    compile: bool | Auto = "auto"
+    """whether stacked steps become one compiled function"""
+    memory_format: MemoryFormat | Auto = "auto"
+    """the memory format of images"""
+    threads: Processors | Auto = "auto"
+    """the number of threads of one process that trains alone"""
+    start: StartMethod | Auto = "auto"
+    """how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data. `"spawn"` (any
+    system) starts a new Python and sends it all that it needs, which must be picklable. `"auto"` is `"fork"` where it
+    is safe: on Linux, where PyTorch sees no GPU"""
+
+    def __post_init__(self) -> None:
+        stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
+        check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block need kind = "vectorised"')
+
+    @property
+    def resolved(self) -> bool:
+        """Whether no setting is left to be measured."""
+        return "auto" not in (self.kind, self.workers, self.block, self.compile, self.memory_format, self.threads)
+
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        """An executor as in `Engine.open`. Steps are compiled before any worker is forked, and only for long runs."""
+        from .auto import resolve  # it needs this class
+
+        if current_process().daemon and self.workers != 1:
+            requirement = "must be 1 in a process of a pool, which can't start others"
+            check(self.workers == "auto", "LocalEngine.workers", self.workers, requirement)
+            return replace(self, workers=1).open(work, rounds)
+        engine, notes = resolve(self, work, rounds)
+        try:
+            return engine._open(work), notes
+        except RuntimeError:
+            if engine == self:
+                raise
+        # What is known may be of an earlier code of the model or the method, which could be stacked.
+        engine, notes = resolve(self, work, rounds, renewed=True)
+        return engine._open(work), notes
+
+    def settled(self, began: Mapping[str, Any]) -> Engine:
+        asked = asdict(self)
+        agrees = began.keys() == asked.keys() and all(value in ("auto", began[name]) for name, value in asked.items())
+        return replace(self, **began) if agrees else self
+
+    def trainer(self, work: ClientWork) -> Trainer:
+        """A trainer with the settings of this engine, which must be resolved.
+
+        Raises `SettingError` if the `precision` does not fit the model's type.
+        """
+        dtype = work.training.sharing.layout.dtype
+        fits = self.precision == "full" or dtype == torch.float32
+        check(fits, "LocalEngine.precision", self.precision, f"needs a model of float32, and this one is of {dtype}")
+        assert self.memory_format != "auto"
+        stacked = self.kind == "vectorised"
+        trainer = work.trainer(stacked=stacked, memory_format=self.memory_format, precision=self.precision)
+        for one in (trainer, trainer.evaluator.tuner):
+            if one is not None and self.compile is True and isinstance(self.block, int):
+                compile_steps(one, min(self.block, len(work.numbers)))
+        return trainer
+
+    def _open(self, work: ClientWork) -> Executor:
+        assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
+        if work.on_cpu:
+            keep_freed_memory()
+        trainer = self.trainer(work)
+        with threads(self.threads):
+            request, probed = work.first(trainer, work.numbers[:1])
+            trained = trainer.answer(request, np.arange(1))
+            if trainer.evaluator.tuner is not None:
+                trainer.answer(replace(request, job="tune"), np.arange(1))
+        if self.workers == 1:
+            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
+        check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
+        start = self._start_method()
+        if start == "spawn":
+            work.training.check_picklable()
+        gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
+        check(start != "fork" or not torch.accelerator.is_available(), "LocalEngine.start", start, gpu)
+        count = min(self.workers, PER_CORE * core_count())
+        clients = len(work.numbers)
+        block = min(self.block, clients)
+        most = max(map(len, work.training.sample))
+        replies: dict[Job, Reply] = {"train": trained}
+        if probed is not None:
+            replies["probe"] = probed
+        buffers = Buffers.like(
+            request,
+            replies,
+            start=start,
+            scored=trainer.evaluator.shapes(request.sent),
+            least=min(count * block, clients),
+            most=most,
+        )
+        make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
+        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
+
+    def _start_method(self) -> StartMethod:
+        if self.start != "auto":
+            return self.start
+        return "fork" if can_fork() else "spawn"
+
+
+def _itself(trainer: Trainer) -> Trainer:
+    return trainer

@@ -1,0 +1,313 @@
+"""The work of an executor, as values that can be sent to another process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..client import Batch, ClientEvaluator, ClientMemory, LocalTraining, RoundPlan, RoundPlans, Trainer, fine_tuned
+from ..client.messages import Reply, Request
+from ..client.store import StateRows
+from ..data.federated import FederatedData, Problem
+from ..data.inputs import ModelInput, call, each
+from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
+from ..evaluation.first_batch import last_linear
+from ..methods import Aggregation, FedAvg, Method, WeightedMean
+from ..methods.base import Effort
+from ..settings.errors import SettingError, check, one_line
+from ..tasks import Classification
+from ..vector.arrays import Ints
+from ..vector.layout import Layout
+from ..vector.norms import for_training
+from ..vector.randomness import Purpose, draws_kept, key
+from ..vector.sharing import Sharing
+from ..vector.spaces import ClientState, CommonPart, Download, ServerState, WholeModel
+from .dropout import draws_dropout
+from .gradients import MemoryFormat, OneByOne, Precision, Stacked
+
+
+def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: WholeModel) -> ClientState:
+    """What a client remembers before its first round, given the initial model `w` `[D]`: nothing, or vectors."""
+    return ClientMemory(method, local, sharing).first(w)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training:
+    """All that an executor must know of a federation, except the samples.
+
+    `batch` is how many samples pass through a model at once in an evaluation. `asked` are the splits that clients
+    score. `sample` are the clients of each of the first rounds, for a measurement of the speed.
+    """
+
+    module: nn.Module
+    problem: Problem
+    goal: Goal
+    method: Method
+    local: LocalTraining
+    aggregation: Aggregation
+    sharing: Sharing
+    seed: int
+    batch: int
+    asked: SplitsOf
+    fine_tuning: FineTuning | None
+    sample: tuple[Ints, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
+        if not self.method.needs_classes:
+            return
+        name = type(self.method).__name__
+        task = self.problem.task
+        right = f"{name} needs one class for each sample: take the task Classification or another method"
+        check(isinstance(task, Classification), "task", type(task).__name__, right)
+        linear = [(place, layer) for place, layer in self.module.named_modules() if isinstance(layer, nn.Linear)]
+        for place, last in linear[-1:]:
+            right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
+            check(place == Layout(self.module).classifier, "model", place, right)
+            found = f"{last.out_features} outputs for {self.problem.classes} classes"
+            right = f"{name} trains the last linear layer, which has {found}: define the classifier last"
+            check(last.out_features >= self.problem.classes, "model", place, right)
+
+    @property
+    def tuning(self) -> Training | None:
+        """The training of clients that fine-tune a model before they score it, with draws of its own; or None.
+
+        They follow the plain gradient: what a method remembers belongs to its training, and not to an average. A
+        personal part trains together with the rest.
+        """
+        if self.fine_tuning is None or not self.fine_tuning.trains:
+            return None
+        local = fine_tuned(self.local, self.fine_tuning)
+        seed = key(self.seed, Purpose.FINE_TUNING)
+        plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
+        return replace(plain, local=local, sharing=self.sharing.together, seed=seed)
+
+    def samples(self, sizes: Ints) -> Ints:
+        """How many samples clients of these `sizes` `[N]` pass over in a whole training, `[N]`."""
+        return self.mean_plan(sizes).all_samples
+
+    def mean_plan(self, sizes: Ints) -> RoundPlan:
+        """How much clients of these `sizes` `[N]` train in a round, by the mean amount."""
+        return RoundPlan.mean(self.local, self.method, sizes, alone=self.sharing.personal.alone)
+
+    def effort(self, request: Request, sizes: Ints) -> Effort:
+        """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
+        plans = RoundPlans(
+            self.local,
+            self.method,
+            seed=self.seed,
+            alone=self.sharing.personal.alone,
+            normalises=self.aggregation.normalises,
+        )
+        return plans.effort(request, sizes)
+
+    @property
+    def memory(self) -> ClientMemory:
+        """What clients remember."""
+        return ClientMemory(self.method, self.local, self.sharing)
+
+    def first(self, ids: Ints) -> Request:
+        """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
+        w = WholeModel(self.sharing.layout.flatten(self.module))
+        common = self.sharing.common_of(w)
+        start = ServerState(self.method.server_state(common, self.sharing.common))
+        sent, download = self.method.send(common, start, 0)
+        own = self.memory.first(w)
+        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
+        return Request(
+            job="train",
+            round=0,
+            ids=ids,
+            sent=self.sharing.with_common(CommonPart(sent), w),
+            server_state=Download(download),
+            clients=StateRows(ClientState(client_state)),
+        )
+
+    def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
+        """Raise `SettingError` if a part can't be pickled by `dumps`, and so can't be sent to another process."""
+        for name, part in (vars(self.goal) | vars(self.problem) | vars(self)).items():
+            try:
+                dumps(part)
+            except Exception as error:  # its class depends on the object
+                right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
+                raise SettingError.at(f"Federation.{name}", part, right) from error
+
+
+@dataclass(frozen=True, eq=False)
+class ClientWork:
+    """A training, and the samples on this machine."""
+
+    training: Training
+    data: FederatedData
+
+    def __post_init__(self) -> None:
+        """Refuse a method that `needs_classes` if the model uses another linear layer after the one defined last."""
+        t = self.training
+        if t.method.needs_classes:
+            defined = Layout(t.module).classifier
+            used, shape = last_linear(t.module, t.problem, self.data.train)
+            trained = f"{type(t.method).__name__} trains the linear layer that is defined last"
+            right = f"{trained}, and the model uses {used!r} after it: define that one last"
+            check(used in ("", defined), "model", defined, right)
+            right = f"{trained}, and needs one output [B, classes] of it; here it is {shape} for two samples"
+            check(len(shape) in (0, 2), "model", defined, right)
+
+    def trainer(
+        self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"
+    ) -> Trainer:
+        """A trainer of one client at a time, or of stacked clients.
+
+        Raises `RuntimeError` if the model or the loss can't be stacked.
+        """
+        if stacked:
+            self.check_stackable()
+        t = self.training
+        tuner = None
+        if t.tuning is not None:
+            tuner = replace(self, training=t.tuning).trainer(
+                stacked=stacked, memory_format=memory_format, precision=precision
+            )
+        make = Stacked if stacked else OneByOne
+        gradient = make(
+            module=t.module,
+            layout=t.sharing.layout,
+            loss=t.goal.loss,
+            method=t.method,
+            memory_format=memory_format,
+            precision=precision,
+            dropout=self.draws_dropout,
+            changes_input=self.changes_input,
+        )
+        scorer = Scorer(t.module, t.sharing.layout, t.goal, t.problem, t.batch)
+        return Trainer(
+            method=t.method,
+            local=t.local,
+            data=self.data,
+            gradient=gradient,
+            evaluator=ClientEvaluator(scorer, self.data, t.asked, t.sharing, tuner),
+            sharing=t.sharing,
+            seed=t.seed,
+            normalises=t.aggregation.normalises,
+        )
+
+    def check_stackable(self) -> None:
+        """Raise `RuntimeError` if stacked clients would learn something else than each alone.
+
+        Their batches are padded with samples of weight 0, unless all batches of all clients are full.
+        """
+        if self._crosses and not self._full:
+            raise RuntimeError("a sample's loss depends on the others of its batch")
+
+    @property
+    def _full(self) -> bool:
+        """Whether all batches are full: clients have as many samples, in as many steps, and a pass leaves none over."""
+        local = self.training.local
+        sizes = self.data.sizes
+        most = int(sizes.max())
+        over = 0 if local.batch == "full" else most % min(int(local.batch), most)
+        dropped = local.drop_last and not self.training.method.full_gradients  # which are of all samples
+        return local.equal and sizes.min() == most and (over == 0 or dropped)
+
+    @cached_property
+    def _crosses(self) -> bool:
+        """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
+        t = self.training
+        layout = t.sharing.layout
+        samples = self.data.train
+        two = torch.arange(min(2, len(samples)), device=samples.y.device)
+        w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
+        gradient = Stacked(
+            module=t.module,
+            layout=layout,
+            loss=t.goal.loss,
+            method=FedAvg(),
+            memory_format="contiguous",
+            precision="full",
+            dropout=self.draws_dropout,
+            changes_input=self.changes_input,
+        )
+
+        def of(index: Tensor) -> Tensor:
+            x = each(self.data.transform.inputs(samples.x[index], layout.dtype), lambda tensor: tensor.unsqueeze(0))
+            weights = (torch.arange(len(index), device=w.device) < len(two)).to(w.dtype) / len(two)
+            key = torch.zeros(1, dtype=torch.int64, device=w.device)
+            return gradient(w, Batch(x, samples.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
+
+        alone = of(two)
+        padded = of(torch.cat([two, two[:1]]))
+        slack = torch.finfo(w.dtype).eps ** 0.5 * alone.norm()
+        return bool(alone.isfinite().all() and (padded - alone).norm() > slack)
+
+    def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
+        """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.
+
+        The reply is None if the method has no probe.
+        """
+        request = self.training.first(ids)
+        if "probe" not in self.training.method.overridden:
+            return request, None
+        probed = trainer.answer(replace(request, job="probe", server_state=Download({})), np.arange(len(ids)))
+        means = {name: value.mean(0) for name, value in probed.upload.items()}
+        return replace(request, server_state=Download(request.server_state | means)), probed
+
+    @cached_property
+    def draws_dropout(self) -> bool:
+        """Whether the model or the loss draws, as dropout does; it is tested on two samples."""
+        model = for_training(self.training.module)
+        loss = self.training.goal.loss
+        x, y = self._two_samples()
+        return draws_dropout(lambda: loss(call(model, x), y))
+
+    @cached_property
+    def changes_input(self) -> bool:
+        """Whether the model changes its input in place; it is tested on two samples."""
+        model = for_training(self.training.module)
+        x, _ = self._two_samples()
+        tensors = [x] if isinstance(x, Tensor) else list(x.values())
+        before = [tensor._version for tensor in tensors]
+        with torch.no_grad(), draws_kept():
+            call(model, x)
+        return before != [tensor._version for tensor in tensors]
+
+    def _two_samples(self) -> tuple[ModelInput, Tensor]:
+        """The model's input and the labels for two samples of the first client, the same one twice if it has only one.
+
+        Some models draw only where a batch has several samples, as mixup does, and one sample has no statistics.
+        """
+        rows = self.data.clients[0][[0, min(1, len(self.data.clients[0]) - 1)]]
+        index = torch.from_numpy(rows).to(self.data.train.y.device)
+        dtype = self.training.sharing.layout.dtype
+        return self.data.transform.inputs(self.data.train.x[index], dtype), self.data.train.y[index]
+
+    @property
+    def numbers(self) -> Ints:
+        """The numbers of the clients whose samples are on this machine, ascending."""
+        return np.arange(len(self.data.clients)) if self.data.numbers is None else self.data.numbers
+
+    @property
+    def steps(self) -> Ints:
+        """The number of local steps of each of these clients in a round."""
+        return self.training.mean_plan(self.data.sizes).all_steps
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the data, and so the training, are on the CPU."""
+        return self.data.train.x.device.type == "cpu"
+
+    @property
+    def images(self) -> bool:
+        """Whether the samples are images, for which there are two memory formats."""
+        return self.data.train.x.ndim == 4
+
+    @property
+    def model_bytes(self) -> int:
+        """The size of one model vector in bytes."""
+        layout = self.training.sharing.layout
+        return layout.size * layout.dtype.itemsize

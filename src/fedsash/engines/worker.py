@@ -1,0 +1,132 @@
+"""One worker process, seen from both ends of its pipe."""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import connection
+from multiprocessing.util import Finalize
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing
+
+from ..client import Trainer
+from ..settings.resolve import libraries_first
+from ..system.signals import STOPS, ending
+from ..vector.arrays import Ints
+from ..vector.vector_files import let_go
+from .buffers import Buffers, Told
+from .processes import keep_freed_memory, own_memory, sendable, signals_wait
+
+Block = tuple[int, Ints]
+"""Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
+
+
+class Worker:
+    """A process that makes its own trainer with `make` and answers blocks, with one thread.
+
+    `left` are the blocks that it has been asked and has not answered. A process that this one forks later inherits its
+    `pipe`; so `others`, the pipes of the workers so far, are closed there. It ignores signals that ask to stop: this
+    process decides when it ends, and it ends with this process.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        make: Callable[[], Trainer],
+        buffers: Buffers,
+        others: Sequence[connection.Connection],
+    ) -> None:
+        self.number = number
+        self.left = list[Block]()
+        context: Any = torch.multiprocessing.get_context(buffers.start)
+        self.pipe, theirs = context.Pipe()
+        # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
+        inherited = [self.pipe, *others] if buffers.start == "fork" else []
+        self._process = context.Process(
+            target=_serve, args=(theirs, inherited, make, buffers), name=f"worker {number}", daemon=True
+        )
+        with warnings.catch_warnings(), libraries_first(), signals_wait():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
+            self._process.start()
+            # At exit, Python would ask it to end by SIGTERM, and wait for ever.
+            self.close = Finalize(self, _end, (self._process, self.pipe), exitpriority=0)
+        theirs.close()
+
+    def ask(self, told: Told, blocks: list[Block]) -> None:
+        """Ask it to answer blocks of a request. If it is dead, `answer` says so."""
+        self.left = list(blocks)
+        # Plain values only: of anything else, pickle's C code imports the class, and an interrupt in an import comes
+        # out as a PicklingError.
+        message = (tuple(told), [(first, ids.tolist()) for first, ids in blocks])
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.pipe.send(message)
+
+    def answer(self) -> int | None:
+        """The first place of the block that it has answered next, or None if the process is dead.
+
+        Raises an exception of the training.
+        """
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        first = int(answer)
+        self.left = [block for block in self.left if block[0] != first]
+        return first
+
+    def end(self) -> str:
+        """End the process, and say why it had ended if it had."""
+        self._process.join(timeout=1)
+        why = ending(self._process.exitcode)
+        self.close()
+        return why
+
+    def memory(self) -> int:
+        """Its own memory in bytes; 0 if the system does not tell it."""
+        return own_memory(self._process.pid)
+
+
+def _end(process: Any, pipe: connection.Connection) -> None:
+    pipe.close()
+    process.kill()
+    process.join()
+
+
+def _serve(
+    pipe: connection.Connection,
+    inherited: list[connection.Connection],
+    make: Callable[[], Trainer],
+    buffers: Buffers,
+) -> None:
+    """The main loop of a worker: answer the blocks that come through the pipe, until the other end closes it."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    for other in inherited:
+        other.close()
+    let_go()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    trainer = make()
+    while True:
+        try:
+            told, blocks = pipe.recv()
+            for first, ids in blocks:
+                _answer_block(Told(*told), first, np.array(ids, dtype=np.int64), trainer, buffers)
+                pipe.send(first)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+        except Exception as error:  # of the training: the other process raises it
+            pipe.send(sendable(error))
+
+
+def _answer_block(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+    rows = slice(first, first + len(ids))
+    reply = trainer.answer(buffers.request(told, rows, ids), np.arange(len(ids)))
+    buffers.give(told.job, rows, reply)

@@ -1,0 +1,79 @@
+"""The accountant of differential privacy: what the rounds so far have spent, by the library dp-accounting."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias
+
+from ..settings.errors import SettingError, library
+from .sampling import Poisson, Sampling, Uniform
+
+MORE = "one client more or fewer"
+OTHER = "another client in its place"
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """All models of a run so far are (`epsilon`, `delta`)-differentially private for every client.
+
+    For the runs on any two neighbouring sets of clients, and any set S of outcomes, P(S) <= exp(epsilon) P'(S) + delta.
+    `neighbours` says in what neighbouring sets differ. `epsilon` is infinite without noise.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: str
+
+
+Known: TypeAlias = Poisson | Uniform
+SAMPLINGS = (Poisson, Uniform)
+"""The samplings that the accountant knows; those that extend them may draw in another way."""
+
+
+def known(sampling: Sampling) -> Known:
+    """The sampling; raises `SettingError` if the accountant does not know it."""
+    if type(sampling) not in SAMPLINGS:
+        raise unknown(sampling)
+    return sampling  # type: ignore[return-value]
+
+
+def unknown(sampling: Sampling) -> SettingError:
+    """The error of a sampling that the accountant does not know."""
+    right = "must be Poisson or Uniform: the accountant of Private knows no other sampling"
+    return SettingError.at("sampling", type(sampling).__name__, right)
+
+
+def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float) -> Privacy:
+    """What `rounds` rounds have spent whose sums have Gaussian noise of standard deviation `noise` * clip.
+
+    It is the bound by Renyi's divergence for this sampling:
+
+    - `Poisson`: one of two neighbouring sets has one client more, so sums differ by up to clip (Mironov et al. 2019);
+    - `Uniform`: one of N clients is replaced, so sums differ by up to 2 clip (Wang et al. 2019).
+
+    Dropouts do not lower epsilon. Raises `LibraryError` if dp-accounting is not installed.
+    """
+    neighbours = MORE if isinstance(sampling, Poisson) else OTHER
+    if rounds == 0 or noise == 0:
+        return Privacy(inf if rounds else 0.0, delta, neighbours)
+    dp = accounting()
+    if isinstance(sampling, Poisson):
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        event = dp.PoissonSampledDpEvent(sampling.rate, dp.GaussianDpEvent(noise))
+    else:
+        relation = dp.NeighboringRelation.REPLACE_ONE
+        event = dp.SampledWithoutReplacementDpEvent(clients, sampling.asked(clients), dp.GaussianDpEvent(noise / 2))
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
+    accountant.compose(event, rounds)
+    return Privacy(float(accountant.get_epsilon(delta)), delta, neighbours)
+
+
+def accounting() -> Any:
+    """The library dp-accounting; raises `LibraryError` if it is not installed."""
+    with library("dp-accounting", "the accountant of Private", "fedsash[privacy]"):
+        import dp_accounting
+        import dp_accounting.rdp
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it would warn of every order that it can do without
+    return dp_accounting

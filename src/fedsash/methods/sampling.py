@@ -1,0 +1,230 @@
+"""Which clients take part in a round: pure functions of (seed, round).
+
+`draw` chooses the clients that are asked, `answers` tells which of them answer, and `clients` combines both. Clients
+are numbered by their positions in `sizes` [N], their numbers of training samples. Every array of ids is sorted and has
+no duplicates. Random numbers are hashes of (seed, round, client), so no draw depends on an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..settings.accepts import Accepts, dataclass
+from ..settings.errors import SettingError, check
+from ..settings.limits import Count, Factor, Fraction
+from ..settings.resolve import resolve
+from ..settings.setting import Setting
+from ..vector.arrays import Ints
+from ..vector.randomness import Purpose, fractions, keys
+from .traces import check_clients, trace_of
+
+DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Setting):
+    """The base class of samplings; it decides which of the asked clients do not answer.
+
+    With both settings, a client answers if it is available and does not drop out.
+    """
+
+    dropout: Fraction = 0.0
+    """the probability that a client does not answer, independently in every round"""
+    trace: str | NDArray[np.bool_] = field(default="", metadata={"file": True})
+    """which clients are available when: an array [R, N], or the path of a .npy or .csv file that holds one. It has one
+    row for each round: 1 if a client is available, 0 if not. After R rounds it starts again with its first row. Left
+    out, all clients are always available"""
+
+    def __post_init__(self) -> None:
+        _ = self._trace
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        """The ids [s] of the clients that are asked in `round` (from 0): any sequence of distinct ids, or none."""
+        raise NotImplementedError
+
+    def answers(self, round: int, ids: Ints, sizes: Ints, seed: int) -> NDArray[np.bool_]:
+        """For each client in `ids` [s], whether it answers in this round if it is asked, [s]."""
+        mask = np.ones(len(ids), dtype=np.bool_)
+        if self.dropout:
+            mask &= fractions(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
+        if self._trace is not None:
+            check_clients(type(self).__name__, self._trace, len(sizes))
+            mask &= self._trace[round % len(self._trace), ids]
+        return mask
+
+    def clients(self, round: int, sizes: Ints, seed: int) -> Ints:
+        """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
+
+        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. It also raises it if
+        `draw` gives anything but distinct ids of these clients.
+        """
+        answer = self.draw(round, sizes.copy(), seed)  # a sampling of one's own may change them
+        ids = _check_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
+        return ids[self.answers(round, ids, sizes, seed)]
+
+    def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
+        """The clients of each of the first `rounds` rounds, without empty ones; client 0 if all are empty."""
+        found = (self.clients(round, sizes, seed) for round in range(rounds))
+        return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
+
+    @cached_property
+    def _trace(self) -> NDArray[np.bool_] | None:
+        missing = isinstance(self.trace, str) and not self.trace
+        return None if missing else trace_of(type(self).__name__, self.trace, "round")
+
+
+@dataclass(frozen=True)
+class Uniform(Sampling, name="uniform"):
+    """A fixed number of clients, all equally likely, without replacement."""
+
+    count: Count | None = field(default=None, metadata={"unless": "fraction"})
+    """how many clients each round asks. Without it and `fraction` it asks ten, or all if there are fewer"""
+    fraction: Factor | None = field(default=None, metadata={"unless": "count"})
+    """the share of the N clients that each round asks, in place of `count`: `max(floor(fraction * N), 1)` clients, as
+    in FedIMA"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = (self.count, self.fraction)
+        check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
+
+    def asked(self, clients: int) -> int:
+        """How many of so many clients each round asks. Raises `SettingError` if there are fewer than `count`."""
+        if self.fraction is not None:
+            # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
+            return max(int(self.fraction * clients + 1e-9), 1)
+        if self.count is None:
+            return min(10, clients)
+        if self.count > clients:
+            everybody = "all of them are fraction = 1.0, in Python Uniform(fraction=1.0)"
+            requirement = f"must be at most the number of clients, {clients}; {everybody}"
+            raise SettingError.at("Uniform.count", self.count, requirement)
+        return self.count
+
+    def expected(self, clients: int) -> float:
+        """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
+        return self.asked(clients) * (1 - self.dropout)
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        count = self.asked(len(sizes))
+        draws = keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes)))
+        return np.sort(np.argpartition(draws, count - 1)[:count])
+
+
+@dataclass(frozen=True)
+class Poisson(Sampling, name="poisson"):
+    """Each client takes part with probability `rate`, independently of the others.
+
+    So the number of clients varies, and a round may have none.
+    """
+
+    rate: Factor
+    """the probability that a round asks a client"""
+
+    def expected(self, clients: int) -> float:
+        """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
+        return self.rate * clients * (1 - self.dropout)
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        u = fractions(keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes))))
+        return np.flatnonzero(u < self.rate)
+
+
+@dataclass(frozen=True)
+class Weighted(Sampling, name="weighted"):
+    """`count` clients, drawn one by one with probabilities proportional to their samples, without replacement.
+
+    The clients with the smallest `-log(1 - u_i) / n_i` are taken, with u_i uniform in [0, 1) and n_i the number of
+    samples (Efraimidis & Spirakis 2006). If all n_i are equal, it draws the same clients as `Uniform`. A client without
+    samples is never drawn.
+    """
+
+    count: Count
+    """how many clients each round asks"""
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        (ids,) = np.nonzero(sizes)
+        right = f"must be at most the number of clients with samples, {len(ids)}"
+        check(self.count <= len(ids), "Weighted.count", self.count, right)
+        u = fractions(keys(seed, Purpose.SAMPLING, round, ids))
+        times = -np.log1p(-u) / sizes[ids]
+        return ids[np.sort(np.argpartition(times, self.count - 1)[: self.count])]
+
+
+@dataclass(frozen=True)
+class FixedClients(Sampling, name="fixed"):
+    """A list of client ids for each round; after the last list it starts again with the first.
+
+    So a single list holds for every round.
+    """
+
+    rounds: Accepts[tuple[tuple[int, ...], ...], Sequence[Sequence[int]]]
+    """the lists of client ids, one a round"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(len(self.rounds) > 0, "FixedClients.rounds", self.rounds, "must hold at least one list of client ids")
+        rounds = (_check_ids(f"FixedClients.rounds[{number}]", ids) for number, ids in enumerate(self.rounds))
+        object.__setattr__(self, "rounds", tuple(tuple(ids.tolist()) for ids in rounds))
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        check(
+            self._highest < len(sizes), "FixedClients.rounds: highest id", self._highest, f"must be below {len(sizes)}"
+        )
+        return np.array(self.rounds[round % len(self.rounds)], dtype=np.int64)
+
+    @cached_property
+    def _highest(self) -> int:
+        return max((i for ids in self.rounds for i in ids), default=-1)
+
+
+@dataclass(frozen=True)
+class Function(Sampling, name="function"):
+    """A user's function `(round, sizes, seed) -> ids`, or its name as "package.module:function".
+
+    It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
+    return any sequence of distinct client ids, in any order, also an empty one.
+    """
+
+    function: str | DrawFunction
+    """the function, or its place as `package.module:function`"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._rule
+
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
+        answer: Ints = self._rule(round, sizes, seed)
+        return answer
+
+    @cached_property
+    def _rule(self) -> DrawFunction:
+        rule: Any = self.function
+        if isinstance(rule, str):
+            rule = resolve(rule, "Function", "function")
+        check(callable(rule), "Function.function", self.function, "must be a function (round, sizes, seed) -> ids")
+        return rule  # type: ignore[no-any-return]
+
+
+SAMPLINGS = Sampling.by_name
+
+
+def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
+    """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
+    try:
+        array = np.asarray(given)
+    except ValueError:  # a ragged list
+        array = np.asarray(given, dtype=object)
+    valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+    ids = np.sort(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
+    within = ids.size == 0 or bool(ids[0] >= 0 and ids[-1] < below)
+    if not (valid and within and (ids[1:] > ids[:-1]).all()):  # asked in each round, perhaps of a million clients
+        limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
+        raise SettingError.at(field, array.tolist(), f"must hold distinct client ids, integers {limit}")
+    return ids

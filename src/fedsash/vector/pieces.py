@@ -1,0 +1,116 @@
+"""A model's vector that lies in pieces in memory, as the parameters of a module do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from .private_torch import lerp_all
+
+
+class Pieces:
+    """A vector `w` `[d]` in pieces that follow each other: flat tensors of one type on one device.
+
+    The pieces are not copied: they are the live parameters of a module, or a single flat vector. So whoever keeps `w`
+    takes a copy, for example of `whole()`. They are without gradients.
+    """
+
+    def __init__(self, pieces: Sequence[Tensor]) -> None:
+        self.pieces = pieces
+        self.lengths = [piece.numel() for piece in pieces]
+        self.size = sum(self.lengths)
+
+    @classmethod
+    def of(cls, w: Tensor | Pieces) -> Pieces:
+        """The vector `w` `[d]` in one piece; pieces stay as they are."""
+        return w if isinstance(w, Pieces) else cls([w.detach()])
+
+    def whole(self) -> Tensor:
+        """The vector `[d]` as one tensor; of a single piece, that piece itself."""
+        return _joined(self.pieces)
+
+    def cut(self, ranges: Sequence[tuple[int, int]]) -> Pieces:
+        """The entries of some ascending ranges, as views."""
+        if list(ranges) == [(0, self.size)]:
+            return self
+        found = []
+        first = 0
+        for piece in self.pieces:
+            last = first + len(piece)
+            inside = ((max(start, first), min(stop, last)) for start, stop in ranges)
+            found += [piece[start - first : stop - first] for start, stop in inside if start < stop]
+            first = last
+        return Pieces(found)
+
+    def chunks(self, most: int) -> Iterator[Tensor]:
+        """The vector in successive flat tensors of `most` entries, the last maybe shorter.
+
+        They are views, except where pieces meet: there a small copy joins them.
+        """
+        together: list[Tensor] = []
+        room = most
+        for piece, length in zip(self.pieces, self.lengths, strict=True):
+            start = 0
+            while start < length:
+                part = piece[start : start + room]
+                start = start + len(part)
+                room = room - len(part)
+                together.append(part)
+                if not room:
+                    yield _joined(together)
+                    together = []
+                    room = most
+        if together:
+            yield _joined(together)
+
+    def beside(self, most: int, *vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Its chunks, each with the same entries of some vectors `[d]` as views."""
+        start = 0
+        for chunk in self.chunks(most):
+            stop = start + len(chunk)
+            yield chunk, *(vector[start:stop] for vector in vectors)
+            start = stop
+
+    def copy_to(self, vector: Tensor) -> None:
+        """Copy it into `vector` `[d]`, of any type on any device (see `rounded`)."""
+        if vector.dtype != self.pieces[0].dtype:
+            for chunk, part in self.beside(2**18, vector):
+                part.copy_(rounded(chunk, vector.dtype))
+            return
+        for there, piece in zip(torch.split(vector, self.lengths), self.pieces, strict=True):
+            there.copy_(piece)
+
+    def draw(self, vector: Tensor, share: float) -> None:
+        """Move `vector` `[d]` towards it, in place: `vector += share * (w - vector)`, in the type of `vector`."""
+        if vector.dtype == self.pieces[0].dtype and vector.device == self.pieces[0].device:
+            lerp_all(torch.split(vector, self.lengths), self.pieces, share)
+            return
+        for chunk, there in self.beside(4 * chunk_of(vector), vector):
+            there.lerp_(chunk.to(there), share)
+
+    def finite(self) -> bool:
+        """Whether all values are finite."""
+        # A sum takes a twentieth of the time of `isfinite(w).all()`. It may overflow; then the extremes decide.
+        return self._finite(torch.sum) or self._finite(lambda piece: torch.stack(torch.aminmax(piece)))
+
+    def _finite(self, shown: Callable[[Tensor], Tensor]) -> bool:
+        """Whether the numbers that show what is in each piece are all finite."""
+        numbers = [shown(piece) for piece in self.pieces if len(piece)]
+        return not numbers or bool(torch.stack(numbers).isfinite().all())
+
+
+def rounded(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """The finite `v` in another type: the nearest number of this type, so never an infinite one."""
+    most = min(torch.finfo(dtype).max, torch.finfo(v.dtype).max)
+    return v if v.dtype == dtype else v.clamp(-most, most).to(dtype)
+
+
+def chunk_of(v: Tensor) -> int:
+    """How many elements to process at once: temporaries fit into a core's cache, or into little device memory."""
+    return 2**14 if v.device.type == "cpu" else 2**22
+
+
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))

@@ -1,0 +1,281 @@
+"""Saved rounds: a folder each, complete or absent, checked when read. Parts that did not change share their files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from ..settings.errors import RunError
+from ..system import posix
+from ..system.checksum import json_checksum
+from ..system.machine import own_version
+from ..system.paths import inside, sync_folder
+from .arrays import Vectors
+from .vector_files import VectorFile, background
+
+TENSORS = "state.safetensors"
+MANIFEST = "state.json"
+
+STATE = re.compile(r"\d{8,}")
+UNFINISHED = re.compile(r"\.\d{8,}(\.old)?\.tmp")
+"""The names of states, and of those that a killed process was writing or removing."""
+
+_syncing: dict[Path, Future[None]] = {}
+"""What brings the newest state of a folder to the disk."""
+posix.after_fork_in_child(_syncing.clear)  # the thread is in the first process
+
+T = TypeVar("T")
+
+Part: TypeAlias = Vectors | VectorFile | Callable[[], Vectors]
+"""A part of a state: its tensors, or the file that they are in, or what gives them when they are written."""
+
+
+class StateError(RunError):
+    """A saved state that can't be used here."""
+
+
+class UnreadableError(StateError):
+    """A saved state whose files are damaged or in another format."""
+
+
+def save(
+    folder: Path,
+    round: int,
+    whole: Vectors,
+    parts: Mapping[str, Part],
+    facts: Mapping[str, Any],
+    keep: tuple[int, ...] = (),
+) -> Path:
+    """Save a state as `folder/<round>`. Keep this state, the one before it, and those of the rounds in `keep`.
+
+    `whole` are the tensors of the state. Each of the `parts` has a file of its own, by its name. If the newest state in
+    `folder` has a part of that name, its file is linked instead of written again. So that newest state must be an
+    earlier one of the same training (see `cut`). A part that is a file already is linked from the beginning. `facts` is
+    whatever else the state has, for JSON; its `format` is compared when it is read.
+
+    If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
+    `read` detects this by the checksums in `state.json`. The one before it is on the disk then: a state is brought
+    there in the background, and the next `save` waits for that before it removes older ones. Raises `OSError`, for
+    example if the disk is full, and leaves everything as it was.
+    """
+    if (syncing := _syncing.pop(folder, None)) is not None:
+        syncing.result()
+    before = place(folder, max(saved_rounds(folder), default=0))
+    final = place(folder, round)
+    writing = folder / f".{final.name}.tmp"
+    _clear(folder)
+    try:
+        writing.mkdir(parents=True)
+        _write(writing, before, whole, parts, facts)
+        if final.exists():
+            if not _is_state(final):
+                raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
+            _remove(final)
+        writing.rename(final)
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+    _syncing[folder] = background().submit(_to_disk, final)
+    prune(folder, keep)
+    return final
+
+
+def read(path: Path, format: int) -> tuple[dict[str, Any], Vectors]:
+    """The facts of the state saved at `path`, and its tensors without the parts. Every file is checked.
+
+    Raises `UnreadableError` if a file is missing or damaged, or if the state is in another format.
+    """
+    found = manifest(path, format)
+    for file, expected in found["files"].items():
+        if not inside(path, file).is_file() or _checksum(path / file) != expected:
+            raise UnreadableError(f"{path / file} is missing or damaged")
+    return found, tensors(path / TENSORS)
+
+
+def newest(folder: Path, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
+    """What `load` makes of the newest readable state, None if none was saved, and lines about those before it.
+
+    A line names each unreadable state. Another one says if other versions of the libraries have saved the state.
+
+    Raises `StateError` if all saved states are unreadable, and whatever else `load` raises.
+    """
+    notes: list[str] = []
+    for round in reversed(saved_rounds(folder)):
+        try:
+            loaded = load(place(folder, round))
+            return loaded, [*(f"{note}; using the state before it" for note in notes), *_news(place(folder, round))]
+        except UnreadableError as error:
+            notes.append(str(error))
+    if notes:
+        raise StateError(f"there is no usable state: {'; '.join(notes)}")
+    return None, []
+
+
+def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
+    """The facts of the state saved at `path`. Raises `UnreadableError` if they are damaged or in another format."""
+    file = path / MANIFEST
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+        checksum = found.pop("checksum")
+        own = found["format"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UnreadableError(f"{file} is missing or damaged") from None
+    if checksum != json_checksum(found):
+        raise UnreadableError(f"{file} is damaged")
+    if format not in (None, own):
+        wrote = found.get("versions", "another fedsash")
+        raise UnreadableError(
+            f"{path} is in format {own}, and this fedsash reads format {format}: go on with what saved it "
+            f"({wrote}), or begin anew in another folder"
+        )
+    return found
+
+
+def tensors(path: Path) -> Vectors:
+    """The tensors of a file. Raises `UnreadableError` if it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found: Vectors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableError(f"{path} is missing or damaged") from error
+    return found
+
+
+def cut(folder: Path, round: int) -> None:
+    """Remove the states after `round`, and states that were not written completely."""
+    _clear(folder)
+    for later in saved_rounds(folder):
+        if later > round:
+            _remove(place(folder, later))
+
+
+def prune(folder: Path, keep: tuple[int, ...]) -> None:
+    """Remove all states before the last two, but those of the rounds in `keep`."""
+    rounds = saved_rounds(folder)
+    whole = [round for round in rounds if (place(folder, round) / MANIFEST).exists()]
+    for round in rounds:
+        if round < min(whole[-2:], default=0) and round not in keep:
+            with suppress(OSError):  # one state too many does no harm
+                _remove(place(folder, round))
+
+
+def saved_rounds(folder: Path) -> list[int]:
+    """The rounds whose states are saved, ascending. A folder of another kind is none, whatever its name is."""
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if STATE.fullmatch(path.name) and _is_state(path))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a folder holds a state, which may be damaged: after a crash of the machine it may be empty."""
+    return path.is_dir() and (any((path / name).exists() for name in (MANIFEST, TENSORS)) or not any(path.iterdir()))
+
+
+def place(folder: Path, round: int) -> Path:
+    """The folder of the state after `round`."""
+    return folder / f"{round:08d}"
+
+
+def _remove(path: Path) -> None:
+    """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
+    going = path.with_name(f".{path.name}.old.tmp")
+    try:
+        path.rename(going)
+        shutil.rmtree(going)
+    except BaseException:  # such as Ctrl-C
+        shutil.rmtree(going, ignore_errors=True)
+        raise
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a killed process has left of states that it was writing or removing."""
+    for path in folder.glob(".*.tmp"):
+        if UNFINISHED.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path)
+
+
+def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
+    """Write all files of a state. The parts that the state `before` also has become links."""
+    try:
+        known: dict[str, int] = manifest(before, facts["format"])["files"]
+    except StateError:
+        known = {}
+    files: dict[str, int] = {}
+    for file, part in parts.items():
+        linked = file in known and _link(before / file, writing / file)
+        files[file] = known[file] if linked else _write_part(part, writing / file)
+    files[TENSORS] = _write_tensors(whole, writing / TENSORS)
+    found = {"versions": versions(), **facts, "files": files}
+    (writing / MANIFEST).write_text(json.dumps(found | {"checksum": json_checksum(found)}, indent=1))
+
+
+def _to_disk(state: Path) -> None:
+    """Bring a state's files, and the names in its folder and of it, to the disk. It may be removed meanwhile."""
+    mode = os.O_RDWR if os.name == "nt" else os.O_RDONLY  # Windows syncs no file that is only read
+    with suppress(FileNotFoundError):
+        for path in state.iterdir():
+            opened = os.open(path, mode)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+        sync_folder(state)
+        sync_folder(state.parent)
+
+
+def _write_part(part: Part, path: Path) -> int:
+    """Write a part, or give its file another name; returns its checksum."""
+    if isinstance(part, VectorFile):
+        return part.save(path)
+    return _write_tensors(part() if callable(part) else part, path)
+
+
+def _write_tensors(written: Vectors, path: Path) -> int:
+    """Write tensors into a file and return its checksum."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in written.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} can't be written: {error}") from error
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors creates files that only their owner can read
+    return _checksum(path)
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Make a hard link. False if the file is gone or its file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def versions() -> str:
+    """The libraries that determine the last digits of a number."""
+    return f"fedsash {own_version()} and torch {torch.__version__}"
+
+
+def _news(path: Path) -> list[str]:
+    before = manifest(path).get("versions")
+    now = versions()
+    return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            value = zlib.crc32(chunk, value)
+    return value

@@ -1,0 +1,54 @@
+"""The loop over local steps: a method that follows the plain gradient needs no step of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedsash.client import LocalTraining, steps
+from fedsash.methods import FedAvg, Method, Step
+from fedsash.vector.sharing import Personal
+from support.worlds import ENGINES, after, federation
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "clipped": {"local": LocalTraining(lr=0.1, batch=5, epochs=2, clip=0.1)},
+    "alone": {"personal": Personal("classifier", alone=1)},
+    "clipped alone": {
+        "local": LocalTraining(lr=0.1, batch=5, clip=0.1),
+        "personal": Personal("classifier", alone=1),
+    },
+}
+
+
+@dataclass(frozen=True)
+class PlainGradient(Method):
+    """FedAvg, but it says what its direction is."""
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_direction_that_is_the_gradient_is_fedavg_to_the_byte(name: str, engine: str) -> None:
+    ends = [
+        after(federation(method=m, engine=ENGINES[engine], **SETTINGS[name]), 2) for m in (FedAvg(), PlainGradient())
+    ]
+    assert torch.equal(ends[0].w, ends[1].w)
+    for key, rows in ends[0].client_state.items():
+        assert torch.equal(rows, ends[1].client_state[key])
+
+
+def test_no_step_is_made_for_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = steps.Step
+    monkeypatch.setattr(steps, "Step", lambda **fields: made.append(1) or real(**fields))
+    after(federation(method=FedAvg(), local=SETTINGS["clipped"]["local"]), 1)
+    assert not made
+    after(federation(method=PlainGradient()), 1)
+    assert made

@@ -1,0 +1,153 @@
+"""What parts of one's own give back is checked where they give it, and they can't change what they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedsash import Federation, LocalTraining
+from fedsash.methods import Aggregation
+from fedsash.methods.sampling import Function
+from fedsash.methods.schedules import Flat, LocalSchedule
+from fedsash.methods.server_optimisers import Server
+from fedsash.settings.errors import SettingError
+from fedsash.vector.arrays import Floats, Ints, Vectors
+from support.by_default import rotated
+from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation
+
+
+@dataclass(frozen=True)
+class Moves(Server):
+    """Adds the update, and gives it another form."""
+
+    form: Any = field(default=Tensor.mean)
+
+    def init(self, w: Tensor) -> Vectors:
+        return {}
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        return self.form(sent + delta), state
+
+
+@dataclass(frozen=True)
+class Counts(Server):
+    """Adds the update, and counts in another type than it began with, so that no saved state could be loaded."""
+
+    def init(self, w: Tensor) -> Vectors:
+        return {"n": torch.tensor(0)}
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        return sent + delta, {"n": state["n"] + 0.5}
+
+
+@dataclass(frozen=True)
+class Sums(Aggregation):
+    """The mean of the uploads in another form."""
+
+    form: Any = field(default=Tensor.mean)
+
+    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+        given: Tensor = self.form(mean["delta"])
+        return given
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ({"server": Moves()}, r"Moves\.step: the model: shape = \[\]: must be \[67\]"),
+        ({"server": Moves(Tensor.float)}, r"Moves\.step: the model: type = 'torch\.float32': must be torch\.float64"),
+        ({"server": Moves(Tensor.tolist)}, r"Moves\.step: the model = 'list': must be a tensor"),
+        ({"server": Counts()}, r"Counts\.step: n: type = 'torch\.float32': must be torch\.int64"),
+        ({"aggregation": Sums()}, r"Sums\.update: shape = \[\]: must be \[67\]"),
+        ({"aggregation": Sums(lambda delta: None)}, r"Sums\.update = 'NoneType': must be a tensor"),
+    ],
+)
+def test_another_form_than_the_models_is_refused_in_the_round_that_made_it(part: dict[str, Any], line: str) -> None:
+    world = federation(**part)
+    assert world.layout.size == 67
+    with pytest.raises(SettingError, match=f"^{line}$"):
+        after(world, 1)
+
+
+@dataclass(frozen=True)
+class Rates(LocalSchedule):
+    """Factors of any value and form."""
+
+    form: Any = field(default=np.ones)
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        found: Floats = self.form(np.broadcast_shapes(k.shape, steps.shape))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        (lambda shape: -np.ones(shape), "Rates.factors = -1.0: must be finite and at least 0"),
+        (lambda shape: np.full(shape, np.nan), "Rates.factors = nan: must be finite and at least 0"),
+        (lambda shape: None, "Rates.factors: shape = [] must be numbers"),
+        (lambda shape: np.ones(99), "Rates.factors: shape = [99]: must be numbers of a shape that fits"),
+    ],
+)
+def test_factors_that_no_rate_can_have_are_refused(form: Any, line: str) -> None:
+    with pytest.raises(SettingError) as error:
+        after(federation(local=LocalTraining(lr=0.1, batch=4, local_schedule=Rates(form))), 1)
+    assert str(error.value).startswith(line.replace("[] must", "[]: must"))
+
+
+@dataclass(frozen=True)
+class UntilTheLast(LocalSchedule):
+    """1 in a client's own steps; what comes after its last one has no meaning."""
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        return np.where(k < steps, 1.0, np.nan)
+
+
+def test_factors_after_a_clients_last_step_have_no_meaning() -> None:
+    plain, until = (LocalTraining(lr=0.1, batch=4, local_schedule=own) for own in (Flat(), UntilTheLast()))
+    assert torch.equal(after(federation(local=plain), 2).w, after(federation(local=until), 2).w)
+
+
+@dataclass
+class Thawed(LocalSchedule):
+    """Can't be compared."""
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        return np.ones(np.broadcast_shapes(k.shape, steps.shape))
+
+
+def test_a_schedule_that_is_not_frozen_is_refused_where_it_is_given() -> None:
+    with pytest.raises(SettingError, match=r"^LocalTraining\.local_schedule = Thawed\(\): must be a frozen dataclass"):
+        LocalTraining(local_schedule=Thawed())
+
+
+def test_a_sampling_function_may_change_the_sizes_that_it_is_given() -> None:
+    def large(round: int, sizes: Ints, seed: int) -> Ints:
+        sizes[sizes < 10] = 0
+        return np.flatnonzero(sizes)
+
+    world = federation(sampling=Function(large))
+    before = federation().sizes
+    _, report = world.round(world.start())
+    assert np.array_equal(world.sizes, before) and set(report.clients) == set(np.flatnonzero(before >= 10))
+
+
+def test_a_ragged_answer_of_a_sampling_function_is_one_line() -> None:
+    with pytest.raises(SettingError, match=r"\[\[1\], \[2, 3\]\]: must hold distinct client ids"):
+        federation(sampling=Function(lambda round, sizes, seed: [[1], [2, 3]]))
+
+
+@pytest.mark.parametrize("engine", rotated([VECTORISED, SEQUENTIAL, WORKERS], turns=1))
+def test_a_loss_of_another_type_than_the_weights_is_taken(engine: Any) -> None:
+    def weighted(kind: torch.dtype) -> Federation:
+        costs = torch.tensor([0.25, 0.5, 1.0], dtype=kind)
+        return federation(loss=lambda o, y: F.cross_entropy(o, y, reduction="none").to(kind) * costs[y], engine=engine)
+
+    low, full = after(weighted(torch.float32), 2).w, after(weighted(torch.float64), 2).w
+    torch.testing.assert_close(low, full, rtol=1e-5, atol=1e-6)

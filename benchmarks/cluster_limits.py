@@ -36,7 +36,7 @@ class Summing:
 
     def sums(self, size: int, place: int) -> Any:
         """The sum of a piece of one client."""
-        from fedsash.engines.ray.packing import packed
+        from fedsash.engines.ray.object_store import packed
 
         sums = {"delta": torch.ones(size)}
         return packed(PartialSum(accepted=np.array([place]), sums=sums, client_state={}, samples=1))
@@ -53,7 +53,7 @@ def of_size(actor: Any, size: int) -> dict[str, float]:
     """The seconds of each part of a round that grows with the model."""
     import ray
 
-    from fedsash.engines.ray.packing import copied, packed, unpacked
+    from fedsash.engines.ray.object_store import copied, packed, unpacked
 
     found: dict[str, list[float]] = {"put the model": [], "open a sum": [], "add a sum": []}
     ids = np.arange(TIMES)

@@ -18,7 +18,7 @@ from griffe import (
     Extension,
 )
 
-HOME = "fedsash.settings.accepts"
+HOME = "fedsash.settings.setting"
 
 
 class Accepted(Extension):

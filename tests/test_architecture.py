@@ -30,8 +30,8 @@ LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
 SEVENTEEN = {
     "settings": ["settings/"],
     "system": [
-        *("system/__init__.py", "system/checksum.py", "system/child.py", "system/lazy.py", "system/lock.py"),
-        *("system/machine.py", "system/paths.py", "system/posix.py", "system/signals.py", "system/files.py"),
+        *("system/__init__.py", "system/checksum.py", "system/subprocesses.py", "system/lazy.py", "system/lock.py"),
+        *("system/machine.py", "system/paths.py", "system/posix.py", "system/subprocesses.py", "system/files.py"),
     ],
     "vector": [
         *("vector/exact_sums.py", "vector/pieces.py", "vector/arrays.py", "vector/layout.py", "vector/norms.py"),
@@ -47,7 +47,7 @@ SEVENTEEN = {
     "client": ["client/store.py", "client/messages.py", "local/"],
     "engines": ["executors/"],
     "server": [
-        *("aggregation/", "methods/traces.py", "server/broadcast.py", "server/federation.py", "methods/sampling.py"),
+        *("aggregation/", "methods/sampling.py", "server/broadcast.py", "server/federation.py", "methods/sampling.py"),
         *("server/round.py", "methods/server_optimisers.py", "server/state.py"),
     ],
     "network": ["network/"],
@@ -206,7 +206,7 @@ def test_the_check_on_imports_sees_them_all() -> None:
     """At the top, in a function, for type checking; relative to the file's own folder and to those above it."""
     seen = {file.as_posix(): {name for _, name in imports(file)} for file in FILES}
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
-    assert "fedsash.settings.limits.Count" in seen["data/partitions/even.py"]
+    assert "fedsash.settings.limits.Count" in seen["data/partitions/by_size.py"]
     assert "fedsash.models" in seen["lab/config/model.py"]
     assert "fedsash.runs.table.tables" in seen["lab/cli/run.py"]
     assert "fedsash.runs.Result" in seen["lab/cli/run.py"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import EMA, Window
+from fedsash.averages.afterwards import SUM, RunningSum, combined
 from fedsash.averages.profiles import FLATTEST, Profile, block_weights, decay_of, ema, exponent, misplaced, power
-from fedsash.averages.running import SUM, RunningSum, combined
 from fedsash.vector.pieces import Pieces
 from support.by_default import some
 from support.trajectories import Alone

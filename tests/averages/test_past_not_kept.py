@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import fedsash as fs
 from fedsash.averages import Average
 from fedsash.averages.base import Retention
-from fedsash.testing.trajectories import follow, trajectory
+from fedsash.testing.averages import follow, trajectory
 from fedsash.testing.worlds import after, small_federation
 from fedsash.vector.arrays import Vectors
 from fedsash.vector.pieces import Pieces

@@ -111,7 +111,7 @@ def test_a_copy_of_a_tracker_on_disk_goes_on_by_itself(copied: Any) -> None:
 
 def test_running_sums_on_disk_are_those_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from fedsash.averages import places
-    from fedsash.averages.running import SUM
+    from fedsash.averages.afterwards import SUM
 
     models, found = trajectory(12, dtype=torch.float32), []
     for storage in ("host", "disk"):

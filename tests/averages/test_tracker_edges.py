@@ -16,9 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Average, Pieces, Tracker, Window
-from fedsash.averages.afterwards import KeptSums
+from fedsash.averages.afterwards import KeptSums, RunningSum
 from fedsash.averages.places import Disk
-from fedsash.averages.running import RunningSum
 from fedsash.averages.trainers.callback import TrackerCallback
 from fedsash.settings.errors import ModelError, RunError, SettingError
 from support.limits import few_files, short_files

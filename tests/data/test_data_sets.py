@@ -25,8 +25,7 @@ from fedsash.data import (
     TinyImageNet,
     Users,
 )
-from fedsash.data.sources.catalogue import CATALOGUE, DIGIT_FIVE
-from fedsash.data.sources.published import PublishedImages
+from fedsash.data.sources.published import CATALOGUE, DIGIT_FIVE, PublishedImages
 from support.forms import (
     classes,
     pixels,

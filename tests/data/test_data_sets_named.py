@@ -19,8 +19,7 @@ from fedsash.data import (
     Domains,
     FashionMNIST,
 )
-from fedsash.data.sources.catalogue import CATALOGUE
-from fedsash.data.sources.published import PublishedImages
+from fedsash.data.sources.published import CATALOGUE, PublishedImages
 from fedsash.lab.config import load, parse
 from support.forms import (
     prepared,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.data import Pachinko, Samples, Source, Transform
-from fedsash.data.partitions.pachinko import Mixture
+from fedsash.data.partitions.by_labels import Mixture
 
 FINE = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
 COARSE = FINE // 5

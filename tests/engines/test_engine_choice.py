@@ -30,7 +30,7 @@ from fedsash.engines.auto import (
     duration,
     resolve,
 )
-from fedsash.engines.devices import threads
+from fedsash.engines.processes import threads
 from fedsash.engines.timings import MOST_CALLS, Timings, _of_steps, measured, shortest
 from fedsash.engines.training import ClientWork
 from fedsash.engines.workers import dealt

@@ -17,7 +17,7 @@ from fedsash.engines import RayEngine
 from fedsash.evaluation import FineTuning
 from fedsash.methods import FedAvg, FedGMA, FedNova, Mime, Private, Scaffold
 from fedsash.methods.sampling import Uniform
-from fedsash.system.signals import STOPS
+from fedsash.system.subprocesses import STOPS
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
 from support.choices import METHODS

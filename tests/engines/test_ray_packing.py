@@ -26,7 +26,7 @@ TENSORS = {
 
 @pytest.mark.parametrize("name", TENSORS)
 def test_a_tensor_comes_back_to_the_bit(name: str) -> None:
-    from fedsash.engines.ray.packing import packed, unpacked
+    from fedsash.engines.ray.object_store import packed, unpacked
 
     found = unpacked(packed({"a": [TENSORS[name]]}))["a"][0]
     assert found.tolist() == TENSORS[name].tolist() or name == "nan"
@@ -36,7 +36,7 @@ def test_a_tensor_comes_back_to_the_bit(name: str) -> None:
 
 
 def test_the_samples_are_arrays_which_processes_share() -> None:
-    from fedsash.engines.ray.packing import copied, packed, unpacked
+    from fedsash.engines.ray.object_store import copied, packed, unpacked
 
     given = data()
     content = packed(given)

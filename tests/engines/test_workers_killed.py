@@ -26,7 +26,7 @@ from fedsash.engines.buffers import Buffers
 from fedsash.errors import WorkerError
 from fedsash.methods import LocalRun, Method, Mime, Scaffold, Upload
 from fedsash.methods.sampling import Uniform
-from fedsash.system.signals import STOPS, ending
+from fedsash.system.subprocesses import STOPS, ending
 from fedsash.tasks import Classification
 from fedsash.vector.arrays import Vectors
 from support.executors import request_of

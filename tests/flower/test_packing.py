@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="flwr is not installed")
 
 from flwr.app import Array, ArrayRecord, MetricRecord
 
-from fedsash.flower.averaged.packing import pack, unpack
+from fedsash.flower.averaged.arrays import pack, unpack
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 VALUES = st.recursive(

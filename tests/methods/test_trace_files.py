@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.methods.traces import trace_of
+from fedsash.methods.sampling import trace_of
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "with a byte order mark"])

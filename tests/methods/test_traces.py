@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsash.methods.sampling import Uniform
-from fedsash.methods.traces import trace_of
+from fedsash.methods.sampling import Uniform, trace_of
 from fedsash.network import SimulatedClients
 from fedsash.network.clients import Population
 from fedsash.settings.errors import SettingError

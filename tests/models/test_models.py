@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.client import Batch
-from fedsash.engines.devices import threads
 from fedsash.engines.gradients import OneByOne, Stacked
+from fedsash.engines.processes import threads
 from fedsash.methods import FedAvg
 from fedsash.models import MODELS, build
 from fedsash.models.resnet import Subsample

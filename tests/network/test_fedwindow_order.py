@@ -10,7 +10,7 @@ import torch
 
 from fedsash.client import LocalTraining
 from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
-from fedsash.network.schedulers.fedwindow import Beginning
+from fedsash.network.fedwindow import Beginning
 from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.testing import after, quadratic_federation

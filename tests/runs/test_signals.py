@@ -20,7 +20,7 @@ from fedsash.lab.cli import main
 from fedsash.runs import interrupts
 from fedsash.runs.interrupts import StoppedError, on_stop
 from fedsash.runs.records import Records
-from fedsash.system.signals import STOPS
+from fedsash.system.subprocesses import STOPS
 from fedsash.vector.saved import saved_rounds
 from support.experiments import file_with
 from support.observing import Evaluated, final, go_on, observed, start

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedsash import SWA, Checkpoint, Fork, RunError, Window, resume, run
-from fedsash.averages.running import RunningSum
+from fedsash.averages.afterwards import RunningSum
 from fedsash.methods import Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.runs import RunningSums

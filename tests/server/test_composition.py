@@ -31,7 +31,7 @@ from fedsash.testing import (
     examples,
     identical,
 )
-from fedsash.testing.strategies import federations, servers
+from fedsash.testing.examples import federations, servers
 from support.by_default import rotated
 from support.choices import (
     AGGREGATIONS,

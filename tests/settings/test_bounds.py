@@ -14,7 +14,7 @@ import pytest
 from torture.schema import Key, keys
 
 import fedsash as fs
-from fedsash.engines.devices import pick_device
+from fedsash.engines.processes import pick_device
 from fedsash.lab.config import parse
 from fedsash.methods.server_optimisers import ServerSGD
 from fedsash.settings.checks import TOO_WIDE, TypeRefusal, checked

@@ -18,7 +18,8 @@ from fedsash.methods import Method
 from fedsash.methods.sampling import FixedClients, Uniform
 from fedsash.methods.schedules import Cosine
 from fedsash.network import ConstantWindow
-from fedsash.network.schedulers import FedBuff, FedWindow
+from fedsash.network.fedwindow import FedWindow
+from fedsash.network.schedulers import FedBuff
 from fedsash.runs import Callback
 from fedsash.settings.checks import TypeRefusal, checked, is_settings
 from fedsash.settings.errors import SettingError

@@ -16,7 +16,7 @@ import pytest
 
 from fedsash.lab.sweeps import job, machines
 from fedsash.lab.sweeps.job import Assigned, Messages
-from fedsash.system.child import Child
+from fedsash.system.subprocesses import Child
 
 _HERE = threading.local()
 """Its `program` is the one that trains in this thread."""

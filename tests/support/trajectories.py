@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import EMA, SWA, Average, Observer, Window
-from fedsash.testing.trajectories import Alone, follow, trajectory
+from fedsash.testing.averages import Alone, follow, trajectory
 
 __all__ = ["ONE_OF_EACH", "Alone", "final", "follow", "same_bits", "trajectory"]
 

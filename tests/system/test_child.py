@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedsash.system.child import Child
 from fedsash.system.machine import unlike, versions
+from fedsash.system.subprocesses import Child
 
 ECHO = """
 import os, sys

@@ -10,9 +10,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..settings.accepts import Accepts, default
 from ..settings.errors import RunError, check
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, default
 from ..vector.arrays import Vectors
 from ..vector.layout import ModelSlice
 from ..vector.pieces import Pieces

@@ -16,10 +16,9 @@ from ..vector.exact_sums import exact_device
 from ..vector.layout import joined
 from ..vector.pieces import Pieces
 from ..vector.wrapped import local
-from .afterwards import KeptSums
+from .afterwards import SUM, KeptSums
 from .base import Average
 from .observers import Observer, Observers
-from .running import SUM
 
 RUNNING = "running sum"
 """The name of the sum of all models. A user's average can't have it: its name can't have a space."""

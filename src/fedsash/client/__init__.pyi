@@ -1,9 +1,7 @@
 from .evaluator import (
     ClientEvaluator as ClientEvaluator,
 )
-from .fine_tuning import (
-    fine_tuned as fine_tuned,
-)
+from .evaluator import fine_tuned as fine_tuned
 from .memory import (
     ClientMemory as ClientMemory,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +12,41 @@ from torch import Tensor
 
 from ..data.federated import FederatedData
 from ..data.samples import Samples
-from ..evaluation import Scorer, Split, SplitsOf
+from ..evaluation import FineTuning, Scorer, Split, SplitsOf
 from ..evaluation.settings import scored
+from ..methods.schedules import Constant, Schedule
 from ..vector.arrays import Ints, Vectors, joined
 from ..vector.sharing import OWN, Sharing
 from ..vector.spaces import ClientState, CommonPart, Download, Uploaded, WholeModel
 from .messages import SCORES, Job, Request
 from .plan import rows_of
+from .settings import LocalTraining
 from .store import StateRows
+
+
+@dataclass(frozen=True)
+class _Rates(Schedule):
+    """The learning rates of another schedule in the round before, which made the model; its epochs are left out."""
+
+    of: Schedule
+
+    def lr(self, t: int, lr: float) -> float:
+        return self.of.lr(max(t - 1, 0), lr)
+
+
+def fine_tuned(local: LocalTraining, tuning: FineTuning) -> LocalTraining:
+    """The local training of clients that fine-tune a model: all by the same amount, from new moments."""
+    schedule = _Rates(local.schedule) if tuning.lr is None else Constant()
+    return replace(
+        local,
+        lr=local.lr if tuning.lr is None else tuning.lr,
+        schedule=schedule,
+        epochs=tuning.epochs,
+        steps=tuning.steps,
+        stragglers=0.0,
+        keep_moments=False,
+    )
+
 
 if TYPE_CHECKING:  # a trainer has an evaluator
     from .trainer import Trainer

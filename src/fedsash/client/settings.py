@@ -9,10 +9,9 @@ import numpy as np
 
 from ..methods import Aggregation, Method
 from ..methods.schedules import Constant, Flat, LocalSchedule, Schedule
-from ..settings.accepts import Accepts, default
 from ..settings.errors import LONGEST, check, check_count
 from ..settings.limits import Count, Epochs, Positive, Share, Strength
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, default
 from ..vector.arrays import Ints
 from .optimisers import SGD, Optimiser
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .federated import FederatedData
 from .inputs import Inputs
-from .own_transform import OwnTransform
 from .partitions import (
     IID,
     PARTITIONS,
@@ -20,16 +19,25 @@ from .partitions import (
     Users,
 )
 from .samples import Samples
-from .sources.digits import Digits
 from .sources.images import Images
 from .sources.npy import NpyFiles
-from .sources.published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
+from .sources.published import (
+    CIFAR10,
+    CIFAR100,
+    FEMNIST,
+    MNIST,
+    PACS,
+    DigitFive,
+    Digits,
+    FashionMNIST,
+    Landmarks,
+    TinyImageNet,
+)
 from .sources.source import NamedDataset, Source
 from .sources.table import Table
 from .sources.text import Shakespeare
-from .sources.texts import Texts
-from .sources.tokens import next_tokens, tokenise
-from .transform import TRANSFORMS, Transform, draws
+from .sources.texts import Texts, next_tokens, tokenise
+from .transform import TRANSFORMS, OwnTransform, Transform, draws
 
 DATASETS = NamedDataset.by_name
 

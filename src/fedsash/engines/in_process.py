@@ -8,7 +8,7 @@ import numpy as np
 
 from ..client import Trainer
 from ..client.messages import Answers, Executor, Request
-from .devices import threads
+from .processes import threads
 
 
 class InProcess(Executor):

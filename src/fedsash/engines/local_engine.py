@@ -19,10 +19,9 @@ from ..system.machine import core_count
 from .base import Engine
 from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
-from .devices import threads
 from .gradients import MemoryFormat
 from .in_process import InProcess
-from .processes import keep_freed_memory
+from .processes import keep_freed_memory, threads
 from .training import ClientWork
 from .workers import Workers, can_fork
 

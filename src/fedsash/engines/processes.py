@@ -1,4 +1,4 @@
-"""What concerns a process that trains: its signals, its memory, and errors on the way to another process."""
+"""A process that trains: its device, threads, signals and memory, and errors on the way to another process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..settings.errors import one_line
-from ..system.signals import STOPS
+import torch
+
+from ..settings.errors import SettingError, check, one_line, shortened
+from ..system.subprocesses import STOPS
+
+
+def pick_device(name: str) -> torch.device:
+    """The device with this name; `"auto"` is the first available of CUDA, MPS and the CPU.
+
+    Raises `SettingError` if the device is not available.
+    """
+    if name != "auto":
+        try:
+            device = torch.zeros((), device=name).device
+        except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            message = f"not available here ({shortened(one_line(error))})"
+            raise SettingError("", "device", name, message) from None
+        check(device.type != "meta", "device", name, "holds no numbers")
+        return device
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """PyTorch with `count` threads (None: unchanged); at the end the former number is restored."""
+    before = torch.get_num_threads()
+    if count is None or before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3

@@ -21,7 +21,7 @@ from ..methods.schedules import Constant
 from ..settings.fingerprint import fingerprint
 from ..system.machine import core_count, own_version
 from ..system.paths import cache_folder, replaced
-from .devices import threads
+from .processes import threads
 from .training import ClientWork
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch.multiprocessing
 
 from ..client import Trainer
 from ..settings.resolve import libraries_first
-from ..system.signals import STOPS, ending
+from ..system.subprocesses import STOPS, ending
 from ..vector.arrays import Ints
 from ..vector.vector_files import let_go
 from .buffers import Buffers, Told

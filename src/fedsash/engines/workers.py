@@ -17,8 +17,7 @@ from ..client.messages import Answer, Answers, Executor, Reply, Request
 from ..settings.errors import WorkerError
 from ..vector.vector_files import rested
 from .buffers import Buffers, Told
-from .devices import threads
-from .processes import return_freed_memory
+from .processes import return_freed_memory, threads
 from .worker import Block, Worker
 
 log = logging.getLogger("fedsash")

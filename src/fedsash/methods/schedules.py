@@ -14,10 +14,9 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Interval
 
-from ..settings.accepts import Accepts, dataclass
 from ..settings.errors import MOST, check
 from ..settings.limits import Count, CountFromZero, Factor, Strength
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, dataclass
 from ..vector.arrays import Floats, Ints
 
 

@@ -22,18 +22,14 @@ from ..vector.norms import batch_norms
 from ..vector.private_torch import seed_cpu
 from ..vector.randomness import Purpose, key
 from ..vector.storage import free
-from .alexnet import alexnet_gn
-from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
-from .digits import digit_five_cnn
-from .femnist import femnist_cnn
+from .convolutional import alexnet_gn, cifar_cnn, cifar_lenet, digit_five_cnn, femnist_cnn, fmnist_cnn, lenet5, vgg11_gn
 from .libraries import is_outside, outside
 from .lstm import shakespeare_lstm
 from .mlp import MLP
 from .mobilenet import mobilenet_v2_gn
-from .norm import group_norm
+from .parts import group_norm
 from .resnet import resnet18_gn, resnet20_gn
 from .transformer import vit
-from .vgg import vgg11_gn
 
 __all__ = [
     "MLP",

@@ -10,8 +10,7 @@ from torch import nn
 from typing_extensions import Doc
 
 from ..settings.errors import SettingError, check, library, one_line
-from .norm import group_norm
-from .parts import image
+from .parts import group_norm, image
 
 LIBRARIES = ("timm", "torchvision")
 PICKLES = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")

@@ -1,13 +1,66 @@
-"""Parts that several networks have."""
+"""What several networks are built from: normalisation layers and heads."""
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import nn
 
-from ..settings.errors import check
+from ..settings.errors import ModelError, check
+from ..vector.private_torch import Norm, is_batch_norm, is_instance_norm
+
+
+def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
+    """A copy of `module` with GroupNorm in place of every layer that `batch_norms` names. `module` is not changed.
+
+    `groups` is 2 in IMA. Affine values, eps, dtype and device are kept. The running statistics are lost: a model that
+    was trained with them must be trained on. A layer that is used twice stays one layer. InstanceNorm with running
+    statistics becomes GroupNorm with one group for each channel, which is InstanceNorm without them.
+
+    timm's layers of a norm with its dropout and activation become a sequence of the three.
+
+    Raises `SettingError`, naming the layer, if its channels are not a multiple of `groups`, and `ModelError` if its
+    class computes more than PyTorch's.
+    """
+    check(groups > 0, "group_norm.groups", groups, "must be at least 1")
+    model = nn.ModuleList([copy.deepcopy(module)])  # so that the root has a parent, as set_submodule needs
+    converted: dict[nn.Module, nn.Module] = {}
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
+        if is_batch_norm(layer):
+            if layer not in converted:
+                here = name.removeprefix("0").removeprefix(".") or type(layer).__name__
+                converted[layer] = _with_rest(layer, _convert(layer, here, groups), here)
+            model.set_submodule(name, converted[layer])
+    return model[0]
+
+
+_FORWARDS = (nn.BatchNorm2d.forward, nn.InstanceNorm2d.forward, nn.SyncBatchNorm.forward)
+
+
+def _convert(layer: Norm, name: str, groups: int) -> nn.GroupNorm:
+    channels = layer.num_features
+    if is_instance_norm(layer):
+        groups = channels
+    field = f"group_norm: channels of layer {name!r}"
+    check(channels % groups == 0, field, channels, f"must be a multiple of groups = {groups}")
+    norm = nn.GroupNorm(groups, channels, layer.eps, affine=False)
+    norm.affine = layer.affine
+    norm.weight = layer.weight
+    norm.bias = layer.bias
+    return norm.train(layer.training)
+
+
+def _with_rest(layer: nn.Module, norm: nn.GroupNorm, name: str) -> nn.Module:
+    """The norm, followed by what else its `layer` computes, if anything."""
+    if type(layer).forward in _FORWARDS:
+        return norm
+    rest = dict(layer.named_children())
+    if rest.keys() != {"drop", "act"}:  # those of timm's BatchNormAct2d
+        kind = type(layer).__name__
+        raise ModelError(f"layer {name!r} is a {kind}, which may do more than normalise: replace it yourself")
+    return nn.Sequential(norm, rest["drop"], rest["act"])
 
 
 def network(features: nn.Module, classifier: nn.Module) -> nn.Sequential:

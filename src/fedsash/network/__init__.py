@@ -1,12 +1,12 @@
 """Federations on a simulated network. Time, congestion and failures are simulated; the models are really trained."""
 
-from .client_windows import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow
 from .clients import SimulatedClients
 from .driver import Asynchronous
+from .fedwindow import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow, FedWindow
 from .learning import Learning, Timing
 from .links import Link
 from .rounds import OnNetwork
-from .schedulers import FedAsync, FedBuff, FedWindow, Scheduler, Synchronous
+from .schedulers import FedAsync, FedBuff, Scheduler, Synchronous
 from .settings import Network
 
 __all__ = [

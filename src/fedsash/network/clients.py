@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ..methods.traces import check_clients, trace_of
+from ..methods.sampling import check_clients, trace_of
 from ..settings.errors import MOST, check
 from ..settings.limits import CountFromZero, Positive, Share, Strength, Unit
 from ..settings.setting import Setting

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from ..system.signals import STOPS
+from ..system.subprocesses import STOPS
 from .time_limit import TIME_UP, time_limit
 
 ECHO = 1.0

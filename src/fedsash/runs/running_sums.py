@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..averages import Pieces
-from ..averages.running import SUM, RunningSum
+from ..averages.afterwards import SUM, RunningSum
 from ..server.state import State
 from ..settings.errors import RunError, check, some
 from ..settings.limits import CountFromZero

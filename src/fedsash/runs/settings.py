@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..settings.accepts import Accepts, default
 from ..settings.errors import check_count
 from ..settings.limits import Count
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, default
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from ..averages import Average, Observers
 from ..averages.observers import AverageStates
 from ..evaluation import Decision, Goal, Score
 from ..methods.server_optimisers import Server, ServerSGD
-from ..settings.accepts import Accepts, dataclass
 from ..settings.errors import SettingError, check
 from ..settings.limits import Count
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, dataclass
 from ..tasks import Criterion
 from ..vector.spaces import WholeModel
 

@@ -20,7 +20,7 @@ from ..client.store import ClientStore, StateRows
 from ..data.federated import FederatedData
 from ..engines import Engine, LocalEngine, Training, pick_device
 from ..engines.clients import Clients, LazyExecutor, Reached, clients_of
-from ..engines.devices import threads
+from ..engines.processes import threads
 from ..engines.training import first_memory
 from ..engines.uploads import Uploads
 from ..evaluation import Calibration, Decision, Evaluation, Goal, Score, Scorer
@@ -31,11 +31,10 @@ from ..methods.sampling import Sampling, Uniform
 from ..methods.schedules import Constant
 from ..methods.server_optimisers import Server, ServerSGD
 from ..server.evaluator import Evaluator
-from ..settings.accepts import Accepts, default
 from ..settings.errors import RunError, check
 from ..settings.fingerprint import fingerprint
 from ..settings.limits import Seed
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, default
 from ..tasks import Loss, check_task
 from ..vector.arrays import Ints
 from ..vector.layout import Layout, ModelSlice, check_start, copied

@@ -10,7 +10,7 @@ import torch
 from ..averages import Observers
 from ..client.messages import Request, RoundReport
 from ..engines.clients import Clients, LazyExecutor
-from ..engines.devices import threads
+from ..engines.processes import threads
 from ..engines.uploads import Uploads
 from ..methods import Aggregation, Method, RoundMean, check_returned
 from ..methods.sampling import Sampling

@@ -1,12 +1,22 @@
-"""The base of whatever has settings: a dataclass whose fields are checked by their types, in Python as in files."""
+"""The base of whatever has settings: a dataclass whose fields are checked by their types, in Python as in files.
+
+    @dataclass(frozen=True)
+    class Federation(Setting):
+        broadcast: Accepts[Broadcast | None, str] = default(None)
+
+A checker takes a name for `Federation(broadcast="ima")`, and reads `federation.broadcast` as a broadcast or None. For
+Python the field's type is the first one alone. `Setting` converts the value, whoever writes the class: a short form by
+the `of` of the field's class, a list to a tuple. (Of a frozen subclass mypy reads both types, where pyright reads one.)
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, field, fields
 from functools import cache, wraps
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from .checks import Checker, TypeRefusal, checked, checker, is_settings
 from .errors import SettingError
@@ -14,6 +24,36 @@ from .hooks import check_hooks
 from .limits import limited_hints
 from .meanings import Documentation
 from .words import python_words
+
+if TYPE_CHECKING:
+    Held = TypeVar("Held")
+    Form = TypeVar("Form")
+    Made = TypeVar("Made")
+
+    class Accepts(Generic[Held, Form]):
+        """A checker takes the types of a descriptor: what is assigned, and so given to `__init__`, and what is read."""
+
+        def __get__(self, instance: object, owner: type) -> Held: ...
+        def __set__(self, instance: object, value: Held | Form) -> None: ...
+
+    @dataclass_transform(field_specifiers=(field,))
+    def dataclass(*, frozen: bool = False, kw_only: bool = False) -> Callable[[type[Made]], type[Made]]:
+        """Python's own. For a class with a required field that `Accepts`: mypy sees no descriptor there without it."""
+        ...
+
+else:
+    dataclass = dataclasses.dataclass
+
+    class Accepts:
+        """The type of what a field holds."""
+
+        def __class_getitem__(cls, kinds: tuple[Any, Any]) -> Any:
+            return kinds[0]
+
+
+def default(value: Any = dataclasses.MISSING, *, factory: Any = dataclasses.MISSING) -> Any:
+    """The default of a field that `Accepts`, or what makes it; a checker would refuse it as it stands."""
+    return value if factory is dataclasses.MISSING else field(default_factory=factory)
 
 
 class Setting:
@@ -106,19 +146,19 @@ def check_fields(settings: Any) -> None:
     as None, but it must lie in the limits.
     """
     cls: Any = type(settings)
-    for field, kind, check in _checked_fields(cls):
-        value = getattr(settings, field.name)
+    for each, kind, check in _checked_fields(cls):
+        value = getattr(settings, each.name)
         try:
             taken = check(value)
         except TypeRefusal as refusal:
-            if value is field.default and not refusal.of_limits:
+            if value is each.default and not refusal.of_limits:
                 continue
             if refusal.requirement:
-                raise SettingError(cls.__name__, field.name, value, refusal.requirement) from None
-            wanted = f"must be {_wanted(field, kind, value)}"
-            raise SettingError(cls.__name__, field.name, value, wanted, kind) from None
+                raise SettingError(cls.__name__, each.name, value, refusal.requirement) from None
+            wanted = f"must be {_wanted(each, kind, value)}"
+            raise SettingError(cls.__name__, each.name, value, wanted, kind) from None
         if taken is not value:
-            object.__setattr__(settings, field.name, taken)
+            object.__setattr__(settings, each.name, taken)
 
 
 def checked_value(name: str, kind: Any, value: Any) -> Any:

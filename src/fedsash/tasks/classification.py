@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..settings.accepts import Accepts, default
 from ..settings.errors import check
 from ..settings.limits import Fraction, Positive
+from ..settings.setting import Accepts, default
 from .base import Task, like_labels, refuse_beyond, refuse_negative
 from .metrics import Accuracy, MeanIoU, Metric
 

@@ -2,16 +2,15 @@
 
 For example, `check_method(Mine())` raises `AssertionError` with one sentence that names the identity that does not
 hold. The library's own tests call these functions, too. The strategies for Hypothesis are in
-`fedsash.testing.strategies`, which must be imported by itself.
+`fedsash.testing.examples`, which must be imported by itself.
 """
 
 from .averages import check_average
 from .callbacks import check_callback
-from .clients import check_clients
 from .drawing import check_local_schedule, check_partition, check_sampling, check_schedule
 from .equality import Comparison, close, equal, identical, record
 from .examples import examples
-from .executors import check_executor
+from .executors import check_clients, check_executor
 from .fakes import FakeClients
 from .federations import check_federation
 from .methods import check_aggregation, check_method, check_server

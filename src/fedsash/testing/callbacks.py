@@ -12,8 +12,7 @@ from ..evaluation import Evaluation
 from ..methods import Scaffold
 from ..methods.server_optimisers import ServerSGD
 from ..runs import Callback, Result, resume, run
-from .equality import identical
-from .expect import expect, in_one_sentence
+from .equality import expect, identical, in_one_sentence
 from .worlds import small_federation
 
 ROUNDS = 6

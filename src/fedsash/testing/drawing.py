@@ -13,8 +13,7 @@ from ..client import LocalTraining
 from ..methods.sampling import Sampling
 from ..methods.schedules import LocalSchedule, Schedule
 from ..vector.arrays import Ints
-from .equality import identical, record
-from .expect import expect, in_one_sentence
+from .equality import expect, identical, in_one_sentence, record
 from .federations import check_federation
 from .worlds import SIZES
 

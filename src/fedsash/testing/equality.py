@@ -1,9 +1,10 @@
-"""Comparisons of states, runs' folders and results: the same bytes, equal numbers, or close numbers."""
+"""Comparisons of states, runs' folders and results, and the sentence of a check that fails."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from math import isnan
 from pathlib import Path
@@ -14,6 +15,26 @@ import torch
 from torch import Tensor
 
 from ..server.state import State
+from ..settings.errors import one_line
+
+
+def expect(holds: object, subject: object, identity: str) -> None:
+    """Raise `AssertionError` unless `holds`. If that is a `Comparison`, the sentence contains its differences."""
+    if not holds:
+        found = f" ({holds})" if isinstance(holds, Comparison) else ""
+        raise AssertionError(f"{subject}: {identity}{found}")
+
+
+@contextmanager
+def in_one_sentence(subject: object, identity: str = "it must run without an error") -> Iterator[None]:
+    """Turn any exception inside into an `AssertionError` with the `subject`, the `identity` and what was raised."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        raise AssertionError(f"{subject}: {identity} ({type(error).__name__}: {one_line(error)})") from error
+
 
 NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "oldest", "folder"}
 """Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""

@@ -12,8 +12,7 @@ import torch
 from ..engines import Engine
 from ..runs import checkpoints
 from ..server.state import State
-from .equality import close, identical
-from .expect import expect, in_one_sentence
+from .equality import close, expect, identical, in_one_sentence
 from .worlds import VECTORISED, WORKERS, after, small_federation
 
 ROUNDS = 4

@@ -24,8 +24,7 @@ from ..server.broadcast import Broadcast
 from ..server.federation import Federation
 from ..vector.arrays import Vectors
 from ..vector.spaces import CommonPart, OptimiserState
-from .equality import Comparison, Record, close, identical, record
-from .expect import expect, in_one_sentence
+from .equality import Comparison, Record, close, expect, identical, in_one_sentence, record
 from .fakes import FakeClients
 from .federations import check_federation, check_named
 from .worlds import SEQUENTIAL, Point, after, small_data, small_federation, small_model

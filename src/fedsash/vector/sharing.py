@@ -10,10 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..settings.accepts import Accepts, default
 from ..settings.errors import ModelError, check, shortened
 from ..settings.limits import EpochsFromZero
-from ..settings.setting import Setting
+from ..settings.setting import Accepts, Setting, default
 from .arrays import Vectors
 from .layout import Layout, ModelSlice
 from .spaces import CommonPart, MeanUpload, Uploaded, WholeModel

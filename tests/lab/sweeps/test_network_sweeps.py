@@ -70,7 +70,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
 
 
 def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:
-    place = "fedsash.network.schedulers.fedbuff:FedBuff"
+    place = "fedsash.network.schedulers:FedBuff"
     found = config.parse({"scheduler": {"name": place, "size": 3}}, own_code=True)
     assert found.scheduler == network.FedBuff(3) and found.table()["scheduler"]["name"] == "fedbuff"
 

@@ -12,7 +12,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.sweeps.process import Message, Process, StopRequest, _results
 from fedsash.runs.summaries import summarise
-from fedsash.system.child import Child
+from fedsash.system.subprocesses import Child
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history, history_of
 from support.sweeps import BASE, write

@@ -12,15 +12,11 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from ...settings.errors import check
+from .by_labels import ClassPairs, Dirichlet, DirichletClasses, DirichletReuse, Pachinko
+from .by_origin import Domains, Users
+from .by_size import IID, Quantity, Shards
 from .common import NamedPartition, Partition
-from .dirichlet import Dirichlet, DirichletClasses, DirichletReuse
-from .domains import Domains
-from .even import IID, Shards
 from .flwr import Flwr
-from .pachinko import Pachinko
-from .pairs import ClassPairs
-from .quantity import Quantity
-from .users import Users
 
 PARTITIONS = NamedPartition.by_name
 

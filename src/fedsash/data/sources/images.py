@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count, CountFromZero, Fraction, Gigabytes
+from ...settings.setting import Accepts, default
 from ...vector.storage import free
 from ..samples import Samples
 from ..transform import PLAIN, Transform

@@ -1,4 +1,4 @@
-"""The papers' image data sets by name: one class with few options for each, over one table."""
+"""The papers' data sets by name: one class with few options for each, over one table."""
 
 from __future__ import annotations
 
@@ -7,18 +7,136 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 
-from ...settings.errors import check
+from ...settings.errors import check, library
 from ...settings.limits import Count, Fraction, Gigabytes
 from ...vector.randomness import Purpose, generator
 from ..samples import Samples
-from .catalogue import CATALOGUE, DIGIT_FIVE
+from ..transform import Transform
 from .formats.memory import UNPACKED
+from .formats.pixels import Look
 from .images import Decode, ReadingSettings, load
-from .source import NamedDataset, Source
+from .source import NamedDataset, Source, hold_out
+
+IMAGENET = Transform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+DIGIT_FIVE = ("mnist", "svhn", "usps", "synthdigits", "mnistm")
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Facts about a data set: its name on the hub, how it is read, and the sizes of its training and test sets.
+
+    `fetch` tells the user what to download if the data set is not on the hub.
+    """
+
+    hub: str
+    settings: ReadingSettings
+    sizes: tuple[int, int] | None = None
+    fetch: str = ""
+
+
+CATALOGUE = {
+    "mnist": DatasetInfo(
+        "ylecun/mnist", ReadingSettings(look=Look(1), counts={"y": 10}, shape=(28, 28)), (60_000, 10_000)
+    ),
+    "fashion_mnist": DatasetInfo(
+        "zalando-datasets/fashion_mnist",
+        ReadingSettings(look=Look(1), counts={"y": 10}, shape=(28, 28), names=FASHION),
+        (60_000, 10_000),
+    ),
+    "cifar10": DatasetInfo(
+        "uoft-cs/cifar10",
+        ReadingSettings(
+            look=Look(3),
+            transform=Transform((0.491, 0.482, 0.447), (0.247, 0.243, 0.262), crop=4, flip=True),
+            counts={"y": 10},
+            shape=(32, 32),
+        ),
+        (50_000, 10_000),
+    ),
+    "cifar100": DatasetInfo(
+        "uoft-cs/cifar100",
+        ReadingSettings(
+            columns={"y": "fine_label", "coarse": "coarse_label"},
+            look=Look(3),
+            transform=Transform((0.507, 0.487, 0.441), (0.267, 0.256, 0.276), crop=4, flip=True),
+            counts={"y": 100, "coarse": 20},
+            shape=(32, 32),
+        ),
+        (50_000, 10_000),
+    ),
+    "femnist": DatasetInfo(
+        "flwrlabs/femnist",
+        ReadingSettings(
+            columns={"y": "character", "user": "writer_id"},
+            look=Look(1, negative=True),
+            counts={"y": 62},
+            shape=(28, 28),
+            names=tuple(digits + ascii_uppercase + ascii_lowercase),
+        ),
+    ),
+    "landmarks": DatasetInfo(
+        "",
+        ReadingSettings(
+            columns={"y": "class", "user": "user_id"}, look=Look(3), transform=replace(IMAGENET, flip=True)
+        ),
+        (164_172, 19_526),
+        "the hub has no such set: fetch Landmarks-User-160k's federated_train.csv and test.csv and the images of "
+        "Google Landmarks v2 that they list, and set path to the folder with the lists and images/",
+    ),
+    "digit_five": DatasetInfo(
+        "",
+        ReadingSettings(look=Look(3, 28), transform=Transform((0.5,) * 3, (0.5,) * 3), counts={"y": 10}, decode="once"),
+        fetch="the hub has no such set: fetch the five data sets (or FedBN's files) and set path to a folder with one "
+        f"folder for each of {', '.join(DIGIT_FIVE)}",
+    ),
+    "pacs": DatasetInfo(
+        "flwrlabs/pacs",
+        ReadingSettings(look=Look(3, zoom=256 / 224), transform=IMAGENET, counts={"y": 7, "domain": 4}),
+        (9991, 0),
+    ),
+    "tiny_imagenet": DatasetInfo(
+        "zh-plus/tiny-imagenet",
+        ReadingSettings(
+            look=Look(3), test_split="valid", transform=replace(IMAGENET, crop=4, flip=True), counts={"y": 200}
+        ),
+        (100_000, 10_000),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Digits(NamedDataset, name="digits"):
+    """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
+
+    Features are float32 `[n, 64]` in [0, 1].
+
+    Raises `SettingError` unless 0 <= `test` < 1, and `LibraryError` without scikit-learn.
+    """
+
+    test: Fraction = 0.2
+    """the share of the samples that becomes the test set"""
+    images: bool = False
+    """whether samples are raw images, uint8 `[n, 8, 8, 1]`, in place of features"""
+
+    def load(self, seed: int = 0) -> Source:
+        """The digits; `seed` decides which of them become the test set."""
+        with library("scikit-learn", "these data", "scikit-learn"):
+            from sklearn.datasets import load_digits
+        pixels, labels = load_digits(return_X_y=True)  # whole numbers from 0 to 16
+        x = torch.from_numpy(pixels.astype(np.float32) / 16)
+        if self.images:
+            x = (x * 255).round().to(torch.uint8).view(-1, 8, 8, 1)
+        samples = Samples(x, torch.from_numpy(labels.astype(np.int64)))
+        train, test = hold_out(samples, self.test, seed)
+        return Source(train, test, 10, Transform(), tuple("0123456789"))
+
 
 log = logging.getLogger("fedsash")
 _CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...settings.accepts import Accepts, default
 from ...settings.errors import DataError, check
 from ...settings.limits import Fraction, Gigabytes
+from ...settings.setting import Accepts, default
 from ..samples import Samples, Scales
 from ..transform import PLAIN
 from . import frames

@@ -1,23 +1,173 @@
-"""Texts in a file: their classes, or their next tokens."""
+"""Texts in a file: their classes or their next tokens, with any tokenizer."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ...settings.errors import DataError, check
+from ...settings.errors import DataError, SettingError, check, check_count, library
 from ...settings.limits import Count, Fraction, Gigabytes
+from ...settings.resolve import resolve
 from ...tasks import NextToken
+from ...vector.arrays import Ints
 from ..inputs import Inputs
 from ..samples import Samples
 from ..transform import PLAIN
 from . import frames
-from .formats.memory import UNPACKED
+from .formats.memory import UNPACKED, damages
 from .source import NamedDataset, Source, hold_out, split_off
-from .tokens import IGNORED, encoded, filled, next_tokens, padding_of, tokenizer_of
+
+Tokenizer = Any
+"""What turns a text into token ids: a function, or an object of `transformers`, `tokenizers`, tiktoken and the like."""
+
+IGNORED = -100
+"""The label of positions that are neither learned nor counted, as of the task `NextToken`."""
+UNKNOWN = 1
+"""The number of a word that is not in the vocabulary; 0 is padding."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def tokenise(texts: Iterable[str], tokenizer: Tokenizer, length: int, padding: int | None = None) -> dict[str, Tensor]:
+    """The token ids of each text, int64 `[n, length]`, as `input_ids`, and as `attention_mask` 1 where a token is.
+
+    `tokenizer` is a function from a text to a list of ids, or an object with `encode(text)`. Longer texts are cut.
+    Shorter ones are filled with `padding`: by default the tokenizer's `pad_token_id`, else 0. A model that takes ids
+    alone is given `tokenise(...)["input_ids"]`.
+
+    Raises `DataError`, naming the text, for something else than a text and for a text without tokens.
+    """
+    check_count("length", length)
+    return filled(encoded(texts, tokenizer), length, padding_of(tokenizer, padding), "texts[{}]".format)
+
+
+def filled(rows: Sequence[Ints], length: int, padding: int, place: Callable[[int], str]) -> dict[str, Tensor]:
+    """The ids of each text, cut to `length` or filled with `padding`, and their mask, as of `tokenise`.
+
+    Raises `DataError` for a text without tokens; `place(i)` says where text i is.
+    """
+    ids = np.full((len(rows), length), padding)
+    mask = np.zeros_like(ids)
+    for i, row in enumerate(row[:length] for row in rows):
+        if not len(row):
+            raise DataError(f"{place(i)}: has no token: leave it out")
+        ids[i, : len(row)], mask[i, : len(row)] = row, 1
+    return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+
+
+def next_tokens(
+    texts: Iterable[str], tokenizer: Tokenizer, length: int, padding: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sequences for the task `NextToken`: inputs and next tokens, int64 `[n, length]` each, and their texts `[n]`.
+
+    The tokens of a text are cut into sequences of `length`. The label of each token is the next one. The last sequence
+    is filled with `padding`, as in `tokenise`, and its labels with -100, which are not counted. The third tensor has
+    the number of the text from which each sequence comes. A text of fewer than two tokens gives none.
+
+    `tokenizer` is as in `tokenise`. Raises `DataError`, naming the text, for something else than a text, and
+    `SettingError` unless `length` is at least 1 and the tokenizer gives token ids.
+    """
+    check_count("length", length)
+    fill = padding_of(tokenizer, padding)
+    parts = [np.empty((2, 0, length), dtype=np.int64)]
+    source = []
+    for i, row in enumerate(encoded(texts, tokenizer)):
+        count = -(-max(len(row) - 1, 0) // length)
+        pair = np.stack([np.full(count * length, fill), np.full(count * length, IGNORED)])
+        if count:
+            pair[:, : len(row) - 1] = row[:-1], row[1:]
+        parts.append(pair.reshape(2, count, length))
+        source += [i] * count
+    x, y = torch.from_numpy(np.concatenate(parts, axis=1))
+    return x, y, torch.tensor(source, dtype=torch.int64)
+
+
+def encoded(texts: Iterable[str], tokenizer: Tokenizer) -> list[Ints]:
+    """The token ids of each text, as the tokenizer has them, without its padding."""
+    encode: Any = getattr(tokenizer, "encode", tokenizer)
+    check(callable(encode), "tokenizer", tokenizer, "must be a function from a text to token ids, or have encode(text)")
+    check(not isinstance(texts, str), "texts", texts, "must be a list of texts")
+    return [_row(text, i, encode) for i, text in enumerate(texts)]
+
+
+def _row(text: Any, i: int, encode: Callable[[str], Any]) -> Ints:
+    if not isinstance(text, str):
+        raise DataError(f"texts[{i}] is a {type(text).__name__} and must be a text")
+    found = encode(text)
+    mask = found.get("attention_mask") if isinstance(found, Mapping) else getattr(found, "attention_mask", None)
+    found = found["input_ids"] if isinstance(found, Mapping) or hasattr(found, "input_ids") else found
+    row = np.asarray(getattr(found, "ids", found))
+    row = row.astype(np.int64) if row.size == 0 else row
+    whole = row.ndim == 1 and row.dtype.kind in "iu" and (row.size == 0 or row.min() >= 0)
+    right = f"must return a list of token ids for a text, and returned {row.dtype} {list(row.shape)} for texts[{i}]"
+    check(whole, "tokenizer", encode, right)
+    return row[slice(None) if mask is None else np.asarray(mask, dtype=bool)].astype(np.int64)
+
+
+def padding_of(tokenizer: Tokenizer, padding: int | None = None) -> int:
+    """The id of `padding`: the given one, else the tokenizer's own, else 0."""
+    own = getattr(tokenizer, "pad_token_id", None)
+    return padding if padding is not None else own if isinstance(own, int) else 0
+
+
+def by_bytes(text: str) -> list[int]:
+    """The bytes of a text in UTF-8, each plus 1: numbers from 1 to 256. 0 is padding."""
+    return [byte + 1 for byte in text.encode("utf-8", "surrogatepass")]
+
+
+@dataclass(frozen=True)
+class Words:
+    """Numbers the words of texts: 0 is padding, 1 an unknown word, then `words` in their order."""
+
+    words: tuple[str, ...]
+    numbers: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", {word: UNKNOWN + 1 + i for i, word in enumerate(self.words)})
+
+    @classmethod
+    def of(cls, texts: Iterable[str], most: int) -> Words:
+        """The `most` frequent words of the texts; of equally frequent ones the first by alphabet."""
+        counts = Counter(word for text in texts for word in _split(text))
+        return cls(tuple(sorted(counts, key=lambda word: (-counts[word], word))[:most]))
+
+    def __call__(self, text: str) -> list[int]:
+        return [self.numbers.get(word, UNKNOWN) for word in _split(text)]
+
+
+def _split(text: str) -> list[str]:
+    """Words in small letters, and signs of punctuation."""
+    return _WORD.findall(text.lower())
+
+
+def tokenizer_of(name: str, place: str, texts: Sequence[str], vocabulary: int) -> tuple[Tokenizer, int]:
+    """The tokenizer of that name, and how many ids it has (0: unknown). See `Texts`."""
+    if name == "bytes":
+        return by_bytes, 257
+    if name == "words":
+        words = Words.of(texts, vocabulary)
+        return words, UNKNOWN + 1 + len(words.words)
+    if name.endswith(".json"):
+        with library("tokenizers", "this tokenizer", "tokenizers"):
+            import tokenizers
+        file = Path(name).expanduser()
+        check(file.is_file(), place, name, "there is no such file")
+        with damages(file):
+            made = tokenizers.Tokenizer.from_file(str(file))
+            made.no_padding()
+            made.no_truncation()
+            return made, made.get_vocab_size()
+    if ":" not in name:
+        raise SettingError("", place, name, 'must be bytes, words, a tokenizer.json, or "package.module:function"')
+    owner, _, key = place.partition(".")
+    return resolve(name, owner, key), 0
 
 
 @dataclass(frozen=True)

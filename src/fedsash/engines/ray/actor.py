@@ -20,7 +20,7 @@ from ..local_engine import LocalEngine
 from ..processes import keep_freed_memory, own_memory, sendable
 from ..training import ClientWork
 from ..uploads import Uploads, pieces_of
-from .packing import Packed, packed, unpacked
+from .object_store import Packed, packed, unpacked
 
 
 def summed(request: Request, aggregation: Aggregation) -> bool:

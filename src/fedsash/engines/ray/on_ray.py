@@ -19,16 +19,14 @@ from ...client.messages import Answer, Answers, Executor, Request
 from ...client.store import StateRows
 from ...settings.errors import SettingError, WorkerError, check, one_line, shortened
 from ...system.machine import core_count
-from ...system.signals import STOPS
+from ...system.subprocesses import STOPS
 from ..processes import signals_wait
 from ..training import ClientWork
 from ..uploads import pieces_of
 from .actor import Actor
-from .calls import PieceCall
 from .engine import RayEngine
-from .held import Held
-from .packing import Packed, packed
-from .pool import Pool
+from .object_store import Held, Packed, packed
+from .pool import PieceCall, Pool
 
 REACHED = 10.0
 """For so many seconds an address may leave a call unanswered."""

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
 from ...vector.arrays import Vectors
-from .packing import pack
+from .arrays import pack
 
 HOLDERS = np.generic | np.ndarray | Tensor | Array | ArrayRecord
 

@@ -16,10 +16,9 @@ from ...averages import Average
 from ...averages.lent import check_fits
 from ...vector import saved
 from ...vector.arrays import Vectors
-from .arrays import Form, check_finite
+from .arrays import Form, check_finite, pack, unpack
 from .memory import Memory
 from .model_averages import ModelAverages
-from .packing import pack, unpack
 
 FORMAT = 2
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")

@@ -20,8 +20,9 @@ from simpy import Environment, Event
 from ...client.messages import Missing
 from ...engines import Training
 from ...engines.clients import Clients
+from ...network.fedwindow import FedWindow
 from ...network.learning import AnyModel, Learning, Start
-from ...network.schedulers import FedWindow, Scheduler
+from ...network.schedulers import Scheduler
 from ...network.site import Site, Steps
 from ...network.trip import Trip
 from ...settings.errors import RunError, check
@@ -30,8 +31,7 @@ from ...settings.limits import Count
 from ...settings.setting import Setting
 from ...vector.arrays import Ints, Vectors
 from ..nodes.on_grid import FlowerClients, OnGrid
-from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
-from .in_flight import InFlight
+from .arrivals import AWAY, KEY, REFUSED, Arrival, InFlight, packed, read, unpacked
 
 STOPPED = "lost: the server was stopped"
 """Why a trip has no upload that was in flight when the server's process ended."""

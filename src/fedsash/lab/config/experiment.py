@@ -24,11 +24,10 @@ from ...runs import Callback, Checkpoint, Driver, RunningSums
 from ...runs.callbacks import Track
 from ...server.broadcast import Broadcast
 from ...server.federation import Federation
-from ...settings.accepts import Accepts, default
 from ...settings.errors import check
 from ...settings.limits import Count, Seed
 from ...settings.resolve import resolve
-from ...settings.setting import Setting
+from ...settings.setting import Accepts, Setting, default
 from ...tasks import Metric, OnlyLoss, Task
 from ...vector.layout import Layout, ModelSlice
 from ...vector.sharing import Buffers, Personal

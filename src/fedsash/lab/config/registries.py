@@ -19,7 +19,7 @@ from ...methods.sampling import SAMPLINGS, Sampling
 from ...methods.schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...methods.server_optimisers import SERVERS, Server
 from ...models import MODELS
-from ...network.client_windows import CLIENT_WINDOWS, ClientWindow
+from ...network.fedwindow import CLIENT_WINDOWS, ClientWindow
 from ...network.schedulers import SCHEDULERS, Scheduler
 from ...runs import Callback
 from ...runs.callbacks import CALLBACKS

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...client import LocalTraining
 from ...network import Asynchronous, ConstantWindow, FedWindow, Network
-from ...network.schedulers.fedwindow import Beginning
+from ...network.fedwindow import Beginning
 from ...vector.arrays import Floats
 from ..studies.bound import Constants, bound
 from .claims import (

@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from ...averages import profiles
+from ...averages.afterwards import RunningSum, combined, window_starts
 from ...averages.profiles import Profile
-from ...averages.running import RunningSum, combined, window_starts
 from ...evaluation import Score
 from ...evaluation.history import COMPARED
 from ...runs import running_sums

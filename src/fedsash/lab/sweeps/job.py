@@ -31,7 +31,7 @@ from ...runs.folder import RunFolder, with_engine
 from ...runs.interrupts import ECHO
 from ...settings.errors import FedsashError, one_line
 from ...system.lock import when_free
-from ...system.signals import STOPS
+from ...system.subprocesses import STOPS
 from ..config import Experiment, NetworkExperiment, parse
 from ..timing import TimeStudy
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from ...system.child import Child
 from ...system.machine import core_count, cores
+from ...system.subprocesses import Child
 from .plan import Leg
 from .process import Program
 

@@ -16,8 +16,8 @@ from ...engines import LocalEngine
 from ...engines.ray.on_ray import connect
 from ...engines.ray.pool import PATIENCE, reason
 from ...settings.errors import WorkerError, check, one_line, shortened
-from ...system.child import Child
 from ...system.machine import unlike, versions
+from ...system.subprocesses import Child
 from ..config import ConfigError, Experiment
 from .machines import JOB, Machines, log_of
 from .plan import Leg

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from ...runs.summaries import metric_of, stuck_text
 from ...settings.errors import WorkerError, one_line
-from ...system.signals import ending
+from ...system.subprocesses import ending
 from .plan import Leg
 
 

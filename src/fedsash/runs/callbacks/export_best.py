@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...evaluation import Score
 from ...server.federation import Federation
-from ...settings.accepts import Accepts, default
 from ...settings.errors import check
+from ...settings.setting import Accepts, default
 from .. import Callback, LiveRun
 from ..model_files import write_models
 

@@ -1,4 +1,4 @@
-"""The three partitions that the literature calls "Dirichlet(alpha)". The same alpha means a different skew in each.
+"""Partitions by the samples' labels: pairs of classes, Dirichlet draws, and the Pachinko allocation.
 
 With CIFAR-10, 100 clients and alpha = 0.1 a client holds on average 1.5 classes by `Dirichlet`, 4 by `DirichletClasses`
 and 5 by `DirichletReuse`. The concentration of each of `C` classes is `alpha / C` in `Dirichlet`, else `alpha`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Interval
@@ -19,6 +19,42 @@ from ...settings.limits import Concentration, Count, Remark, Strength
 from ...vector.arrays import Floats, Ints
 from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
+
+
+@dataclass(frozen=True)
+class ClassPairs(NamedPartition, name="class_pairs"):
+    """Two classes for each client, samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
+
+    Client `i` (from 0) holds class `i mod C` of `C` classes, and another one drawn at random. The samples of a class
+    are divided evenly, at random, among the clients that hold it. Unlike with `Shards` no client holds a single class,
+    and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
+    once. With fewer, classes without a client are not used.
+
+    Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
+    """
+
+    clients: Count
+    """how many there are"""
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("ClassPairs", self.clients, len(labels))
+        rng = generator(seed, Purpose.PARTITION)
+        pools = by_class(labels, rng)
+        classes = len(pools)
+        check(classes >= 2, "ClassPairs: classes", classes, "there must be at least 2")
+        first = np.arange(self.clients) % classes
+        second = (first + rng.integers(1, classes, self.clients)) % classes
+        hands: list[list[Ints]] = [[] for _ in range(self.clients)]
+        for c, pool in enumerate(pools):
+            holders = np.flatnonzero((first == c) | (second == c))
+            for i, part in zip(holders, np.array_split(pool, max(1, len(holders))), strict=False):
+                hands[i].append(part)
+        clients = [np.sort(np.concatenate(hand)) for hand in hands]
+        empty = next((i for i, client in enumerate(clients) if not client.size), None)
+        check(empty is None, "ClassPairs.clients", self.clients, f"must be fewer: client {empty} would hold no sample")
+        return clients
+
 
 log = logging.getLogger("fedsash")
 
@@ -160,3 +196,89 @@ class DirichletReuse(NamedPartition, name="dirichlet_reuse"):
             clients.append(np.sort(np.concatenate(share)))
             used += counts
         return clients
+
+
+@dataclass(frozen=True)
+class Pachinko(NamedPartition, name="pachinko"):
+    """Pachinko allocation: Dirichlet over coarse labels and over the labels of each (Reddi et al. 2021; WiMA).
+
+    Labels are the leaves of a tree, root -> coarse labels -> labels. Client `i` draws
+
+        theta ~ Dir(alpha) over the coarse labels,    phi_c ~ Dir(beta) over the labels of each coarse label c,
+
+    and for each of its samples a coarse label c from theta and a label from `phi_c`, without replacement. A label that
+    is used up is removed from the tree, and so is a coarse label without labels. Then `phi_c` or theta is renormalised.
+    All clients have the same number of samples; the remaining samples are not used.
+
+    It needs each sample's coarse label. Raises `SettingError` if alpha or beta is out of range or there are fewer than
+    `clients * samples` samples, and `DataError` if samples of one label have several coarse labels.
+    """
+
+    clients: Count = 500
+    """how many there are"""
+    samples: Count = 100
+    """how many each of them has"""
+    alpha: Concentration = 0.1
+    """the concentration over coarse labels"""
+    beta: Concentration = 10.0
+    """the concentration over the labels of each coarse label"""
+    by: ClassVar[tuple[str, ...]] = ("y", "coarse")
+
+    def __call__(self, labels: Ints, coarse: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("Pachinko", self.clients, len(labels), each=self.samples)
+        rng = generator(seed, Purpose.PARTITION)
+        pools = by_class(labels, rng)
+        used = np.zeros(len(pools), dtype=np.int64)
+        tree = _tree(labels, coarse)
+        clients = []
+        for _ in range(self.clients):
+            mixture = Mixture(tree, _log_gamma(self.alpha, len(tree), rng), _log_gamma(self.beta, len(pools), rng))
+            clients.append(fill(pools, used, self.samples, mixture, rng))
+        return clients
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A client's mixture of labels, from the logarithms of unnormalised theta `[coarse]` and phi `[C]`."""
+
+    tree: list[Ints]
+    theta: Floats
+    phi: Floats
+
+    def __call__(self, left: Ints) -> Floats:
+        """`q[y] = theta[c] * phi_c[y]` with c the coarse label of y; 0 for labels without samples `left`, `[C]`."""
+        branches = [(c, leaves[left[leaves] > 0]) for c, leaves in enumerate(self.tree) if left[leaves].any()]
+        theta = _normalised(self.theta[[c for c, _ in branches]])
+        q = np.zeros(len(left))
+        for share, (_, leaves) in zip(theta, branches, strict=True):
+            q[leaves] = share * _normalised(self.phi[leaves])
+        return q
+
+
+def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
+    """For each coarse label that occurs, its labels, as positions among the labels that occur."""
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    parent = coarse[first]
+    odd = np.flatnonzero(coarse != parent[place])
+    if odd.size:
+        y = labels[odd[0]]
+        both = sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
+        raise DataError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
+    return [np.flatnonzero(parent == c) for c in np.unique(parent)]
+
+
+def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Floats:
+    """Logarithms of gamma draws, `[size]`. Any subset of the draws, normalised, is a draw from Dir(alpha).
+
+    G(alpha) has the distribution of G(alpha + 1) * U**(1 / alpha) with U uniform. The logarithm is finite even if the
+    draw itself would underflow.
+    """
+    draws: Floats = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
+    return draws
+
+
+def _normalised(logs: Floats) -> Floats:
+    weights = np.exp(logs - logs.max())
+    shares: Floats = weights / weights.sum()
+    return shares

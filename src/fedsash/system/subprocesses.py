@@ -1,14 +1,27 @@
-"""A program of its own, with lines of text to it and from it; on this machine, or as an actor on another one."""
+"""Subprocesses: lines of text to them and from them, and the signals that end them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+STOPS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
+"""Ctrl-C, what queues and shutdowns send, and a terminal that was closed; Windows has no SIGHUP."""
+
+
+def ending(code: int | None) -> str:
+    """Why a process with this exit code has ended; a negative one is the number of a signal."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    perhaps = ", out of memory perhaps" if names.get(-code) == "SIGKILL" else ""
+    return f"killed by {names.get(-code, f'signal {-code}')}{perhaps}"
 
 
 class Child:

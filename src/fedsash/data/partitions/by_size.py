@@ -1,4 +1,4 @@
-"""Partitions of equal sizes: at random, and by shards of the sorted samples."""
+"""Partitions that look at numbers of samples alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...settings.errors import check
-from ...settings.limits import Count
+from ...settings.limits import Concentration, Count
 from ...vector.arrays import Ints
 from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, check_samples
@@ -56,3 +56,32 @@ class Shards(NamedPartition, name="shards"):
         shards = np.array_split(np.argsort(labels, kind="stable"), self.clients * self.classes)
         dealt = generator(seed, Purpose.PARTITION).permutation(len(shards)).reshape(self.clients, self.classes)
         return [np.sort(np.concatenate([shards[s] for s in hand])) for hand in dealt]
+
+
+@dataclass(frozen=True)
+class Quantity(NamedPartition, name="quantity"):
+    """Quantity skew: sizes from a Dirichlet over the clients, labels IID (after Li et al. 2022).
+
+    Of `n` samples in random order each of `N` clients gets `min_size`. The others are divided in proportions
+    `p ~ Dir(alpha * ones(N))`, so sizes are `min_size + p * (n - N * min_size)`, rounded. (The paper draws p again
+    until every client has 10 samples, which never happens for small alpha.) Every sample is used once.
+
+    Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples.
+    """
+
+    clients: Count
+    """N, how many there are"""
+    alpha: Concentration
+    """the concentration; the smaller, the more their sizes differ"""
+    min_size: Count = 1
+    """how many samples each client has at least"""
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("Quantity", self.clients, len(labels), each=self.min_size)
+        rng = generator(seed, Purpose.PARTITION)
+        order = rng.permutation(len(labels))
+        p = rng.dirichlet(np.full(self.clients, self.alpha))
+        free = len(labels) - self.clients * self.min_size
+        ends = self.min_size * np.arange(1, self.clients) + (p.cumsum()[:-1] * free).astype(np.int64)
+        return [np.sort(part) for part in np.split(order, ends)]

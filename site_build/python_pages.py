@@ -1,86 +1,64 @@
-"""The pages of the Python reference: every public name of fedsash, by the room in which it is at home."""
+"""The pages of the Python reference: every public name of fedsash, by the module that has it."""
 
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import fedsash
-from fedsash.system.lazy import LazyNames
 from site_build.signatures import accepted
 
 FOLDER = "reference/python"
 
 
 @dataclass(frozen=True)
-class Room:
-    """A page: its title, a sentence, the modules whose public names it has, and a public module that it has whole."""
+class Page:
+    """A page: its title, a sentence, and the public module that it shows; empty for the names of daily use."""
 
     title: str
     about: str
-    homes: tuple[str, ...]
-    whole: str = ""
+    module: str
 
 
-ROOMS = {
-    "federation": Room(
-        "Federations",
-        "A federation puts data, model, method and averages together, and makes rounds.",
-        ("federation", "state", "broadcast", "basics.sharing", "basics.layout"),
-    ),
-    "runs": Room(
-        "Runs and experiments",
-        "A run trains a federation, records it and saves it. An experiment is the content of an experiment file.",
-        ("runs", "lab.config", "lab.studies.opened"),
-    ),
-    "averages": Room("Averages", "Means of the models of a training, and a tracker for any loop.", ("averages",)),
-    "methods": Room("Methods", "What changes in a local step, and what is remembered for it.", ("methods",)),
-    "local": Room("Local training", "How a client trains, and its optimisers.", ("local",)),
-    "schedules": Room("Schedules", "Learning rates by round and by local step.", ("schedules",)),
-    "aggregation": Room("Aggregation", "How the clients' uploads become one update.", ("aggregation",)),
-    "servers": Room("Server optimisers", "How the update moves the global model.", ("servers",)),
-    "sampling": Room("Sampling", "Which clients take part in a round.", ("sampling",)),
-    "data": Room("Data and partitions", "Samples, where they come from, and who holds them.", ("data",)),
-    "models": Room("Models", "The networks that an experiment file can name.", ("models",), "models"),
-    "tasks": Room("Tasks and metrics", "What models learn, and how they are judged.", ("tasks",), "tasks"),
-    "evaluation": Room("Evaluation", "When and on what models are judged.", ("evaluation",)),
-    "executors": Room(
-        "Engines and clients",
-        "Where clients live, and how they are asked to train.",
-        ("executors", "executors.clients", "exchange"),
-    ),
-    "callbacks": Room("Callbacks", "What else happens in a run.", ("runs.callbacks",)),
-    "network": Room("Simulated networks", "Clients with speeds and links, and schedulers.", (), "network"),
-    "flower": Room("Flower", "Averages in a Flower app, and clients on the nodes of a federation.", (), "flower"),
-    "testing": Room(
-        "Testing", "Small federations, and the identities that things of your own must keep.", (), "testing"
-    ),
-    "errors": Room("Errors", "Errors that a user can correct: one line each.", ("settings.errors",)),
+PAGES = {
+    "daily": Page("Names of daily use", "What `fs.` itself has.", ""),
+    "averages": Page("Averages", "Means of the models of a training, and a tracker for any loop.", "averages"),
+    "methods": Page("Methods", "What changes in a round: methods, and rules for the clients' uploads.", "methods"),
+    "schedules": Page("Schedules", "Learning rates by round and by local step.", "schedules"),
+    "optimisers": Page("Optimisers", "How clients move, and how the update moves the global model.", "optimisers"),
+    "sampling": Page("Sampling", "Which clients take part in a round.", "sampling"),
+    "partitions": Page("Partitions", "How samples are dealt out to clients.", "partitions"),
+    "data": Page("Data", "Samples, and where they come from.", "data"),
+    "models": Page("Models", "The networks that an experiment file can name.", "models"),
+    "tasks": Page("Tasks and metrics", "What models learn, and how they are judged.", "tasks"),
+    "evaluation": Page("Evaluation", "When and on what models are judged, and what a run records.", "evaluation"),
+    "engines": Page("Engines", "Where clients train.", "engines"),
+    "runs": Page("Runs", "A run trains a federation, records it and saves it; callbacks.", "runs"),
+    "network": Page("Simulated networks", "Clients with speeds and links, and schedulers.", "network"),
+    "flower": Page("Flower", "Averages in a Flower app, and clients on the nodes of a federation.", "flower"),
+    "extend": Page("To extend fedsash", "What things of your own build on.", "extend"),
+    "testing": Page("Testing", "Small federations, and the identities that things of your own must keep.", "testing"),
+    "errors": Page("Errors", "Errors that a user can correct: one line each.", "errors"),
 }
 
 
-def public() -> dict[str, list[str]]:
-    """The public names of fedsash, by the module in which they are at home; modules are left out."""
-    homes = LazyNames("fedsash", fedsash.__file__).homes
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, home in homes.items():
-        if home:
-            found[home].append(name)
-    return dict(found)
-
-
-def objects(room: Room) -> Iterator[str]:
-    """The full names of all that a page shows."""
-    names = public()
-    for home in room.homes:
-        yield from (f"fedsash.{name}" for name in names[home])
-    if room.whole:
-        module, first = getattr(fedsash, room.whole), {name for own in names.values() for name in own}
-        others = (name for name in module.__all__ if name not in first)
-        yield from (f"fedsash.{room.whole}.{name}" for name in others if shown(getattr(module, name)))
+def objects() -> dict[str, list[str]]:
+    """The full names of all that each page shows. What authors extend is on its own page, all else on its first."""
+    of_extend = {id(getattr(fedsash.extend, name)) for name in fedsash.extend.__all__}
+    listed: set[int] = set()
+    names: dict[str, list[str]] = {}
+    for key, page in PAGES.items():
+        module = getattr(fedsash, page.module) if page.module else fedsash
+        prefix = f"fedsash.{page.module}" if page.module else "fedsash"
+        names[key] = []
+        for name in module.__all__:
+            value = getattr(module, name)
+            elsewhere = id(value) in of_extend and page.module not in ("", "extend")
+            if shown(value) and not elsewhere and id(value) not in listed:
+                listed.add(id(value))
+                names[key].append(f"{prefix}.{name}")
+    return names
 
 
 def shown(value: Any) -> bool:
@@ -90,18 +68,19 @@ def shown(value: Any) -> bool:
 
 def pages() -> dict[str, str]:
     """The content of each page, by its place. mkdocstrings fills in what stands behind `:::`."""
-    found = {f"{FOLDER}/index.md": _index()}
-    for name, room in ROOMS.items():
-        parts = [f"# {room.title}", room.about, *(f"::: {each}" for each in objects(room))]
-        found[f"{FOLDER}/{name}.md"] = "\n\n".join(parts) + "\n"
-    return found
+    names = objects()
+    texts = {f"{FOLDER}/index.md": _index(names)}
+    for key, page in PAGES.items():
+        parts = [f"# {page.title}", page.about, *(f"::: {name}" for name in names[key])]
+        texts[f"{FOLDER}/{key}.md"] = "\n\n".join(parts) + "\n"
+    return texts
 
 
-def _index() -> str:
+def _index(names: dict[str, list[str]]) -> str:
     lines = ["# Python", "", "All names below are those of `import fedsash as fs`.", ""]
-    for name, room in ROOMS.items():
-        names = ", ".join(f"[`{each.removeprefix('fedsash.')}`]({name}.md#{each})" for each in objects(room))
-        lines += [f"**[{room.title}]({name}.md).** {room.about} {names}", ""]
+    for key, page in PAGES.items():
+        links = ", ".join(f"[`{name.removeprefix('fedsash.')}`]({key}.md#{name})" for name in names[key])
+        lines += [f"**[{page.title}]({key}.md).** {page.about} {links}", ""]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The code keeps to docs/design/architecture.md: who may use whom, how long a file is."""
+"""The code keeps to docs/design/architecture.md: who may use whom."""
 
 from __future__ import annotations
 
@@ -21,72 +21,28 @@ def rows(heading: str) -> list[list[str]]:
     return [re.findall(r"`([\w./]+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
 
 
-WHOLE = rows("room")
-LAB = WHOLE.index(["lab/"])
-ROWS = [*WHOLE[:LAB], *([f"lab/{room}" for room in rooms] for rooms in rows("room of `lab/`")), *WHOLE[LAB + 1 :]]
-LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
+WHOLE = [room for row in rows("room") for room in row]
+LAB = WHOLE.index("lab/")
+IN_LAB = [f"lab/{room}" for row in rows("room of `lab/`") for room in row]
+ROOMS = [*WHOLE[:LAB], *IN_LAB, *WHOLE[LAB + 1 :]]
+LEVEL = {room: level for level, room in enumerate(ROOMS)}
 """Every room's row on the page, those of the laboratory in its place; a higher number is further down."""
 
-SEVENTEEN = {
-    "settings": ["settings/"],
-    "system": [
-        *("system/__init__.py", "system/checksum.py", "system/subprocesses.py", "system/lazy.py", "system/lock.py"),
-        *("system/machine.py", "system/paths.py", "system/posix.py", "system/subprocesses.py", "system/files.py"),
-    ],
-    "vector": [
-        *("vector/exact_sums.py", "vector/pieces.py", "vector/arrays.py", "vector/layout.py", "vector/norms.py"),
-        *("vector/private_torch.py", "vector/randomness.py", "vector/saved.py", "vector/sharing.py"),
-        *("vector/shown.py", "vector/spaces.py", "vector/storage.py", "vector/vector_files.py", "vector/wrapped.py"),
-    ],
-    "tasks": ["tasks/"],
-    "data": ["data/"],
-    "models": ["models/"],
-    "methods": ["methods/", "methods/schedules.py"],
-    "averages": ["averages/", "averages/trainers/lightning.py", "averages/trainers/transformers.py"],
-    "scoring": ["evaluation/"],
-    "client": ["client/store.py", "client/messages.py", "local/"],
-    "engines": ["executors/"],
-    "server": [
-        *("aggregation/", "methods/sampling.py", "server/broadcast.py", "server/federation.py", "methods/sampling.py"),
-        *("server/round.py", "methods/server_optimisers.py", "server/state.py"),
-    ],
-    "network": ["network/"],
-    "flower": ["flower/"],
-    "runs": ["runs/"],
-    "lab": ["lab/"],
-    "testing": ["testing/"],
-}
-"""The rooms that the code is moving into, from the top, and what of today belongs in each; the longest name decides."""
+GATHERED = {f"{name}.py" for name in ("errors", "extend", "optimisers", "partitions", "sampling", "schedules")}
+"""Files that only gather names for users; the code itself imports none of them."""
 
-BY_MESSAGES = {"client/store.py", "client/messages.py"}
+BY_MESSAGES = {"client/messages.py", "client/store.py", "client/settings.py"}
 """By what the server knows clients."""
 
-BY_ROUNDS = {"client/messages.py", "server/federation.py", "server/state.py"}
-"""By what runs know who makes the rounds: the protocol of drivers speaks of no others."""
+BY_ROUNDS = {"server/broadcast.py", "server/federation.py", "server/state.py"}
+"""By what runs know who makes the rounds."""
 
-EXCEPTIONS = {
-    ("server/evaluator.py", "client/messages.py"),
-    ("evaluation/settings.py", "client/messages.py"),
-    ("executors/cluster/actor.py", "methods/rules.py"),
-    ("executors/cluster/actor.py", "engines/uploads.py"),
-    ("executors/cluster/on_ray.py", "engines/uploads.py"),
-    ("executors/training.py", "methods/rules.py"),
-    ("server/federation.py", "local/settings.py"),
-    ("runs/ledger.py", "server/broadcast.py"),
-    ("runs/opening.py", "methods/rules.py"),
-    ("runs/opening.py", "methods/server_optimisers.py"),
-    ("runs/warned.py", "server/broadcast.py"),
-    ("runs/warned.py", "local/optimisers.py"),
-    ("local/settings.py", "methods/rules.py"),
-}
-"""Which file imports which against the order of the seventeen rooms; the list only becomes shorter."""
-
-FRONT = [Path("__init__.py"), Path("__main__.py"), Path("lab/__init__.py")]
+FRONT = [Path(name) for name in ("__init__.py", "__main__.py", "lab/__init__.py", *GATHERED)]
 FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
 
 
 def room(file: Path) -> str:
-    """The room in which a file of the package lies: `"methods/"`, a file's own name, or a room of `lab/`."""
+    """The room in which a file of the package lies: `"methods/"`, or a room of `lab/`."""
     parts = file.parts
     if parts[0] == "lab":
         return f"lab/{parts[1]}" if len(parts) == 2 else f"lab/{parts[1]}/"
@@ -125,7 +81,7 @@ def room_of(name: str) -> str:
 
 @cache
 def file_of(name: str) -> str:
-    """The file that defines what an import names, also if a package's `__init__.py` passes it on."""
+    """The file that defines what an import names, also if a package's `__init__.py` or its stub passes it on."""
     parts = name.split(".")[1:]
     for count in range(len(parts), 0, -1):
         place = Path(*parts[:count])
@@ -133,41 +89,20 @@ def file_of(name: str) -> str:
             return place.with_suffix(".py").as_posix()
         front = place / "__init__.py"
         if (PACKAGE / front).is_file():
-            passed_on = [other for _, other in imports(front) if other.rpartition(".")[2] in parts[count : count + 1]]
+            names = (
+                imports(front.with_suffix(".pyi"))
+                if (PACKAGE / front).with_suffix(".pyi").is_file()
+                else imports(front)
+            )
+            passed_on = [other for _, other in names if other.rpartition(".")[2] in parts[count : count + 1]]
             return file_of(passed_on[0]) if passed_on else front.as_posix()
     raise LookupError(name)
 
 
-def place_of(file: str) -> int:
-    """The place among the seventeen rooms of the one to which a file belongs."""
-    fitting = {
-        entry: place
-        for place, entries in enumerate(SEVENTEEN.values())
-        for entry in entries
-        if file == entry or (entry.endswith("/") and file.startswith(entry))
-    }
-    return fitting[max(fitting, key=len)]
-
-
-def in_order(file: str, used: str) -> bool:
-    """Whether a file may import another one once both are in their rooms."""
-    rooms = list(SEVENTEEN)
-    here, there = rooms[place_of(file)], rooms[place_of(used)]
-    if here == there:
-        return True
-    if here == "server" and there == "client":
-        return used in BY_MESSAGES
-    if here == "runs" and there in ("client", "engines", "server", "network"):
-        return used in BY_ROUNDS
-    if there == "lab":
-        return here == "testing"
-    return place_of(used) < place_of(file)
-
-
 def test_the_page_has_every_room_in_one_row() -> None:
-    rooms = [name for rooms in ROWS for name in rooms]
-    assert len(rooms) == len(set(rooms))
-    assert set(rooms) == {room(file) for file in FILES}
+    assert len(ROOMS) == len(set(ROOMS))
+    assert set(ROOMS) == {room(file) for file in FILES}
+    assert len(WHOLE) <= 17 and len(IN_LAB) <= 10
 
 
 def test_imports_point_downwards_only() -> None:
@@ -180,26 +115,24 @@ def test_imports_point_downwards_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_file_has_a_place_among_the_seventeen_rooms() -> None:
-    entries = [entry for of in SEVENTEEN.values() for entry in of]
-    assert len(SEVENTEEN) == 17 and len(entries) == len(set(entries))
-    assert not [entry for entry in entries if not (PACKAGE / entry).exists()]
+def imported_from(importers: str, room: str) -> set[str]:
+    """The files of a room that the files of another room import."""
+    used: set[str] = set()
     for file in FILES:
-        place_of(file.as_posix())
+        if file.as_posix().startswith(importers):
+            names = [name for _, name in imports(file)]
+            used |= {file_of(name) for name in names if name.startswith(f"fedsash.{room}")}
+    return used
 
 
-def test_imports_follow_the_order_of_the_seventeen_rooms_but_for_the_exceptions() -> None:
-    """An exception that is no longer needed must be taken off the list."""
-    against = {
-        (file.as_posix(), used)
-        for file in FILES
-        for _, name in imports(file)
-        if name.split(".")[0] == "fedsash" and not in_order(file.as_posix(), used := file_of(name))
-    }
-    new = sorted(against - EXCEPTIONS)
-    gone = sorted(EXCEPTIONS - against)
-    assert not new, f"against the order: {new}"
-    assert not gone, f"no longer needed: {gone}"
+def test_the_server_knows_clients_by_messages_and_settings_alone() -> None:
+    assert imported_from("server/", "client") == BY_MESSAGES
+
+
+def test_runs_know_who_makes_the_rounds_by_a_few_files() -> None:
+    assert imported_from("runs/", "server") == BY_ROUNDS
+    assert not imported_from("runs/", "network")
+    assert not imported_from("runs/", "engines")
 
 
 def test_the_check_on_imports_sees_them_all() -> None:
@@ -210,17 +143,17 @@ def test_the_check_on_imports_sees_them_all() -> None:
     assert "fedsash.models" in seen["lab/config/model.py"]
     assert "fedsash.runs.table.tables" in seen["lab/cli/run.py"]
     assert "fedsash.runs.Result" in seen["lab/cli/run.py"]
-    assert file_of("fedsash.engines.Training") == "executors/training.py"
+    assert file_of("fedsash.engines.Training") == "engines/training.py"
     assert file_of("fedsash.vector.saved.cut") == "vector/saved.py"
     assert [room_of(name) for name in ("fedsash.models", "fedsash.runs.Result")] == ["models/", "runs/"]
 
 
 def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_bar() -> None:
-    """But for the bar of `data/formats/pixels.py`, which the page names."""
+    """But for the bar of `data/sources/formats/pixels.py`, which the page names."""
     below = [file for file in FILES if LEVEL[room(file)] > LEVEL["network/"]]
     found = {(file.as_posix(), name.split(".")[0]) for file in below for _, name in imports(file)}
     assert {(file, name) for file, name in found if name in ("argparse", "rich", "tomllib")} == {
-        ("data/formats/pixels.py", "rich")
+        ("data/sources/formats/pixels.py", "rich")
     }
 
 
@@ -247,7 +180,11 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
     }
-    assert calls == {"runs/terminal.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
+    assert calls == {
+        "runs/terminal.py",
+        "lab/sweeps/job.py",
+        "data/sources/formats/pixels.py",
+    }
 
 
 def test_what_page_and_picture_name_is_there() -> None:

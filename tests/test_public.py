@@ -19,19 +19,20 @@ from fedsash.methods.server_optimisers import SERVERS
 from fedsash.runs.callbacks import CALLBACKS
 
 REGISTRIES = (
-    AGGREGATIONS,
-    AVERAGES,
-    CALLBACKS,
-    DATASETS,
-    ENGINES,
-    LOCAL_SCHEDULES,
-    METHODS,
-    OPTIMISERS,
-    PARTITIONS,
-    SAMPLINGS,
-    SCHEDULES,
-    SERVERS,
+    (AGGREGATIONS, fedsash.methods),
+    (AVERAGES, fedsash.averages),
+    (CALLBACKS, fedsash.runs),
+    (DATASETS, fedsash.data),
+    (ENGINES, fedsash.engines),
+    (LOCAL_SCHEDULES, fedsash.schedules),
+    (METHODS, fedsash.methods),
+    (OPTIMISERS, fedsash.optimisers),
+    (PARTITIONS, fedsash.partitions),
+    (SAMPLINGS, fedsash.sampling),
+    (SCHEDULES, fedsash.schedules),
+    (SERVERS, fedsash.optimisers),
 )
+"""What an experiment file can name, and the public module that has it."""
 
 
 def test_every_public_name_is_there_and_is_what_it_is_called() -> None:
@@ -40,9 +41,14 @@ def test_every_public_name_is_there_and_is_what_it_is_called() -> None:
 
 
 def test_whatever_an_experiment_file_can_name_is_public() -> None:
-    for registry in REGISTRIES:
+    for registry, module in REGISTRIES:
         for value in registry.values():
-            assert getattr(fedsash, value.__name__) is value
+            assert getattr(module, value.__name__) is value
+
+
+def test_about_forty_five_names_are_of_daily_use_and_what_authors_build_on_is_in_extend() -> None:
+    assert len(fedsash.__all__) <= 48
+    assert {"Method", "Average", "Aggregation", "Engine", "Source"} <= set(fedsash.extend.__all__)
 
 
 def test_type_checkers_are_told_of_each_name_under_its_own_name() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...settings.errors import shortened
+from ...settings.errors import ConfigError, shortened
 from ...settings.options import options
-from .errors import ConfigError
 from .keys import Key, keys, keys_of
 from .registries import REGISTRIES, Registry, find
 from .words import about, suggestion, summary

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from ...settings.errors import library
 from ...system.files import replace_file
 from .layers import draw_layer, numbers
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
@@ -66,17 +68,23 @@ BARS = 24
 """The most bars side by side in a legend: more would leave no room for the picture."""
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed. The core comes without it, and a run then draws no pictures."""
+    return find_spec("matplotlib") is not None
+
+
 def draw(picture: Picture, path: Path | str) -> None:
     """Draw a picture into the file `path`, completely or not at all. Its extension gives the format (PNG, PDF, SVG).
 
-    Raises `ImportError` without matplotlib, and `ValueError` for an unknown extension.
+    Raises `LibraryError` without matplotlib, and `ValueError` for an unknown extension.
     """
     replace_file(path, drawn(picture, Path(path).suffix[1:] or "png"))
 
 
 def drawn(picture: Picture, form: str) -> bytes:
     """A picture as a file of the format `form`. Raises errors as `draw`."""
-    from matplotlib import style
+    with library("matplotlib", "pictures", "fedsash[lab]"):
+        from matplotlib import style
 
     content = io.BytesIO()
     with style.context(["default", HOUSE]):
@@ -86,7 +94,8 @@ def drawn(picture: Picture, form: str) -> bytes:
 
 def figure(picture: Picture) -> Figure:
     """The picture as a figure of matplotlib, with axes for each panel in their order."""
-    from matplotlib import style
+    with library("matplotlib", "pictures", "fedsash[lab]"):
+        from matplotlib import style
 
     with style.context(["default", HOUSE]):
         return _figure(picture)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...settings.errors import library
 from ...system.files import replace_file
-from .layers import draw_layer, numbers
+from .layers import draw_layer, name_points, numbers, show_whole_marks
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common
 from .styles import INK
@@ -141,6 +141,11 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
     if any(isinstance(layer, Field) for layer in panel.layers):
         axes.grid(False)
         axes.spines[:].set_visible(False)
+    else:
+        show_whole_marks(axes)
+        for layer in panel.layers:
+            if isinstance(layer, Points):
+                name_points(axes, layer)
     if panel.square:
         axes.set_aspect("equal", adjustable="box")
     names = axes.get_legend_handles_labels()[1]
@@ -187,14 +192,14 @@ def _scale(axes: Axes, which: str, axis: Axis) -> None:
 
 
 def _within_a_decade() -> LogFormatter:
-    """Numbers of two digits at minor ticks, on a logarithmic axis of a decade or less; matplotlib's have one."""
+    """Numbers of three digits at minor ticks, on a logarithmic axis of a decade or less; matplotlib's have one."""
     from matplotlib.ticker import LogFormatter
 
-    class TwoDigits(LogFormatter):
+    class ThreeDigits(LogFormatter):
         def __call__(self, value: float, place: int | None = None) -> str:
-            return f"{value:.2g}" if super().__call__(value, place) else ""
+            return f"{value:.3g}" if super().__call__(value, place) else ""
 
-    return TwoDigits(minor_thresholds=(1, 0.5))
+    return ThreeDigits(minor_thresholds=(1, 0.5))
 
 
 def _share(panels: Sequence[Panel], every: Sequence[Axes]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedsash.data import Digits, Dirichlet, FederatedData, Users
 from fedsash.data.samples import Samples
-from fedsash.data.sources.source import Source
+from fedsash.data.source import Source
 from fedsash.data.transform import PLAIN
 from support.worlds import data
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from fedsash.data import Images, Samples, Shakespeare
-from fedsash.data.sources.encoded import EncodedImages
+from fedsash.data.encoded import EncodedImages
 from fedsash.data.sources.formats.pixels import Decoder, Look
 from fedsash.data.sources.formats.splits import ImageSplit
 from support.forms import WRITERS, classes, leaf, pixels, png, python2, rows, user_data, write, write_cifar10, write_idx
@@ -272,7 +272,7 @@ def test_a_speech_of_many_paragraphs_takes_time_in_proportion(tmp_path: Path) ->
 
 
 def test_a_speech_keeps_its_paragraphs(tmp_path: Path) -> None:
-    from fedsash.data.sources.text import _play
+    from fedsash.data.sources.plays import _play
 
     assert _play("p", "A:\n one \n\n  two \n \nthree\n\nB:\n x ") == {"p: A": ["one\n\n  two\n\nthree"], "p: B": [" x"]}
 

@@ -13,7 +13,7 @@ import torch
 
 from fedsash import Federation, FedSWA, LocalEngine, LocalTraining, Scaffold, resume, run
 from fedsash.data import PACS
-from fedsash.data.sources.encoded import AHEAD, EncodedImages, split
+from fedsash.data.encoded import AHEAD, EncodedImages, split
 from fedsash.data.sources.formats.pixels import Decoder, Look, decode
 from fedsash.data.sources.formats.splits import ImageSplit
 from fedsash.methods.sampling import Uniform

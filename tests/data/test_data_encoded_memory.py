@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsash import Federation, LocalEngine, LocalTraining
 from fedsash.data import PACS, Images, TinyImageNet
-from fedsash.data.sources.encoded import EncodedImages
+from fedsash.data.encoded import EncodedImages
 from fedsash.data.sources.images import SHARE
 from fedsash.lab.config import load, parse
 from fedsash.methods.sampling import Uniform

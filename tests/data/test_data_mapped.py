@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedsash import Evaluation, FederatedData, Federation, LocalTraining, Scaffold, SettingError, run
 from fedsash.data import IID, NpyFiles, OwnTransform, Transform, Users
 from fedsash.data.inputs import Inputs
-from fedsash.data.sources.mapped import MappedTensor
+from fedsash.data.mapped import MappedTensor
 from fedsash.engines import Engine
 from fedsash.errors import DataError
 from fedsash.lab.config import ConfigError, load, parse

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash import SettingError
+from fedsash.data.arrays import of_clients
 from fedsash.data.members import Members
-from fedsash.data.sources.arrays import of_clients
 from fedsash.vector.randomness import Purpose, generator
 
 LISTS = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True), min_size=1, max_size=6)

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fedsash.data import DATASETS, IID, Digits, Images
+from fedsash.data.source import hold_out
 from fedsash.data.sources.formats import find, parquet
 from fedsash.data.sources.images import ReadingSettings, _content
 from fedsash.data.sources.published import CATALOGUE
-from fedsash.data.sources.source import hold_out
 from support.parquets import pixels, write
 from support.places import offline
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import DATASETS, Samples, Shakespeare, Users
-from fedsash.data.sources.text import BOS, CHARACTERS, EOS, LENGTH, NAMES, OOV, _joined, sequences
+from fedsash.data.sources.plays import BOS, CHARACTERS, EOS, LENGTH, NAMES, OOV, _joined, sequences
 from fedsash.lab.config import load
 from fedsash.tasks import PAD, NextCharacter
 from support.places import ROOT, real

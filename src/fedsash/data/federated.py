@@ -23,12 +23,12 @@ from ..tasks import (
     refuse_beyond,
 )
 from ..vector.shown import Shown
+from . import arrays
 from .client_test import dealt
 from .members import Members
 from .partitions import as_partition
 from .partitions.common import assigned
 from .samples import Samples, Scales
-from .sources import arrays
 from .transform import PLAIN, Transform
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..settings.errors import check
 from ..vector.shown import Shown
+from .encoded import EncodedImages, Features
 from .inputs import Inputs
-from .sources.encoded import EncodedImages, Features
-from .sources.mapped import MappedTensor
+from .mapped import MappedTensor
 
 CHUNK = 2**22
 """So many numbers are looked at together."""

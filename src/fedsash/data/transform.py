@@ -16,8 +16,8 @@ from ..settings.errors import SettingError, check, raised_as
 from ..settings.limits import CountFromZero
 from ..settings.setting import Accepts, Setting, default
 from ..vector.randomness import seed_torch, uniform
+from .encoded import Features
 from .inputs import Inputs, ModelInput, each
-from .sources.encoded import Features
 
 TRIED = 16
 """On so many samples a transform of one's own is tried before the first round."""

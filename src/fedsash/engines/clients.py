@@ -11,9 +11,9 @@ import numpy as np
 from torch import nn
 
 from ..client.messages import Answers, Executor, Request
+from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..data.members import Members
-from ..data.sources.encoded import EncodedImages
 from ..data.untrained import untrained
 from ..evaluation import Chronicle, Evaluation
 from ..evaluation.first_batch import suited

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ...system.paths import cache_folder, plain_file, replaced
-from .encoded import Features
+from ..encoded import Features
 from .formats.memory import damages
 
 Content = tuple[dict[str, Features], dict[str, Any]]

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ...settings.errors import DataError, check, library, shortened, some
 from ...system.paths import plain_file, similar
+from ..arrays import signed, user_numbers
 from ..class_names import same_names
-from .arrays import signed, user_numbers
 from .formats import parquet, saved
 from .formats.memory import check_room, content, damages
 from .formats.splits import asked, is_of, tested

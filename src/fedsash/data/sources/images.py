@@ -13,15 +13,15 @@ from ...settings.errors import check
 from ...settings.limits import Count, CountFromZero, Fraction, Gigabytes
 from ...settings.setting import Accepts, default
 from ...vector.storage import free
+from ..encoded import EncodedImages, Features
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out
 from ..transform import PLAIN, Transform
 from . import formats
 from .cache import Content, cached
-from .encoded import EncodedImages, Features
 from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode, headers
 from .formats.splits import asked, numbered, tested
-from .source import NamedDataset, Source, hold_out
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
 """When images are decoded: `"once"`, then kept; `"batches"`, batch by batch; `"auto"`: once if they fit into memory."""

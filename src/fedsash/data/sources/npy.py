@@ -11,11 +11,11 @@ import numpy as np
 from ...settings.errors import DataError, check, one_line
 from ...system.paths import plain_file, similar
 from ...tasks import chosen_task
+from .. import arrays
 from ..samples import Samples
+from ..source import NamedDataset, Source
 from ..transform import PLAIN
-from . import arrays
 from .formats.memory import damages
-from .source import NamedDataset, Source
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from ...settings.errors import check, library
 from ...settings.limits import Count, Fraction, Gigabytes
 from ...vector.randomness import Purpose, generator
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out
 from ..transform import Transform
 from .formats.memory import UNPACKED
 from .formats.pixels import Look
 from .images import Decode, ReadingSettings, load
-from .source import NamedDataset, Source, hold_out
 
 IMAGENET = Transform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")

@@ -14,10 +14,10 @@ from ...settings.errors import DataError, check
 from ...settings.limits import Fraction, Gigabytes
 from ...settings.setting import Accepts, default
 from ..samples import Samples, Scales
+from ..source import NamedDataset, Source, hold_out
 from ..transform import PLAIN
 from . import frames
 from .formats.memory import UNPACKED
-from .source import NamedDataset, Source, hold_out
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from ...tasks import NextToken
 from ...vector.arrays import Ints
 from ..inputs import Inputs
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out, split_off
 from ..transform import PLAIN
 from . import frames
 from .formats.memory import UNPACKED, damages
-from .source import NamedDataset, Source, hold_out, split_off
 
 Tokenizer = Any
 """What turns a text into token ids: a function, or an object of `transformers`, `tokenizers`, tiktoken and the like."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.masked import MaskedTensor
 
-from ...settings.errors import DataError, SettingError, check, one_line
-from ..class_names import of_data_set, same_names
-from ..inputs import Inputs
-from ..members import Members
+from ..settings.errors import DataError, SettingError, check, one_line
+from .class_names import of_data_set, same_names
+from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of
+from .members import Members
 
 Columns = dict[str, Any]
 """The tensors of all samples: `x` (a tensor, or a tuple or dict of them), `y`, and perhaps `users`."""

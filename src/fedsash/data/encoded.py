@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...vector.arrays import Ints
-from ..inputs import Inputs, ModelInput, each
-from .formats.memory import check_room
-from .formats.pixels import Decoder
+from ..vector.arrays import Ints
+from .inputs import Inputs, ModelInput, each
+from .sources.formats.memory import check_room
+from .sources.formats.pixels import Decoder
 
 AHEAD = 2
 """How many batches are decoded in the background, in addition to the one in use."""

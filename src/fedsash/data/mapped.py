@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...settings.errors import DataError, one_line
-from ...vector.private_torch import PLAIN_RESULTS
+from ..settings.errors import DataError, one_line
+from ..vector.private_torch import PLAIN_RESULTS
 
 Place = tuple[Path, str, int, tuple[int, ...]]
 """The place of an array: its file, its type, where it begins in the file (in bytes), and its shape."""

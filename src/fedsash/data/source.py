@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...settings.setting import Setting
-from ...tasks import Task, check_unnamed
-from ...vector.arrays import Ints
-from ...vector.randomness import Purpose, generator
-from ...vector.shown import Shown
-from ..federated import FederatedData
-from ..partitions import as_partition
-from ..partitions.common import Partition, assigned, fields_of
-from ..samples import Samples, Scales
-from ..transform import Transform
+from ..settings.setting import Setting
+from ..tasks import Task, check_unnamed
+from ..vector.arrays import Ints
+from ..vector.randomness import Purpose, generator
+from ..vector.shown import Shown
+from .federated import FederatedData
+from .partitions import as_partition
+from .partitions.common import Partition, assigned, fields_of
+from .samples import Samples, Scales
+from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws
 

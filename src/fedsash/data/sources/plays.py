@@ -22,9 +22,9 @@ from ...system.paths import plain_file
 from ...tasks import PAD, NextCharacter
 from ...vector.arrays import Ints
 from ..samples import Samples
+from ..source import NamedDataset, Source
 from ..transform import PLAIN
 from .formats.memory import check_room
-from .source import NamedDataset, Source
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
 """The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses."""
@@ -58,7 +58,7 @@ class Shakespeare(NamedDataset, name="shakespeare"):
     of 80 characters, `x` `[n, 80]`, with the next characters as labels, `y` `[n, 80]`. The last sequence is padded.
     There are 90 numbers: 0 is PAD, 1 BOS, 2 EOS, 3 to 88 the 86 known characters, 89 any other one. The 86 characters
     are those of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses
-    (`fedsash.data.sources.text.CHARACTERS`).
+    (`fedsash.data.sources.plays.CHARACTERS`).
 
     The test set is in `test/`. Without this folder it is the last floor(test * n) of each user's n sequences (McMahan
     et al. 2017 hold out a fifth of each role's lines). There are no random draws.

@@ -20,7 +20,7 @@ import torch
 
 from fedsash.data import Images, Samples, Shakespeare
 from fedsash.data.encoded import EncodedImages
-from fedsash.data.sources.formats.pixels import Decoder, Look
+from fedsash.data.sources.formats.pixels import Decoder, PixelFormat
 from fedsash.data.sources.formats.splits import ImageSplit
 from support.forms import WRITERS, classes, leaf, pixels, png, python2, rows, user_data, write, write_cifar10, write_idx
 from support.parquets import pa, pq
@@ -105,7 +105,7 @@ def test_a_thin_image_that_is_scaled_to_gigabytes_is_refused(tmp_path: Path) -> 
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
     part = ImageSplit([np.zeros((1, 1, 3), dtype=np.uint8)] * 4000, {}, "train")
-    x = EncodedImages(Decoder(part, Look(3, 1)))
+    x = EncodedImages(Decoder(part, PixelFormat(3, 1)))
     vars(x.decoder)["shape"] = (100_000, 100_000, 3)
     with pytest.raises(ValueError, match=r"a batch of 4000 images .*: size in memory = '120000.0 GB'"):
         x[:]

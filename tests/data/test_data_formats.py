@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsash.data.sources.formats import FORMS
-from fedsash.data.sources.formats.pixels import AS_IT_IS, Decoder, decode
+from fedsash.data.sources.formats import FORMATS
+from fedsash.data.sources.formats.pixels import AS_STORED, Decoder, decode
 from support.forms import WRITERS, classes, pixels, png, table, write, write_idx, write_landmarks, write_leaf
 
 
@@ -43,7 +43,7 @@ def test_a_folder_a_class_below_each_split(tmp_path: Path) -> None:
     train, test = classes(tmp_path / "train"), classes(tmp_path / "test", seed=1)
     found = table(tmp_path)
     assert found.parts["train"].columns["y"].tolist() == ["cat", "cat", "dog", "dog"]
-    x = decode({split: Decoder(part, AS_IT_IS) for split, part in found.parts.items()})
+    x = decode({split: Decoder(part, AS_STORED) for split, part in found.parts.items()})
     assert np.array_equal(x["train"], np.stack(train))
     assert np.array_equal(x["test"], np.stack(test))
 
@@ -93,5 +93,5 @@ def test_lists_of_landmarks_give_users_and_the_places_of_their_images(tmp_path: 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_form_is_known_by_its_files(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
-    first = next(form for form in FORMS.values() if form.matches(tmp_path))
-    assert first is FORMS[name]
+    first = next(form for form in FORMATS.values() if form.matches(tmp_path))
+    assert first is FORMATS[name]

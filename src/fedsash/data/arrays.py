@@ -269,7 +269,7 @@ def of_clients(clients: Sequence[Any], name: str, n: int) -> Members:
     if isinstance(clients, Members):
         members = clients
     else:
-        members = Members.of([_index_array(own, f"FederatedData.{name}[{i}]") for i, own in enumerate(clients)])
+        members = Members.of([_index_array(client, f"FederatedData.{name}[{i}]") for i, client in enumerate(clients)])
     wrong = np.flatnonzero((members.flat < 0) | (members.flat >= n))
     if len(wrong):
         client = int(np.searchsorted(members.ends, wrong[0], side="right"))

@@ -111,7 +111,7 @@ class Transform(Setting, name="images"):
             """What the method makes of copies of the first samples."""
             samples = each(x, lambda tensor: tensor[:count].clone())
             with raised_as(lambda why: SettingError("", place, self, f"can't change samples of these data: {why}")):
-                return _tensors(getattr(self, name)(samples, *(own[:count] for own in keys)))
+                return _tensors(getattr(self, name)(samples, *(tensor[:count] for tensor in keys)))
 
         batch = results(TRIED)
         again = results(TRIED)

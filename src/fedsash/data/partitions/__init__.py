@@ -55,7 +55,7 @@ def _named(name: Any, options: dict[str, Any]) -> Partition:
     arguments = {}
     for key, value in options.items():
         arguments[key] = value
-        if isinstance(value, Mapping):  # a rule inside this one
+        if isinstance(value, Mapping) and "name" in value:  # a rule inside this one
             arguments[key] = as_partition({"clients": 1, **value})
     partition: Partition = make(**arguments)
     return partition

@@ -48,8 +48,7 @@ class Dirichlet(NamedPartition, name="dirichlet"):
     """the concentration; the smaller, the fewer classes a client holds"""
 
     def __post_init__(self) -> None:
-        right = "must be 0, or at least 1e-9"
-        check(self.alpha == 0 or self.alpha >= 1e-9, "Dirichlet.alpha", self.alpha, right)
+        check(self.alpha == 0 or self.alpha >= 1e-9, "Dirichlet.alpha", self.alpha, "must be 0, or at least 1e-9")
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -273,8 +273,8 @@ def _split_off_the_last(samples: Samples, share: float) -> tuple[Samples, Sample
     counts = samples.user.bincount()
     starts = counts.cumsum(0) - counts
     position = torch.arange(len(samples)) - starts[samples.user]
-    kept = counts - (share * counts.double() + 1e-9).long()  # 0.29 * 100 is a little less than 29
-    is_test = position >= kept[samples.user]
+    train_counts = counts - (share * counts.double() + 1e-9).long()  # 0.29 * 100 is a little less than 29
+    is_test = position >= train_counts[samples.user]
     if not is_test.any():
         return samples[~is_test], None
     return samples[~is_test], samples[is_test]

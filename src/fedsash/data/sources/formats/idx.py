@@ -1,4 +1,4 @@
-"""The form of MNIST and Fashion-MNIST: idx files, plain or compressed with gzip (LeCun et al. 1998)."""
+"""The file format of MNIST and Fashion-MNIST: idx files, plain or compressed with gzip (LeCun et al. 1998)."""
 
 from __future__ import annotations
 

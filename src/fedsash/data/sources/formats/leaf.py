@@ -1,4 +1,4 @@
-"""The form of FEMNIST: LEAF's JSON files (Caldas et al. 2018)."""
+"""The file format of FEMNIST: LEAF's JSON files (Caldas et al. 2018)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of Landmarks-User-160k: lists of users, images and classes, and the image files (Hsu et al. 2020)."""
+"""The file format of Landmarks-User-160k: lists of users, images and classes, and the image files (Hsu et al. 2020)."""
 
 from __future__ import annotations
 

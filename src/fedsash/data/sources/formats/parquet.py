@@ -1,4 +1,4 @@
-"""The Hugging Face form: Parquet files as on the hub, or the Arrow files that `datasets` makes from them."""
+"""The Hugging Face format: Parquet files as on the hub, or the Arrow files that `datasets` makes from them."""
 
 from __future__ import annotations
 

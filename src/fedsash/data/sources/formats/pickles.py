@@ -1,4 +1,4 @@
-"""The form of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and of Digit-Five in FedBN's files: Python pickles."""
+"""The file format of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and of Digit-Five in FedBN's files: Python pickles."""
 
 from __future__ import annotations
 

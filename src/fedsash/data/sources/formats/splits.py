@@ -22,6 +22,11 @@ Files: TypeAlias = dict[str, list[Path]]
 
 log = logging.getLogger("fedsash")
 VALIDATION = ("valid", "val", "validation")
+"""The names under which the split for validation may be stored."""
+NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
+"""The columns in words."""
+PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
+"""What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +47,6 @@ class ImageSplit:
         for name, values in self.columns.items():
             requirement = f"must be one for each of {len(self.images)} images"
             check(len(values) == len(self.images), f"{self.where}: number of {NAMES[name]}", len(values), requirement)
-
-
-NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +73,6 @@ class FileFormat(Protocol):
 
         Raises `SettingError` or `DataError` for wrong or damaged files.
         """
-
-
-PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
-"""What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
 
 
 def folder_with(folder: Path, *patterns: str) -> Path | None:

@@ -116,7 +116,8 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("column", ["image", "label"])
 def test_a_value_that_stands_once_for_many_rows_is_not_unpacked_for_all(tmp_path: Path, column: str) -> None:
-    n, long = 50_000, MIB
+    n = 50_000
+    long = MIB
     values: dict[str, Any] = {
         "image": pa.array([bytes(long)]),
         "label": pa.array(["x" * (long if column == "label" else 1)]),

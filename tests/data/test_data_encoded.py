@@ -50,10 +50,8 @@ def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(
     tmp_path: Path, name: str, pixel_format: PixelFormat
 ) -> None:
     part = parts(tmp_path)[name]
-    whole, x = (
-        torch.from_numpy(decode({"a": Decoder(part, pixel_format)})["a"]),
-        EncodedImages(Decoder(part, pixel_format)),
-    )
+    whole = torch.from_numpy(decode({"a": Decoder(part, pixel_format)})["a"])
+    x = EncodedImages(Decoder(part, pixel_format))
     assert (x.shape, x.dtype, x.ndim, x.dim(), x.device) == (whole.shape, whole.dtype, 4, 4, whole.device)
     assert len(x) == N and not x.is_floating_point()
     index = torch.tensor([7, 2, 2, 29, 0, 7])
@@ -69,10 +67,8 @@ def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(
 
 def test_what_is_decoded_ahead_may_be_selected_in_another_order_or_not_at_all(tmp_path: Path) -> None:
     part = parts(tmp_path)["paths"]
-    whole, x = (
-        torch.from_numpy(decode({"a": Decoder(part, PixelFormat())})["a"]),
-        EncodedImages(Decoder(part, PixelFormat())),
-    )
+    whole = torch.from_numpy(decode({"a": Decoder(part, PixelFormat())})["a"])
+    x = EncodedImages(Decoder(part, PixelFormat()))
     batches = list(np.random.default_rng(0).integers(0, N, (6, 5)))
     ahead = x.ahead(batches)
     for k in (1, 0, 1, 0, 5, 2, 3):
@@ -100,7 +96,8 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine, form", rotated(ENGINES, FORMS))
 def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path: Path, form: str, engine: str) -> None:
     FORMS[form](tmp_path)
-    states, metrics = [], []
+    states = []
+    metrics = []
     for when in ("once", "batches"):
         world = federation(tmp_path, when, ENGINES[engine])
         states.append(after(world, 2))

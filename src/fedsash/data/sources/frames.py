@@ -102,6 +102,7 @@ def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bo
 
 
 def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
+    """The rows of a Parquet or an Arrow file with the columns `names`, and the `rest` or not."""
     columns = parquet.present({"train": [file]})
     check_unique(columns, str(file))
     check_columns(names, columns, str(file))
@@ -115,6 +116,7 @@ def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pa
 
 
 def _of_text(file: Path, names: ColumnNames) -> pandas.DataFrame:
+    """The rows of a text file, with all its columns."""
     import pandas
 
     with reading(file):

@@ -88,6 +88,7 @@ def _batch(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _arrays(content: Any, file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in the content of a file, whose types and lengths nobody has checked."""
     if isinstance(content, tuple):
         return _fedbn_arrays(content, file)
     return _cifar_arrays(_words(content, file), file)
@@ -128,10 +129,10 @@ def _numbers(values: Any) -> NDArray[Any]:
     return np.array([None])
 
 
-def _words(loaded: Any, file: Path) -> dict[str, Any]:
+def _words(content: Any, file: Path) -> dict[str, Any]:
     """A dictionary with strings as keys. In pickles of Python 2 they are bytes."""
-    check(isinstance(loaded, dict), str(file), type(loaded).__name__, "must be a dictionary")
-    return {_word(key): value for key, value in loaded.items()}
+    check(isinstance(content, dict), str(file), type(content).__name__, "must be a dictionary")
+    return {_word(key): value for key, value in content.items()}
 
 
 def _word(value: Any) -> str:

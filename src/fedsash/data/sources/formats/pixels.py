@@ -84,7 +84,8 @@ class Decoder:
         if ready is not None:
             height, width, channels = ready.shape[1:]
             return height, width, channels
-        image = _open(self.part.images[0], self.part.where, 0, self.pixel_format, self.unpacked)
+        first = self.part.images[0]
+        image = _open(first, _name(first, self.part.where, 0), self.pixel_format, self.unpacked)
         if self.pixel_format.channels is not None:
             return image.height, image.width, self.pixel_format.channels
         requirement = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
@@ -109,9 +110,10 @@ class Decoder:
             np.subtract(255, out, out=out)
 
     def _image(self, row: int) -> Image.Image:
+        """The decoded image in a row, which must have the size and the channels of the first one."""
         stored = self.part.images[row]
         name = _name(stored, self.part.where, row)
-        image = _open(stored, self.part.where, row, self.pixel_format, self.unpacked)
+        image = _open(stored, name, self.pixel_format, self.unpacked)
         height, width, channels = self.shape
         if image.size != (width, height):
             cure = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
@@ -188,11 +190,10 @@ def _header(stored: StoredImage, name: str) -> tuple[tuple[int, int], str]:
         return image.size, image.mode
 
 
-def _open(stored: StoredImage, where: str, row: int, pixel_format: PixelFormat, unpacked: float) -> Image.Image:
+def _open(stored: StoredImage, name: str, pixel_format: PixelFormat, unpacked: float) -> Image.Image:
     """A decoded image, scaled as the format says. Its mode is that of the file, unless it was scaled."""
     with library("Pillow", "these data", EXTRA):
         from PIL import Image
-    name = _name(stored, where, row)
     with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")):
         if not isinstance(stored, np.ndarray):
             image = _of_8_bits(_loaded(stored, unpacked, name), name)

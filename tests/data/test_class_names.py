@@ -19,7 +19,8 @@ datasets = Library("datasets")
 
 from support.parquets import pixels, write  # noqa: E402
 
-PETS, SWAPPED = ["cat", "dog"], ["dog", "cat"]
+PETS = ["cat", "dog"]
+SWAPPED = ["dog", "cat"]
 LINE = r"calls the classes of 'label' dog, cat, and .* calls them cat, dog: give all the same names in the same order"
 
 
@@ -63,7 +64,8 @@ def test_data_sets_in_memory_call_them_alike() -> None:
 
 def test_a_data_set_with_features_that_are_no_kinds_is_read() -> None:
     class Own(TensorDataset):
-        features, classes = torch.ones(2, 3), 2
+        features = torch.ones(2, 3)
+        classes = 2
 
-    held = FederatedData.from_datasets(Own(torch.ones(2, 3), torch.tensor([0, 1])), [[0, 1]])
-    assert np.array_equal(held.train.y.numpy(), [0, 1])
+    data = FederatedData.from_datasets(Own(torch.ones(2, 3), torch.tensor([0, 1])), [[0, 1]])
+    assert np.array_equal(data.train.y.numpy(), [0, 1])

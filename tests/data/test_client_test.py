@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from fedsash.data import Digits, Dirichlet, FederatedData, Users
 from fedsash.data.samples import Samples
-from fedsash.data.sources.source import Source
+from fedsash.data.source import Source
 from fedsash.data.transform import PLAIN
 from support.worlds import data
 
 
 def classes(counts: list[list[int]], test: list[int]) -> FederatedData:
     """Clients that hold `counts[i][c]` training samples of class c, and a test set with `test[c]` of them."""
-    y = np.concatenate([np.repeat(range(len(test)), own) for own in counts])
-    clients = np.split(np.arange(len(y)), np.cumsum([sum(own) for own in counts])[:-1])
+    y = np.concatenate([np.repeat(range(len(test)), of_client) for of_client in counts])
+    clients = np.split(np.arange(len(y)), np.cumsum([sum(of_client) for of_client in counts])[:-1])
     tested = np.repeat(range(len(test)), test)
     x = np.random.default_rng(0).normal(size=(len(y), 2)), np.random.default_rng(1).normal(size=(len(tested), 2))
     return FederatedData.from_arrays(x[0], y, clients, test=(x[1], tested), classes=len(test))
@@ -30,7 +30,7 @@ def dealt(data: FederatedData, seed: int = 0) -> np.ndarray[Any, Any]:
     """How many test samples of each class each client has, `[N, classes]`."""
     assert data.test is not None
     y = data.test.y.numpy()
-    return np.array([np.bincount(y[own], minlength=data.classes) for own in data.deal_test(seed).client_test])
+    return np.array([np.bincount(y[indices], minlength=data.classes) for indices in data.deal_test(seed).client_test])
 
 
 counts = st.integers(1, 5).flatmap(
@@ -44,10 +44,12 @@ def test_every_client_gets_its_share_of_each_class_up_to_rounding(
     counts: list[list[int]], test: list[int], seed: int
 ) -> None:
     world = classes(counts, test)
-    found, held = dealt(world, seed), np.array(counts)
-    shares = held / np.maximum(held.sum(0), 1) * np.array(test)
-    assert (np.abs(found - shares) < 1).all()
-    assert found.sum(0).tolist() == [n if held[:, c].any() else 0 for c, n in enumerate(test)], "nothing is left over"
+    counts_dealt = dealt(world, seed)
+    train_counts = np.array(counts)
+    shares = train_counts / np.maximum(train_counts.sum(0), 1) * np.array(test)
+    assert (np.abs(counts_dealt - shares) < 1).all()
+    expected = np.where(train_counts.any(0), test, 0)
+    assert counts_dealt.sum(0).tolist() == expected.tolist(), "nothing is left over"
     each = np.concatenate(world.deal_test(seed).client_test)
     assert len(np.unique(each)) == len(each), "a test sample belongs to one client"
 
@@ -67,11 +69,13 @@ def test_it_is_a_pure_function_of_the_data_and_the_seed() -> None:
 
 def test_users_keep_their_own_test_samples() -> None:
     rng = np.random.default_rng(0)
-    users, tested = rng.integers(0, 5, 60), rng.integers(0, 6, 30)  # user 5 has no training sample
+    users = rng.integers(0, 5, 60)  # user 5 has no training sample
+    tested = rng.integers(0, 6, 30)
     train = Samples(torch.randn(60, 2), torch.from_numpy(rng.integers(0, 3, 60)), user=torch.from_numpy(users))
     test = Samples(torch.randn(30, 2), torch.from_numpy(rng.integers(0, 3, 30)), user=torch.from_numpy(tested))
     world = Source(train, test, 3, PLAIN).partition(Users())
-    assert [own.tolist() for own in world.client_test] == [np.flatnonzero(tested == user).tolist() for user in range(5)]
+    for user, indices in enumerate(world.client_test):
+        assert indices.tolist() == np.flatnonzero(tested == user).tolist()
 
 
 def test_a_table_of_users_keeps_each_users_rows_for_testing() -> None:
@@ -79,21 +83,23 @@ def test_a_table_of_users_keeps_each_users_rows_for_testing() -> None:
     from fedsash.data import Table
 
     rng = np.random.default_rng(0)
-    owner, y = rng.integers(0, 4, 80), rng.integers(0, 2, 80)
+    owner = rng.integers(0, 4, 80)
+    y = rng.integers(0, 2, 80)
     frame = pandas.DataFrame({"a": rng.normal(size=80), "label": y, "owner": owner})
     source = Table(user="owner", test=0.25).of(frame)
     world = source.partition(Users())
     assert source.test is not None and source.test.user is not None
-    for client, own in enumerate(world.client_test):
-        assert own.tolist() == torch.nonzero(source.test.user == client)[:, 0].tolist() and len(own)
+    for client, indices in enumerate(world.client_test):
+        assert indices.tolist() == torch.nonzero(source.test.user == client)[:, 0].tolist() and len(indices)
 
 
 def test_numbers_that_are_no_classes_are_dealt_by_the_clients_sizes() -> None:
     from fedsash.tasks import Regression
 
-    x, y = np.random.default_rng(0).normal(size=(40, 2)), np.random.default_rng(1).normal(size=40)
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.random.default_rng(1).normal(size=40)
     world = FederatedData.from_arrays(x, y, [range(10), range(10, 40)], test=(x, y), task=Regression())
-    assert [len(own) for own in world.deal_test().client_test] == [10, 30]
+    assert [len(indices) for indices in world.deal_test().client_test] == [10, 30]
 
 
 def test_a_partition_deals_the_test_set_by_labels() -> None:
@@ -101,14 +107,14 @@ def test_a_partition_deals_the_test_set_by_labels() -> None:
     assert world.test is not None and sum(map(len, world.client_test)) == len(world.test)
     train = world.counts() / world.counts().sum(1, keepdims=True)
     y = world.test.y.numpy()
-    test = np.array([np.bincount(y[own], minlength=10) / max(len(own), 1) for own in world.client_test])
+    test = np.array([np.bincount(y[indices], minlength=10) / max(len(indices), 1) for indices in world.client_test])
     assert np.corrcoef(train.reshape(-1), test.reshape(-1))[0, 1] > 0.95
 
 
 def test_a_shard_has_its_clients_test_samples() -> None:
     world = data().deal_test()
     part = world.shard([1, 4])
-    assert [own.tolist() for own in part.client_test] == [world.client_test[i].tolist() for i in (1, 4)]
+    assert [indices.tolist() for indices in part.client_test] == [world.client_test[i].tolist() for i in (1, 4)]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +129,14 @@ def test_a_shard_has_its_clients_test_samples() -> None:
     ],
 )
 def test_other_indices_are_refused(client_test: list[Any], line: str) -> None:
-    x, y = np.zeros((20, 2)), np.arange(20) % 3
+    x = np.zeros((20, 2))
+    y = np.arange(20) % 3
     with pytest.raises(ValueError, match=line):
         FederatedData.from_arrays(x, y, np.split(np.arange(20), [3, 9]), test=(x, y), client_test=client_test)
 
 
 def test_without_a_test_set_there_is_nothing_to_deal_out() -> None:
-    x, y = np.zeros((20, 2)), np.arange(20) % 3
+    x = np.zeros((20, 2))
+    y = np.arange(20) % 3
     with pytest.raises(ValueError, match=r"evaluation\.client_test = True: .*there is no test set"):
         FederatedData.from_arrays(x, y, [range(20)]).deal_test()

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from fedsash.data import Images, Samples, Shakespeare
-from fedsash.data.sources.encoded import EncodedImages
-from fedsash.data.sources.formats.pixels import Decoder, Look
+from fedsash.data.encoded import EncodedImages
+from fedsash.data.sources.formats.pixels import Decoder, PixelFormat
 from fedsash.data.sources.formats.splits import ImageSplit
 from support.forms import WRITERS, classes, leaf, pixels, png, python2, rows, user_data, write, write_cifar10, write_idx
 from support.parquets import pa, pq
@@ -105,7 +105,7 @@ def test_a_thin_image_that_is_scaled_to_gigabytes_is_refused(tmp_path: Path) -> 
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
     part = ImageSplit([np.zeros((1, 1, 3), dtype=np.uint8)] * 4000, {}, "train")
-    x = EncodedImages(Decoder(part, Look(3, 1)))
+    x = EncodedImages(Decoder(part, PixelFormat(3, 1)))
     vars(x.decoder)["shape"] = (100_000, 100_000, 3)
     with pytest.raises(ValueError, match=r"a batch of 4000 images .*: size in memory = '120000.0 GB'"):
         x[:]
@@ -116,7 +116,8 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("column", ["image", "label"])
 def test_a_value_that_stands_once_for_many_rows_is_not_unpacked_for_all(tmp_path: Path, column: str) -> None:
-    n, long = 50_000, MIB
+    n = 50_000
+    long = MIB
     values: dict[str, Any] = {
         "image": pa.array([bytes(long)]),
         "label": pa.array(["x" * (long if column == "label" else 1)]),
@@ -272,7 +273,7 @@ def test_a_speech_of_many_paragraphs_takes_time_in_proportion(tmp_path: Path) ->
 
 
 def test_a_speech_keeps_its_paragraphs(tmp_path: Path) -> None:
-    from fedsash.data.sources.text import _play
+    from fedsash.data.sources.plays import _play
 
     assert _play("p", "A:\n one \n\n  two \n \nthree\n\nB:\n x ") == {"p: A": ["one\n\n  two\n\nthree"], "p: B": [" x"]}
 

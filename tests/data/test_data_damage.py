@@ -18,11 +18,13 @@ pytestmark = pytest.mark.usefixtures("cache")
 Damage = dict[str, Callable[[], object]]
 """What spoils good data, under the line that says so."""
 
-TRAIN_X, TRAIN_Y = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+TRAIN_X = "train-images-idx3-ubyte"
+TRAIN_Y = "train-labels-idx1-ubyte"
 
 
 def damaged_idx(folder: Path) -> Damage:
-    x, y = pixels(6, 28, 28), np.arange(6, dtype=np.uint8)
+    x = pixels(6, 28, 28)
+    y = np.arange(6, dtype=np.uint8)
     whole = idx(0x803, x)
     return {
         "size = 4715: must be 4720 bytes, for 6 x 28 x 28": lambda: write(folder / TRAIN_X, whole[:-5]),
@@ -40,8 +42,10 @@ def damaged_idx(folder: Path) -> Damage:
 
 
 def damaged_cifar(folder: Path) -> Damage:
-    x, y = pixels(12, 32, 32, 3), list(range(12))
-    file, good = folder / "data_batch_2", {"labels": y[2:4], "data": rows(x[2:4])}
+    x = pixels(12, 32, 32, 3)
+    y = list(range(12))
+    file = folder / "data_batch_2"
+    good = {"labels": y[2:4], "data": rows(x[2:4])}
     return {
         "data_batch_2 can't be read: ": lambda: write(file, python2(good)[:-500]),
         "data_batch_2 is missing": file.unlink,

@@ -13,8 +13,8 @@ import torch
 
 from fedsash import Federation, FedSWA, LocalEngine, LocalTraining, Scaffold, resume, run
 from fedsash.data import PACS
-from fedsash.data.sources.encoded import AHEAD, EncodedImages, split
-from fedsash.data.sources.formats.pixels import Decoder, Look, decode
+from fedsash.data.encoded import AHEAD, EncodedImages, split
+from fedsash.data.sources.formats.pixels import Decoder, PixelFormat, decode
 from fedsash.data.sources.formats.splits import ImageSplit
 from fedsash.methods.sampling import Uniform
 from support.by_default import by_default, full, rotated
@@ -43,10 +43,15 @@ def parts(folder: Path) -> dict[str, ImageSplit]:
 
 
 @pytest.mark.parametrize("name", ["paths", "bytes", "pixels"])
-@pytest.mark.parametrize("look", [Look(), Look(1), Look(3, 5, 1.4), Look(3, 20, negative=True)], ids=str)
-def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_path: Path, name: str, look: Look) -> None:
+@pytest.mark.parametrize(
+    "pixel_format", [PixelFormat(), PixelFormat(1), PixelFormat(3, 5, 1.4), PixelFormat(3, 20, negative=True)], ids=str
+)
+def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(
+    tmp_path: Path, name: str, pixel_format: PixelFormat
+) -> None:
     part = parts(tmp_path)[name]
-    whole, x = torch.from_numpy(decode({"a": Decoder(part, look)})["a"]), EncodedImages(Decoder(part, look))
+    whole = torch.from_numpy(decode({"a": Decoder(part, pixel_format)})["a"])
+    x = EncodedImages(Decoder(part, pixel_format))
     assert (x.shape, x.dtype, x.ndim, x.dim(), x.device) == (whole.shape, whole.dtype, 4, 4, whole.device)
     assert len(x) == N and not x.is_floating_point()
     index = torch.tensor([7, 2, 2, 29, 0, 7])
@@ -62,7 +67,8 @@ def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_pat
 
 def test_what_is_decoded_ahead_may_be_selected_in_another_order_or_not_at_all(tmp_path: Path) -> None:
     part = parts(tmp_path)["paths"]
-    whole, x = torch.from_numpy(decode({"a": Decoder(part, Look())})["a"]), EncodedImages(Decoder(part, Look()))
+    whole = torch.from_numpy(decode({"a": Decoder(part, PixelFormat())})["a"])
+    x = EncodedImages(Decoder(part, PixelFormat()))
     batches = list(np.random.default_rng(0).integers(0, N, (6, 5)))
     ahead = x.ahead(batches)
     for k in (1, 0, 1, 0, 5, 2, 3):
@@ -78,7 +84,7 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
             begun.append(k)
             yield np.arange(k, k + 3)
 
-    ahead = EncodedImages(Decoder(parts(tmp_path)["paths"], Look())).ahead(batches())
+    ahead = EncodedImages(Decoder(parts(tmp_path)["paths"], PixelFormat())).ahead(batches())
     for k in range(8):
         assert len(begun) == min(k + AHEAD, 8)
         ahead.index_select(0, torch.arange(k, k + 3))
@@ -90,7 +96,8 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine, form", rotated(ENGINES, FORMS))
 def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path: Path, form: str, engine: str) -> None:
     FORMS[form](tmp_path)
-    states, metrics = [], []
+    states = []
+    metrics = []
     for when in ("once", "batches"):
         world = federation(tmp_path, when, ENGINES[engine])
         states.append(after(world, 2))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsash import Federation, LocalEngine, LocalTraining
 from fedsash.data import PACS, Images, TinyImageNet
-from fedsash.data.sources.encoded import EncodedImages
+from fedsash.data.encoded import EncodedImages
 from fedsash.data.sources.images import SHARE
 from fedsash.lab.config import load, parse
 from fedsash.methods.sampling import Uniform
@@ -101,7 +101,8 @@ def test_images_are_decoded_at_once_if_and_only_if_they_fit(tmp_path: Path, cach
     assert isinstance(images(tmp_path / "d", "auto").load().train.x, Tensor)
     side = 2048
     many = int(2 * SHARE * free(torch.device("cpu"))) // (3 * side**2)
-    first, last = tmp_path / "d" / "train" / "a" / "00.jpg", many
+    first = tmp_path / "d" / "train" / "a" / "00.jpg"
+    last = many
     for i in range(last):
         os.link(first, first.parent / f"again{i}.jpg")
     source = Images(str(tmp_path / "d"), size=side).load()

@@ -75,7 +75,8 @@ def test_to_a_device_moves_samples_and_keeps_clients(device: str) -> None:
 
 @pytest.mark.parametrize("images", ["train", "test"])
 def test_only_one_of_training_and_test_samples_can_not_be_images(images: str) -> None:
-    pixels, numbers = np.zeros((4, 3, 3, 1), dtype=np.uint8), np.zeros((4, 3, 3, 1), dtype=np.float32)
+    pixels = np.zeros((4, 3, 3, 1), dtype=np.uint8)
+    numbers = np.zeros((4, 3, 3, 1), dtype=np.float32)
     x, tested = (pixels, numbers) if images == "train" else (numbers, pixels)
     with pytest.raises(SettingError, match=r"^FederatedData.test.x = .*: both must be images, or neither"):
         FederatedData.from_arrays(x, [0, 1, 0, 1], [[0, 1], [2, 3]], test=(tested, [0, 1, 0, 1]))
@@ -84,13 +85,14 @@ def test_only_one_of_training_and_test_samples_can_not_be_images(images: str) ->
 @pytest.mark.parametrize("dtype", [np.int64, bool])
 @pytest.mark.parametrize("several", [False, True])
 def test_whole_test_features_become_the_numbers_that_the_training_features_are(dtype: type, several: bool) -> None:
-    x, tested = np.full((4, 2), 0.5), np.eye(4, 2).astype(dtype)
-    given: Any = ({"a": x}, {"a": tested}) if several else (x, tested)
-    data = FederatedData.from_arrays(given[0], [0, 1, 0, 1], [[0, 1], [2, 3]], test=(given[1], [0, 1, 0, 1]))
+    x = np.full((4, 2), 0.5)
+    tested = np.eye(4, 2).astype(dtype)
+    inputs: Any = ({"a": x}, {"a": tested}) if several else (x, tested)
+    data = FederatedData.from_arrays(inputs[0], [0, 1, 0, 1], [[0, 1], [2, 3]], test=(inputs[1], [0, 1, 0, 1]))
     assert data.test is not None
-    found = data.test.x.tensors["a"] if isinstance(data.test.x, Inputs) else data.test.x
-    assert found.dtype == torch.float64
-    assert found.tolist() == np.eye(4, 2).tolist()
+    x_of_test = data.test.x.tensors["a"] if isinstance(data.test.x, Inputs) else data.test.x
+    assert x_of_test.dtype == torch.float64
+    assert x_of_test.tolist() == np.eye(4, 2).tolist()
 
 
 def test_samples_are_chosen_with_their_labels_and_domains() -> None:
@@ -182,13 +184,13 @@ def test_no_client_trains_on_a_held_out_sample_and_each_keeps_at_least_one(
     clients: list[list[int]], fraction: float, seed: int
 ) -> None:
     data = shared_out(clients).hold_out(fraction, seed)
-    held = held_in(data)
-    assert sorted(set(held.tolist())) == held.tolist(), "no sample is held by two clients"
-    assert all(set(own.tolist()) <= set(client) for own, client in zip(data.held, clients, strict=False))
-    for kept, own in zip(data.clients, clients, strict=True):
-        assert kept.tolist() == [index for index in own if index not in set(held.tolist())]
-        assert len(kept) > 0
-    assert set(held.tolist()) <= {index for own in clients for index in own}
+    held_out = held_in(data)
+    assert sorted(set(held_out.tolist())) == held_out.tolist(), "no sample is held by two clients"
+    assert all(set(indices.tolist()) <= set(client) for indices, client in zip(data.held, clients, strict=False))
+    for remaining, indices in zip(data.clients, clients, strict=True):
+        assert remaining.tolist() == [index for index in indices if index not in set(held_out.tolist())]
+        assert len(remaining) > 0
+    assert set(held_out.tolist()) <= {index for indices in clients for index in indices}
 
 
 @given(clients=disjoint(), fraction=fractions, seed=seeds)
@@ -196,9 +198,11 @@ def test_of_n_samples_a_client_gives_the_whole_part_of_its_fraction(
     clients: list[list[int]], fraction: float, seed: int
 ) -> None:
     data = shared_out(clients).hold_out(fraction, seed)
-    given = [len(own) - len(kept) for own, kept in zip(clients, data.clients, strict=True)]
-    assert given == [math.floor(fraction * len(own) + 1e-9) for own in clients], "0.29 of 100 is 29"
-    assert [len(own) for own in data.held] == (given if fraction else [])
+    counts = [len(indices) - len(remaining) for indices, remaining in zip(clients, data.clients, strict=True)]
+    assert counts == [math.floor(fraction * len(indices) + 1e-9) for indices in clients], "0.29 of 100 is 29"
+    if fraction == 0:
+        counts = []
+    assert [len(indices) for indices in data.held] == counts
 
 
 @given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
@@ -206,7 +210,8 @@ def test_what_is_held_out_is_a_function_of_the_data_and_the_seed(
     clients: list[list[int]], fraction: float, seed: int
 ) -> None:
     source = shared_out(clients)
-    one, other = source.hold_out(fraction, seed), source.hold_out(fraction, seed)
+    one = source.hold_out(fraction, seed)
+    other = source.hold_out(fraction, seed)
     assert [h.tolist() for h in one.held] == [h.tolist() for h in other.held]
     assert [c.tolist() for c in one.clients] == [c.tolist() for c in other.clients]
     assert [c.tolist() for c in source.clients] == clients, "the source stays as it is"
@@ -214,11 +219,11 @@ def test_what_is_held_out_is_a_function_of_the_data_and_the_seed(
 
 def test_other_seeds_hold_out_other_samples_and_other_clients_draw_on_their_own() -> None:
     source = shared_out([list(range(30)), list(range(30, 60))])
-    held = [held_in(source.hold_out(0.5, seed)) for seed in range(4)]
-    assert len({tuple(h.tolist()) for h in held}) == 4
-    assert all((h[:15] + 30).tolist() != h[15:].tolist() for h in held)
+    held_out = [held_in(source.hold_out(0.5, seed)) for seed in range(4)]
+    assert len({tuple(h.tolist()) for h in held_out}) == 4
+    assert all((h[:15] + 30).tolist() != h[15:].tolist() for h in held_out)
     alone = held_in(shared_out([list(range(30))]).hold_out(0.5, 0))
-    assert alone.tolist() == held[0][:15].tolist()
+    assert alone.tolist() == held_out[0][:15].tolist()
 
 
 @given(clients=disjoint() | overlapping, seed=seeds)
@@ -232,12 +237,14 @@ def test_samples_that_are_held_out_are_evaluated_on_and_not_trained_on() -> None
     averages = {"wima": Window(2)}
     holding = federation(averages=averages, evaluation=Evaluation(held_out=0.4))
     less = world().hold_out(0.4, holding.seed)
-    held, less = held_in(less), replace(less, held=())
-    assert len(held) > 0 and holding.sizes.tolist() == less.sizes.tolist()
+    held_out = held_in(less)
+    less = replace(less, held=())
+    assert len(held_out) > 0 and holding.sizes.tolist() == less.sizes.tolist()
     other = less.train.x.clone()
-    other[held] = 1e6
+    other[held_out] = 1e6
     without = federation(averages=averages, data=replace(less, train=replace(less.train, x=other)))
-    one, two = after(holding, 4), after(without, 4)
+    one = after(holding, 4)
+    two = after(without, 4)
     splits = {m.split for m in holding.evaluate(one)}, {m.split for m in without.evaluate(two)}
     assert splits == ({"test", "held_out"}, {"test"})
     assert identical(one, two)
@@ -248,9 +255,10 @@ def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples
     less = world().hold_out(0.4, holding.seed)
     tested = federation(data=replace(less, test=less.train[torch.from_numpy(held_in(less))], held=()))
     state = after(holding, 2)
-    own = next(m for m in holding.evaluate(state) if m.split == "held_out")
-    theirs = next(m for m in tested.evaluate(state) if m.split == "test")
-    assert own.values == theirs.values and own.loss == pytest.approx(theirs.loss, rel=1e-14)
+    on_held_out = next(score for score in holding.evaluate(state) if score.split == "held_out")
+    on_test = next(score for score in tested.evaluate(state) if score.split == "test")
+    assert on_held_out.values == on_test.values
+    assert on_held_out.loss == pytest.approx(on_test.loss, rel=1e-14)
 
 
 def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:

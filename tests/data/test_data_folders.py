@@ -35,8 +35,8 @@ def split(folder: Path, name: str, count: int) -> None:
 def test_no_image_of_the_test_folder_is_trained_on(train: str, test: str, tmp_path: Path) -> None:
     split(tmp_path / "d", train, 4)
     split(tmp_path / "d", test, 2)
-    found = Images(str(tmp_path / "d")).load()
-    assert (len(found.train), found.test and len(found.test), found.domain_names) == (8, 4, ())
+    source = Images(str(tmp_path / "d")).load()
+    assert (len(source.train), source.test and len(source.test), source.domain_names) == (8, 4, ())
 
 
 @pytest.mark.usefixtures("cache")
@@ -53,8 +53,8 @@ def test_every_kind_of_image_that_can_be_decoded_is_found(tmp_path: Path) -> Non
     kinds = {"png": "PNG", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF", "jpg": "JPEG"}
     for ending, form in kinds.items():
         pictures(tmp_path / "d" / ending, [f"{i}.{ending}" for i in range(5)], form)
-    found = Images(str(tmp_path / "d"), channels=1, test=0.0).load()
-    assert tuple(found.label_names) == tuple(sorted(kinds)) and len(found.train) == 25
+    source = Images(str(tmp_path / "d"), channels=1, test=0.0).load()
+    assert tuple(source.label_names) == tuple(sorted(kinds)) and len(source.train) == 25
 
 
 @pytest.mark.usefixtures("cache")
@@ -65,8 +65,8 @@ def test_what_is_hidden_is_no_class_and_no_image(tmp_path: Path, caplog: pytest.
         pictures(folder / hidden, ["0.png"])
     (folder / "cat" / "._0.png").write_bytes(b"Mac OS X")
     (folder / "cat" / "labels.txt").write_text("0.png cat")
-    for found in (Images(str(folder), test=0.0).load(), Images(str(folder.parent), test=0.0).load()):
-        assert (len(found.train), found.label_names, found.domain_names) == (8, ("cat", "dog"), ())
+    for source in (Images(str(folder), test=0.0).load(), Images(str(folder.parent), test=0.0).load()):
+        assert (len(source.train), source.label_names, source.domain_names) == (8, ("cat", "dog"), ())
     assert caplog.messages == []
 
 
@@ -88,8 +88,8 @@ def test_16_bits_are_scaled_to_8_and_more_are_refused(tmp_path: Path) -> None:
         (tmp_path / "d" / label).mkdir(parents=True)
         for i in range(3):
             Image.fromarray(ramp).save(tmp_path / "d" / label / f"{i}.png")
-    found = Images(str(tmp_path / "d"), test=0.0).load()
-    np.testing.assert_array_equal(torch.as_tensor(found.train.x[0:1]).reshape(4, 4), ramp >> 8)
+    source = Images(str(tmp_path / "d"), test=0.0).load()
+    np.testing.assert_array_equal(torch.as_tensor(source.train.x[0:1]).reshape(4, 4), ramp >> 8)
     Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "d" / "a" / "0.tif")
     with pytest.raises(DataError, match=r"its pixels are floating-point numbers: scale them to 0 to 255"):
         Images(str(tmp_path / "d"), size=4).load()
@@ -115,13 +115,14 @@ def test_a_list_of_classes_that_is_corrected_is_read_again(tmp_path: Path) -> No
 def test_words_of_held_out_texts_are_unknown() -> None:
     rows = [f"film{i} {'good' if i % 2 else 'bad'}" for i in range(20)]
     frame = pd.DataFrame({"text": rows, "label": [i % 2 for i in range(20)]})
-    found = Texts(label="label", tokenizer="words", length=2).of(frame)
-    assert found.test is not None and isinstance(found.test.x, torch.Tensor)
-    assert found.test.x[:, 0].tolist() == [1] * 4 and 1 not in found.train.x[:, 0]  # type: ignore[operator]
+    source = Texts(label="label", tokenizer="words", length=2).of(frame)
+    assert source.test is not None and isinstance(source.test.x, torch.Tensor)
+    assert source.test.x[:, 0].tolist() == [1] * 4 and 1 not in source.train.x[:, 0]  # type: ignore[operator]
 
 
 def test_several_inputs_are_images_or_no_bytes() -> None:
-    grey, y = np.zeros((4, 8, 8), np.uint8), np.zeros(4, np.int64)
+    grey = np.zeros((4, 8, 8), np.uint8)
+    y = np.zeros(4, np.int64)
     data = FederatedData.from_arrays({"one": grey, "two": np.ones((4, 3))}, y, [range(4)])
     assert isinstance(data.train.x, Inputs) and data.train.x.shape["one"] == (4, 8, 8, 1)
     assert [tuple(x.shape) for x in data.transform.prepare(data.train.x.tensors).values()] == [(4, 1, 8, 8), (4, 3)]

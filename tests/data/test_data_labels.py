@@ -19,7 +19,8 @@ from fedsash.tasks import Binary, Classification, MultiLabel, OnlyLoss, Regressi
 from support.worlds import SEQUENTIAL
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
-WHOLE, YES = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 1, 1, 0, 0, 1])
+WHOLE = np.array([0, 1, 2, 0, 1, 2])
+YES = np.array([0, 1, 1, 0, 0, 1])
 SEVERAL = np.stack([YES, 1 - YES, YES, YES], axis=1)
 
 
@@ -47,8 +48,8 @@ def test_numbers_of_a_test_set_of_classes_are_refused() -> None:
     (X[:, 0], WHOLE, {}),
 ], ids=["one and two targets", "two targets and one", "labels", "numbers and classes"])  # fmt: skip
 def test_labels_of_a_test_set_of_another_kind_are_refused(y: Any, tested: Any, settings: dict[str, Any]) -> None:
-    right = "must have the type and the shape of the training samples' labels"
-    with pytest.raises(SettingError, match=rf"^FederatedData.test.y = .*: {right}"):
+    requirement = "must have the type and the shape of the training samples' labels"
+    with pytest.raises(SettingError, match=rf"^FederatedData.test.y = .*: {requirement}"):
         data(y, tested, **settings)
 
 
@@ -65,8 +66,8 @@ def test_whole_numbers_that_a_column_holds_as_floats_are_classes_for_a_task_of_c
 @pytest.mark.parametrize("task", [None, Classification(), Binary()])
 @pytest.mark.parametrize("y", [2 * YES - 1, -1 - YES])
 def test_negative_labels_are_no_classes_and_what_to_do_is_said(y: Any, task: Any) -> None:
-    right = r"classes are numbered from 0 on \(write 0 and 1 for -1 and 1\); other numbers need a task such as"
-    with pytest.raises(SettingError, match=rf"^FederatedData.train.y\[0\] = -1: {right}"):
+    requirement = r"classes are numbered from 0 on \(write 0 and 1 for -1 and 1\); other numbers need a task such as"
+    with pytest.raises(SettingError, match=rf"^FederatedData.train.y\[0\] = -1: {requirement}"):
         data(y, task=task)
 
 
@@ -76,7 +77,8 @@ def test_labels_of_one_dimension_are_not_several() -> None:
 
 
 def test_a_loss_says_how_many_labels_there_are() -> None:
-    several, yes = data(SEVERAL).learning(nn.BCEWithLogitsLoss()), data(YES * 1.0).learning(nn.BCEWithLogitsLoss())
+    several = data(SEVERAL).learning(nn.BCEWithLogitsLoss())
+    yes = data(YES * 1.0).learning(nn.BCEWithLogitsLoss())
     assert (several.task, several.classes, several.counts().tolist()) == (MultiLabel(), 4, [[2, 1, 2, 2], [1, 2, 1, 1]])
     assert (yes.task, yes.classes, yes.counts().tolist()) == (Binary(), 2, [[1, 2], [2, 1]])
     numbers = data(WHOLE).learning(nn.MSELoss())

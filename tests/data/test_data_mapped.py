@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedsash import Evaluation, FederatedData, Federation, LocalTraining, Scaffold, SettingError, run
 from fedsash.data import IID, NpyFiles, OwnTransform, Transform, Users
 from fedsash.data.inputs import Inputs
-from fedsash.data.sources.mapped import MappedTensor
+from fedsash.data.mapped import MappedTensor
 from fedsash.engines import Engine
 from fedsash.errors import DataError
 from fedsash.lab.config import ConfigError, load, parse
@@ -67,7 +67,8 @@ def test_an_array_that_numpy_has_mapped_stays_in_its_file_until_a_worker_or_an_a
 ) -> None:
     data = data_of(in_file(tmp_path, KINDS[kind]))
     with federation(data, SEQUENTIAL) as world:
-        train, test = world.training_data.train, world.training_data.test
+        train = world.training_data.train
+        test = world.training_data.test
         assert test is not None and stays(train.x) and stays(test.x)
         sent = pickle.dumps(train.x)
         assert len(sent) < 1000
@@ -144,9 +145,10 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_is(tmp_path: Path) -> 
 def test_a_run_has_the_bytes_of_one_on_arrays_in_memory(tmp_path: Path, kind: str, engine: str) -> None:
     x = KINDS[kind]
     transform = Transform(crop=1, flip=True) if "images" in kind else Transform()
-    states, metrics = [], []
-    for given in (x, in_file(tmp_path, x)):
-        with federation(data_of(given, transform=transform), ENGINES[engine]) as world:
+    states = []
+    metrics = []
+    for features in (x, in_file(tmp_path, x)):
+        with federation(data_of(features, transform=transform), ENGINES[engine]) as world:
             states.append(after(world, 2))
             metrics.append([metric.row() for metric in world.evaluate(states[-1])])
     assert identical(*states)
@@ -157,14 +159,16 @@ def test_a_run_has_the_bytes_of_one_on_arrays_in_memory(tmp_path: Path, kind: st
 @pytest.mark.parametrize("engine", [replace(WORKERS, start="spawn"), replace(VECTORISED, compile=True)], ids=str)
 def test_so_has_one_in_spawned_workers_and_one_with_compiled_steps(tmp_path: Path, engine: Any) -> None:
     x = KINDS["float32"]
-    states = [after(federation(data_of(given), engine), 2) for given in (x, in_file(tmp_path, x))]
+    states = [after(federation(data_of(features), engine), 2) for features in (x, in_file(tmp_path, x))]
     assert identical(*states)
 
 
 def test_a_transform_of_ones_own_may_write_to_its_batch(tmp_path: Path) -> None:
-    x, transform = KINDS["float32"], OwnTransform(batch=lambda batch: batch.mul_(1.0))
+    x = KINDS["float32"]
+    transform = OwnTransform(batch=lambda batch: batch.mul_(1.0))
     states = [
-        after(federation(data_of(given, transform=transform), SEQUENTIAL), 1) for given in (x, in_file(tmp_path, x))
+        after(federation(data_of(features, transform=transform), SEQUENTIAL), 1)
+        for features in (x, in_file(tmp_path, x))
     ]
     assert identical(*states)
 
@@ -191,8 +195,8 @@ def test_a_file_that_another_machine_does_not_have_is_named(tmp_path: Path) -> N
 def test_a_run_in_a_folder_goes_on_with_them(tmp_path: Path) -> None:
     x = KINDS["float32"]
     ends = []
-    for name, given in (("a", x), ("b", in_file(tmp_path, x))):
-        ends.append(run(federation(data_of(given), SEQUENTIAL), 2, out=tmp_path / name, progress=False))
+    for name, features in (("a", x), ("b", in_file(tmp_path, x))):
+        ends.append(run(federation(data_of(features), SEQUENTIAL), 2, out=tmp_path / name, progress=False))
     assert torch.equal(ends[0].state.w, ends[1].state.w)
     assert ends[0].federation.fingerprint == ends[1].federation.fingerprint
 
@@ -209,14 +213,15 @@ def write(folder: Path, kind: str = "grey images", **others: np.ndarray) -> Path
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_of_files_holds_what_is_in_them(tmp_path: Path, kind: str) -> None:
-    x, users = KINDS[kind], np.array([f"user {i % 4}" for i in range(N)])
+    x = KINDS[kind]
+    users = np.array([f"user {i % 4}" for i in range(N)])
     folder = write(tmp_path, kind, users=users, x_test=x[:9], y_test=Y[:9] + 1)
     data = NpyFiles(str(folder)).load().partition(Users())
-    right = FederatedData.from_arrays(x, Y, users=users, test=(x[:9], Y[:9] + 1))
+    in_memory = FederatedData.from_arrays(x, Y, users=users, test=(x[:9], Y[:9] + 1))
     assert stays(data.train.x) and data.test is not None and stays(data.test.x)
-    assert data.classes == right.classes == 4
-    assert torch.equal(data.train.x[:], right.train.x[:]) and torch.equal(data.train.y, right.train.y)
-    assert [own.tolist() for own in data.clients] == [own.tolist() for own in right.clients]
+    assert data.classes == in_memory.classes == 4
+    assert torch.equal(data.train.x[:], in_memory.train.x[:]) and torch.equal(data.train.y, in_memory.train.y)
+    assert [indices.tolist() for indices in data.clients] == [indices.tolist() for indices in in_memory.clients]
 
 
 def test_an_experiment_file_names_the_folder_and_has_the_bytes_of_the_arrays(tmp_path: Path) -> None:
@@ -267,12 +272,12 @@ def test_labels_that_are_numbers_need_a_task_and_users_that_nobody_asks_for_are_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = write(tmp_path / "some", users=np.arange(N) % 4)
-    given = {"data": {"name": "npy", "path": str(folder)}, "partition": {"name": "iid", "clients": 5}}
-    parse(given).federated_data()
+    table = {"data": {"name": "npy", "path": str(folder)}, "partition": {"name": "iid", "clients": 5}}
+    parse(table).federated_data()
     assert "the data name each sample's user, and this partition does not use it" in caplog.text
     caplog.clear()
-    parse({**given, "partition": {"name": "users"}}).federated_data()
+    parse({**table, "partition": {"name": "users"}}).federated_data()
     assert caplog.text == ""
     np.save(folder / "y.npy", Y + 0.5)
     with pytest.raises(ConfigError, match=r'^task.name is missing: .*float64.*, such as task.name = "regression"'):
-        parse(given).federation()
+        parse(table).federation()

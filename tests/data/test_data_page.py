@@ -55,7 +55,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def held() -> dict[str, Any]:
-    x, y = np.random.default_rng(0).random((N, 3)), np.arange(N) % 2
+    x = np.random.default_rng(0).random((N, 3))
+    y = np.arange(N) % 2
     dataset = TensorDataset(torch.tensor(x), torch.tensor(y))
     return {
         **{"fs": fs, "x": x, "y": y, "users": OWNERS, "clients": [range(20), range(20, N)]},
@@ -127,7 +128,8 @@ def test_a_model_is_used_on_new_rows(here: None, capsys: pytest.CaptureFixture[s
     table.assign(disease=np.where(ill, "flu", "none")).to_csv("patients.csv", index=False)
     table[["hospital", "sex", "age"]].to_csv("new.csv", index=False)
     data = 'name = "table", path = "patients.csv", label = "disease", user = "hospital", standardise = true, test = 0.0'
-    window, users = '{ name = "window", size = 20 }', 'partition.name = "users"\nsampling.fraction = 1.0\n'
+    window = '{ name = "window", size = 20 }'
+    users = 'partition.name = "users"\nsampling.fraction = 1.0\n'
     Path("e.toml").write_text(f"rounds = 5\ndata = {{ {data} }}\naverages.window20 = {window}\n{users}")
     assert main(["run", "e.toml", "--out", "runs/patients", "--no-progress"]) == 0
     (code,) = re.findall(r"### Use the model on new rows\n.*?```python\n(.*?)```", PAGE, re.DOTALL)

@@ -18,35 +18,36 @@ from support.forms import pixels, python2, python3, rows, table, write, write_ci
 @pytest.mark.parametrize("dump", [python2, python3])
 def test_cifar10s_pickles_give_what_was_written(tmp_path: Path, dump: Callable[[Any], bytes]) -> None:
     x, y = write_cifar10(tmp_path / "cifar-10-batches-py", dump)
-    found = table(tmp_path)
-    assert np.array_equal(found.parts["train"].images, x[:10])
-    assert np.array_equal(found.parts["test"].images, x[10:])
-    assert found.parts["train"].columns["y"].tolist() + found.parts["test"].columns["y"].tolist() == y
-    assert found.names == {"y": [f"class {i}" for i in range(10)]}
+    splits = table(tmp_path)
+    assert np.array_equal(splits.parts["train"].images, x[:10])
+    assert np.array_equal(splits.parts["test"].images, x[10:])
+    assert splits.parts["train"].columns["y"].tolist() + splits.parts["test"].columns["y"].tolist() == y
+    assert splits.names == {"y": [f"class {i}" for i in range(10)]}
 
 
 def test_cifar100s_pickles_have_both_labels(tmp_path: Path) -> None:
     x = write_cifar100(tmp_path)
-    found = table(tmp_path)
-    assert np.array_equal(found.parts["test"].images, x)
-    assert found.parts["train"].columns["y"].tolist() == list(range(100))
-    assert found.parts["train"].columns["coarse"].tolist() == [i // 5 for i in range(100)]
-    assert (found.names["y"][99], found.names["coarse"][19]) == ("fine 99", "coarse 19")
+    splits = table(tmp_path)
+    assert np.array_equal(splits.parts["test"].images, x)
+    assert splits.parts["train"].columns["y"].tolist() == list(range(100))
+    assert splits.parts["train"].columns["coarse"].tolist() == [i // 5 for i in range(100)]
+    assert (splits.names["y"][99], splits.names["coarse"][19]) == ("fine 99", "coarse 19")
 
 
 def test_fedbns_ten_parts_are_read_in_order(tmp_path: Path) -> None:
     x = write_fedbn(tmp_path)
-    found = table(tmp_path)
-    assert np.array_equal(found.parts["train"].images, x[:50, :, :, None])
-    assert np.array_equal(found.parts["test"].images, x[50:, :, :, None])
-    assert found.parts["train"].columns["y"].tolist() == [i % 10 for i in range(50)]
+    splits = table(tmp_path)
+    assert np.array_equal(splits.parts["train"].images, x[:50, :, :, None])
+    assert np.array_equal(splits.parts["test"].images, x[50:, :, :, None])
+    assert splits.parts["train"].columns["y"].tolist() == [i % 10 for i in range(50)]
 
 
 class Shell:
     """What unpickles as the result of a call."""
 
     def __init__(self, call: Callable[..., object], *arguments: object) -> None:
-        self.call, self.arguments = call, arguments
+        self.call = call
+        self.arguments = arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.call, self.arguments
@@ -68,8 +69,8 @@ def test_a_pickle_that_asks_for_more_than_arrays_is_refused_before_it_is_called(
 ) -> None:
     write_cifar10(tmp_path)
     sign = tmp_path / "called"
-    given = [a.format(sign) if isinstance(a, str) else a.__name__ for a in arguments]
-    shell = pickle.dumps({"data": Shell(call, *given)}, protocol=protocol)
+    texts = [a.format(sign) if isinstance(a, str) else a.__name__ for a in arguments]
+    shell = pickle.dumps({"data": Shell(call, *texts)}, protocol=protocol)
     file = write(tmp_path / "data_batch_3", shell)
     with pytest.raises(ValueError) as caught:
         table(tmp_path)

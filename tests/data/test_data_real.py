@@ -48,6 +48,6 @@ def test_pacs_has_four_domains() -> None:
     assert source.test is not None and source.test.domain is not None and source.train.domain is not None
     assert source.domain_names == ("art_painting", "cartoon", "photo", "sketch")
     assert len(source.train) + len(source.test) == 9991
-    held = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
-    assert held.tolist() == pytest.approx([0.1] * 4, abs=1e-3)
+    test_shares = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
+    assert test_shares.tolist() == pytest.approx([0.1] * 4, abs=1e-3)
     assert source.classes == 7

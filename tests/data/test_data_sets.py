@@ -54,7 +54,8 @@ def test_idx_and_parquet_of_the_same_images_are_the_same_data(tmp_path: Path, ma
     for split in ("train", "test"):
         file = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
         write_parquet(file, x[..., None], [str(i) for i in range(10)], label=y.tolist())
-    a, b = make(str(tmp_path / "idx")).load(), make(str(tmp_path / "hub")).load()
+    a = make(str(tmp_path / "idx")).load()
+    b = make(str(tmp_path / "hub")).load()
     assert a.test is not None and b.test is not None
     assert torch.equal(a.train.x, b.train.x) and torch.equal(a.test.x, b.test.x)
     assert torch.equal(a.train.y, b.train.y)
@@ -67,7 +68,8 @@ def test_cifar10_from_pickles_and_parquet_is_the_same_data(tmp_path: Path) -> No
     names = [f"class {i}" for i in range(10)]
     write_parquet(tmp_path / "hub" / "train.parquet", x[:10], names, image="img", label=y[:10])
     write_parquet(tmp_path / "hub" / "test.parquet", x[10:], names, image="img", label=y[10:])
-    a, b = CIFAR10(str(tmp_path / "pickles")).load(), CIFAR10(str(tmp_path / "hub")).load()
+    a = CIFAR10(str(tmp_path / "pickles")).load()
+    b = CIFAR10(str(tmp_path / "hub")).load()
     assert a.test is not None and b.test is not None
     assert torch.equal(a.train.x, b.train.x) and torch.equal(a.test.x, b.test.x)
     assert torch.equal(a.train.y, b.train.y) and torch.equal(a.test.y, b.test.y)
@@ -81,7 +83,8 @@ def test_cifar100_learns_fine_or_coarse_labels_and_knows_the_other(tmp_path: Pat
     for split in ("train", "test"):
         columns: dict[str, Any] = {"fine_label": list(range(100)), "coarse_label": [i // 5 for i in range(100)]}
         write_parquet(tmp_path / "parquet" / f"{split}.parquet", x, image="img", **columns)
-    fine, coarse = CIFAR100(str(tmp_path / form)).load(), CIFAR100(str(tmp_path / form), labels="coarse").load()
+    fine = CIFAR100(str(tmp_path / form)).load()
+    coarse = CIFAR100(str(tmp_path / form), labels="coarse").load()
     assert (fine.classes, coarse.classes) == (100, 20)
     assert fine.train.coarse is not None and coarse.train.coarse is not None
     assert fine.train.y.tolist() == list(range(100))
@@ -124,7 +127,8 @@ def test_landmarks_has_its_photographers_and_squares(tmp_path: Path) -> None:
 
 def write_digit_five(folder: Path) -> None:
     write_idx(folder / "MNIST" / "raw", n=30)
-    x, y = pixels(20, 32, 32, 3), [i % 10 for i in range(20)]
+    x = pixels(20, 32, 32, 3)
+    y = [i % 10 for i in range(20)]
     for split in ("train", "test"):
         write_parquet(folder / "SVHN" / f"{split}.parquet", x, label=y)
         classes(folder / "synth-digits" / split, n=1, names=tuple("0123456789"))
@@ -154,8 +158,8 @@ def test_a_domain_whose_classes_have_other_names_is_refused(tmp_path: Path) -> N
     (tmp_path / "Synth_Digits").rename(tmp_path / "old")
     for split in ("train", "test"):
         classes(tmp_path / "Synth_Digits" / split, n=1, names=tuple(map(str, range(1, 11))))
-    right = r"path: synthdigits = '1, 10, 2, .*: its classes must be called as those of mnist"
-    with pytest.raises(ValueError, match=right):
+    line = r"path: synthdigits = '1, 10, 2, .*: its classes must be called as those of mnist"
+    with pytest.raises(ValueError, match=line):
         DigitFive(str(tmp_path)).load()
 
 

@@ -86,7 +86,8 @@ def test_real_cifar10_is_decoded_in_ten_seconds_and_read_again_in_one(caplog: py
 
 @pytest.mark.full
 def test_real_mnist_and_fashion_mnist_are_grey_images_of_ten_classes() -> None:
-    digits, clothes = MNIST(real("mnist10k")).load(), FashionMNIST(real("fashion_mnist")).load()
+    digits = MNIST(real("mnist10k")).load()
+    clothes = FashionMNIST(real("fashion_mnist")).load()
     assert (digits.train.x.shape, clothes.train.x.shape) == ((8_000, 28, 28, 1), (60_000, 28, 28, 1))
     assert clothes.test is not None and clothes.test.y.bincount().tolist() == [1000] * 10
     assert clothes.label_names[9] == "Ankle boot"
@@ -99,6 +100,6 @@ def test_real_pacs_is_shared_out_over_eighty_clients_of_one_domain_each() -> Non
     data = source.partition(Domains(20, IID(20)), seed=1)
     assert len(data.clients) == 80
     domains = [source.train.domain[torch.from_numpy(client)].unique().tolist() for client in data.clients]
-    assert sorted(k for held in domains for k in held) == [k for k in range(4) for _ in range(20)]
+    assert sorted(k for numbers in domains for k in numbers) == [k for k in range(4) for _ in range(20)]
     share = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
     assert share.tolist() == pytest.approx([0.1] * 4, abs=1e-3)

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fedsash.data import DATASETS, IID, Digits, Images
+from fedsash.data.source import hold_out
 from fedsash.data.sources.formats import find, parquet
 from fedsash.data.sources.images import ReadingSettings, _content
 from fedsash.data.sources.published import CATALOGUE
-from fedsash.data.sources.source import hold_out
 from support.parquets import pixels, write
 from support.places import offline
 
@@ -48,14 +48,17 @@ def test_digits_are_shared_out_like_any_source() -> None:
 
 
 def test_digits_as_images_hold_the_same_pixels() -> None:
-    flat, images = Digits().load(), Digits(images=True).load()
+    flat = Digits().load()
+    images = Digits(images=True).load()
     assert images.train.x.shape == (1438, 8, 8, 1)
     prepared = images.transform.prepare(images.train.x).reshape(-1, 64)
     torch.testing.assert_close(prepared, flat.train.x, rtol=0, atol=0.5 / 255 + 1e-6)
 
 
 def test_what_is_held_out_depends_on_the_seed_alone() -> None:
-    a, b, c = Digits().load(), Digits().load(0), Digits().load(1)
+    a = Digits().load()
+    b = Digits().load(0)
+    c = Digits().load(1)
     assert a.test is not None and b.test is not None and c.test is not None
     assert torch.equal(a.test.x, b.test.x)
     assert not torch.equal(a.test.x, c.test.x)
@@ -112,7 +115,8 @@ def test_grey_images_and_images_as_plain_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", [6, 70])  # one thread, and several
 def test_channels_converts_mixed_images(tmp_path: Path, side: int) -> None:
-    grey, colour = pixels(1, side, side, 1)[0], pixels(1, side, side, 3)[0]
+    grey = pixels(1, side, side, 1)[0]
+    colour = pixels(1, side, side, 3)[0]
     images = [colour, grey] * 300
     write(tmp_path / "train.parquet", images, label=[0] * 600)
     x = Images(str(tmp_path), channels=3, test=0).load().train.x.numpy()
@@ -132,7 +136,8 @@ def test_without_a_test_split_a_share_of_each_domain_is_held_out(tmp_path: Path)
     assert source.train.domain.bincount().tolist() == [45, 18]
     both = torch.cat([source.train.x, source.test.x]).flatten(1)
     assert len(both.unique(dim=0)) == 70
-    again, other = Images(str(tmp_path), test=0.1).load(seed=5), Images(str(tmp_path), test=0.1).load(seed=6)
+    again = Images(str(tmp_path), test=0.1).load(seed=5)
+    other = Images(str(tmp_path), test=0.1).load(seed=6)
     assert again.test is not None and other.test is not None
     assert torch.equal(again.test.x, source.test.x)
     assert not torch.equal(other.test.x, source.test.x)

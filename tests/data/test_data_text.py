@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import DATASETS, Samples, Shakespeare, Users
-from fedsash.data.sources.text import BOS, CHARACTERS, EOS, LENGTH, NAMES, OOV, _joined, sequences
+from fedsash.data.sources.plays import BOS, CHARACTERS, EOS, LENGTH, NAMES, OOV, _joined, sequences
 from fedsash.lab.config import load
 from fedsash.tasks import PAD, NextCharacter
 from support.places import ROOT, real
@@ -50,7 +50,8 @@ SPOKEN = {
 def text_of(samples: Samples, user: int) -> str:
     """A user's characters, BOS as `<`, EOS as `>`, from the inputs and the last target."""
     assert samples.user is not None
-    x, y = samples.x[samples.user == user].flatten(), samples.y[samples.user == user].flatten()
+    x = samples.x[samples.user == user].flatten()
+    y = samples.y[samples.user == user].flatten()
     real = int((y != PAD).sum())
     assert torch.equal(x[1:real], y[: real - 1]) and not x[real:].any() and not y[real:].any()
     letters = {BOS: "<", EOS: ">", OOV: "?"} | {3 + i: c for i, c in enumerate(CHARACTERS)}
@@ -92,7 +93,8 @@ def test_there_are_86_characters_between_the_special_numbers() -> None:
 def test_the_example_of_fedjax_at_length_80() -> None:
     """Speeches of 78 and 1 characters: BOS and EOS make 80 and 3, of which all but the last are inputs."""
     x, y = sequences(["a" * 78, "b"])
-    a, b = 3 + CHARACTERS.index("a"), 3 + CHARACTERS.index("b")
+    a = 3 + CHARACTERS.index("a")
+    b = 3 + CHARACTERS.index("b")
     assert x.tolist() == [[BOS, *[a] * 78, EOS], [BOS, b] + [PAD] * 78]
     assert y.tolist() == [[*[a] * 78, EOS, BOS], [b, EOS] + [PAD] * 78]
 
@@ -256,7 +258,8 @@ def test_twelve_rounds_on_the_real_text_beat_the_characters_frequencies() -> Non
     federation = load(
         ROOT / "examples" / "shakespeare.toml", [f"data.path={real('shakespeare')}", *engine]
     ).federation()
-    train, test = federation.data.train.y, federation.data.test
+    train = federation.data.train.y
+    test = federation.data.test
     assert test is not None
     test = test[torch.arange(0, len(test), 10)]
     unigram = torch.where(torch.arange(90) == PAD, 0, train.flatten().bincount(minlength=90) + 1).double().log()

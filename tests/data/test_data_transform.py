@@ -26,13 +26,13 @@ def outcomes(image: Tensor, crop: int) -> dict[bytes, tuple[int, int, bool]]:
     array = image.numpy()
     height, width, _ = array.shape
     padded = np.pad(array, ((crop, crop), (crop, crop), (0, 0)))
-    found = {}
+    crops = {}
     for top in range(2 * crop + 1):
         for left in range(2 * crop + 1):
             cut = padded[top : top + height, left : left + width]
-            found[cut.tobytes()] = (top, left, False)
-            found[cut[:, ::-1].tobytes()] = (top, left, True)
-    return found
+            crops[cut.tobytes()] = (top, left, False)
+            crops[cut[:, ::-1].tobytes()] = (top, left, True)
+    return crops
 
 
 @pytest.mark.parametrize(("crop", "flip"), [(0, True), (1, False), (2, True)])
@@ -51,7 +51,8 @@ def test_augment_draws_every_crop_and_direction_equally_often(crop: int, flip: b
 
 def test_augment_is_a_function_of_each_sample_and_its_key_alone() -> None:
     transform = Transform(crop=2, flip=True)
-    images, h = torch.randint(0, 256, (40, 6, 6, 3), dtype=torch.uint8), some_keys(40)
+    images = torch.randint(0, 256, (40, 6, 6, 3), dtype=torch.uint8)
+    h = some_keys(40)
     whole = transform.augment(images, h)
     assert torch.equal(whole, transform.augment(images, h))
     order = torch.randperm(40)
@@ -68,7 +69,8 @@ def test_augment_does_not_depend_on_how_images_lie_in_memory() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_devices_draw_the_same() -> None:
     transform = Transform((0.5,) * 3, (0.2,) * 3, crop=4, flip=True)
-    images, h = torch.randint(0, 256, (500, 32, 32, 3), dtype=torch.uint8), some_keys(500)
+    images = torch.randint(0, 256, (500, 32, 32, 3), dtype=torch.uint8)
+    h = some_keys(500)
     there = transform.augment(images.cuda(), h.cuda())
     assert torch.equal(there.cpu(), transform.augment(images, h))
     torch.testing.assert_close(transform.prepare(there).cpu(), transform.prepare(there.cpu()), rtol=0, atol=1e-6)

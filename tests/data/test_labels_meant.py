@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsash.data import ClassPairs, Domains
+from fedsash.data import ClassPairs, Domains, Flwr
 from fedsash.data.federated import FederatedData
 from fedsash.data.partitions import as_partition
 from fedsash.server.federation import Federation
@@ -42,7 +42,12 @@ def test_targets_get_no_hint() -> None:
 
 
 def test_a_rule_inside_a_rule_is_a_dict_in_python_as_in_a_file() -> None:
-    made = as_partition({"name": "domains", "clients_per_domain": 2, "inner": {"name": "class_pairs"}})
-    assert made == Domains(2, ClassPairs(2))
+    rule = as_partition({"name": "domains", "clients_per_domain": 2, "inner": {"name": "class_pairs"}})
+    assert rule == Domains(2, ClassPairs(2))
     with pytest.raises(SettingError, match="partition = 'class_pars': must be one of"):
         as_partition({"name": "domains", "clients_per_domain": 2, "inner": {"name": "class_pars"}})
+
+
+def test_options_that_are_a_dict_are_no_rule_inside_a_rule() -> None:
+    table = {"name": "flwr", "clients": 2, "partitioner": "DirichletPartitioner", "options": {"alpha": 0.5}}
+    assert as_partition(table) == Flwr(2, "DirichletPartitioner", {"alpha": 0.5})

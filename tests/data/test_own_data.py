@@ -25,7 +25,8 @@ from support.worlds import SEQUENTIAL
 
 N = 24
 RNG = np.random.default_rng(0)
-X, Y = RNG.standard_normal((N, 5)), np.arange(N) % 3
+X = RNG.standard_normal((N, 5))
+Y = np.arange(N) % 3
 USERS = np.array([f"user {i % 4}" for i in range(N)])
 TOKENS = RNG.integers(0, 9, (N, 6))
 
@@ -35,19 +36,21 @@ class Bag(nn.Module):
 
     def __init__(self, outputs: int = 3, tokens: int = 300) -> None:
         super().__init__()
-        self.embedding, self.out = nn.Embedding(tokens, 4), nn.Linear(4, outputs)
+        self.embedding = nn.Embedding(tokens, 4)
+        self.out = nn.Linear(4, outputs)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        found = (self.embedding(input_ids) * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
-        return self.out(found)
+        mean = (self.embedding(input_ids) * mask.unsqueeze(-1)).sum(-2) / mask.sum(-1, keepdim=True)
+        return self.out(mean)
 
 
 @pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble", "<f4"])
 def test_numbers_of_any_order_and_width_are_taken(kind: str) -> None:
-    x, y = X.astype(kind), Y.astype(">i8")
-    found = FederatedData.from_arrays(x, y, np.array_split(np.arange(N), 4)).train
-    assert found.x.tolist() == X.astype(kind).astype(float).tolist() and found.y.tolist() == Y.tolist()  # type: ignore[union-attr]
+    x = X.astype(kind)
+    y = Y.astype(">i8")
+    mean = FederatedData.from_arrays(x, y, np.array_split(np.arange(N), 4)).train
+    assert mean.x.tolist() == X.astype(kind).astype(float).tolist() and mean.y.tolist() == Y.tolist()  # type: ignore[union-attr]
 
 
 def trained(model: nn.Module, data: FederatedData, **settings: Any) -> tuple[Federation, list[str]]:
@@ -55,10 +58,10 @@ def trained(model: nn.Module, data: FederatedData, **settings: Any) -> tuple[Fed
     local = LocalTraining(lr=0.1, batch=4)
     federation = Federation(model, data, local=local, sampling=Uniform(2), engine=SEQUENTIAL, **settings)
     with federation:
-        said = federation.prepare(1)
+        lines = federation.prepare(1)
         state, report = federation.round(federation.start())
         assert not report.skipped and not torch.equal(state.w, federation.layout.flatten(federation.module))
-    return federation, said
+    return federation, lines
 
 
 # Arrays.
@@ -66,8 +69,8 @@ def trained(model: nn.Module, data: FederatedData, **settings: Any) -> tuple[Fed
 
 def test_arrays_and_a_column_of_users_are_one_line() -> None:
     data = FederatedData.from_arrays(X, Y, users=USERS, test=(X, Y))
-    _, said = trained(nn.Linear(5, 3), data)
-    assert data.sizes.tolist() == [6] * 4 and said == []
+    _, lines = trained(nn.Linear(5, 3), data)
+    assert data.sizes.tolist() == [6] * 4 and lines == []
     assert data.train.user is not None and [set(data.train.user[c].tolist()) for c in data.clients] == [
         {0},
         {1},
@@ -81,7 +84,8 @@ def test_arrays_and_a_column_of_users_are_one_line() -> None:
 )
 def test_clients_have_the_names_of_their_users(users: list[Any]) -> None:
     names = tuple(str(name) for name in sorted(set(users)))
-    x, y = np.zeros((3, 1)), np.array([0, 1, 0])
+    x = np.zeros((3, 1))
+    y = np.array([0, 1, 0])
     data = FederatedData.from_arrays(x, y, users=users)
     assert data.client_names == names == data.user_names
     assert data.shard([1]).client_names == names[1:]
@@ -90,7 +94,8 @@ def test_clients_have_the_names_of_their_users(users: list[Any]) -> None:
 
 
 def test_a_dict_names_the_clients() -> None:
-    x, y = np.zeros((3, 1)), np.array([0, 1, 0])
+    x = np.zeros((3, 1))
+    y = np.array([0, 1, 0])
     assert FederatedData.from_arrays(x, y, clients={"Basel": [0], "Bern": [1, 2]}).client_names == ("Basel", "Bern")
     each = {"Basel": [(x[0], 0)], "Bern": [(x[1], 1), (x[2], 0)]}
     assert FederatedData.from_datasets(each).client_names == ("Basel", "Bern")
@@ -109,7 +114,8 @@ def test_every_sample_is_given_once_and_each_client_is_one_user(users: list[Any]
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(0, 99))
 def test_users_as_a_column_are_the_clients_of_the_partition_by_users(users: list[int], seed: int) -> None:
-    x, y = np.zeros((len(users), 1)), np.zeros(len(users), int)
+    x = np.zeros((len(users), 1))
+    y = np.zeros(len(users), int)
     column = FederatedData.from_arrays(x, y, users=users)
     rule = FederatedData.from_arrays(x, y, users=users, partition=Users(), seed=seed)
     assert [c.tolist() for c in column.clients] == [c.tolist() for c in rule.clients]
@@ -149,17 +155,17 @@ def test_double_features_reach_a_double_model_to_the_last_digit() -> None:
 
 
 def test_token_ids_reach_an_embedding_as_integers_and_a_line_says_so() -> None:
-    federation, said = trained(Bag(), FederatedData.from_arrays(TOKENS, Y, users=USERS, test=(TOKENS, Y)))
+    federation, lines = trained(Bag(), FederatedData.from_arrays(TOKENS, Y, users=USERS, test=(TOKENS, Y)))
     assert federation.training_data.train.x.dtype == torch.int64
-    assert said == [
+    assert lines == [
         "integer features reach the model as integers, since it does not take them as floating-point numbers"
     ]
 
 
 def test_a_table_of_integers_reaches_a_linear_model_as_numbers_and_a_line_says_so() -> None:
-    federation, said = trained(nn.Linear(6, 3), FederatedData.from_arrays(TOKENS, Y, users=USERS, test=(TOKENS, Y)))
+    federation, lines = trained(nn.Linear(6, 3), FederatedData.from_arrays(TOKENS, Y, users=USERS, test=(TOKENS, Y)))
     assert federation.training_data.train.x.dtype == torch.float32
-    assert said == ["integer features reach the model as float32 numbers"]
+    assert lines == ["integer features reach the model as float32 numbers"]
 
 
 class Both(Bag):
@@ -172,8 +178,8 @@ class Both(Bag):
 @pytest.mark.parametrize("integers", [True, False])
 def test_what_becomes_of_integers_can_be_said(integers: bool) -> None:
     data = FederatedData.from_arrays(TOKENS, Y, users=USERS, test=(TOKENS, Y), integers=integers)
-    federation, said = trained(Both(), data)
-    assert federation.training_data.train.x.dtype == (torch.int64 if integers else torch.float32) and said == []
+    federation, lines = trained(Both(), data)
+    assert federation.training_data.train.x.dtype == (torch.int64 if integers else torch.float32) and lines == []
 
 
 def test_integers_that_the_model_does_not_take_as_it_is_said_are_refused() -> None:
@@ -196,8 +202,8 @@ def test_yes_and_no_reach_a_linear_model_as_numbers_and_masks_stay() -> None:
 
 def test_a_missing_test_set_is_said_with_what_would_help() -> None:
     data = FederatedData.from_arrays(X, Y, users=USERS)
-    _, [said] = trained(nn.Linear(5, 3), data)
-    assert said == (
+    _, [lines] = trained(nn.Linear(5, 3), data)
+    assert lines == (
         "there is no test set: no model is tested; give test samples, or hold some of the clients' back by "
         "evaluation.held_out"
     )
@@ -211,7 +217,8 @@ class Shouted(Dataset[Any]):
     """Items that are made when they are asked for."""
 
     def __init__(self, *items: Any) -> None:
-        self.items, self.asked = items, 0
+        self.items = items
+        self.asked = 0
 
     def __len__(self) -> int:
         return len(self.items)

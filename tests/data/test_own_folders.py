@@ -83,7 +83,8 @@ def hugging(n: int) -> Any:
 
 
 def test_a_saved_data_set_its_splits_and_the_one_in_memory_hold_the_same_images(tmp_path: Path) -> None:
-    train, test = hugging(7), hugging(3)
+    train = hugging(7)
+    test = hugging(3)
     train.save_to_disk(tmp_path / "one", num_shards=2)
     datasets.DatasetDict(train=train, test=test).save_to_disk(tmp_path / "both")
     one = Images(str(tmp_path / "one"), user="who", test=0).load()

@@ -13,7 +13,8 @@ from fedsash.data import IID, FederatedData, Images, NpyFiles
 from fedsash.settings.errors import DataError, FedsashError, SettingError
 from support.forms import write_idx
 
-A, B = np.zeros(2), np.ones(3)
+A = np.zeros(2)
+B = np.ones(3)
 
 
 @pytest.mark.parametrize(

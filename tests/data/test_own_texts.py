@@ -47,11 +47,13 @@ class Encoder:
 
 @given(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=6), st.integers(1, 12))
 def test_a_row_holds_the_tokens_and_the_mask_says_where(texts: list[str], length: int) -> None:
-    found = tokenise(texts, letters, length)
-    ids, mask = found["input_ids"], found["attention_mask"]
+    tokens = tokenise(texts, letters, length)
+    ids = tokens["input_ids"]
+    mask = tokens["attention_mask"]
     assert ids.shape == mask.shape == (len(texts), length) and ids.dtype == mask.dtype == torch.int64
-    for text, row, own in zip(texts, ids, mask, strict=True):
-        assert row[own.bool()].tolist() == letters(text)[:length] and row[~own.bool()].sum() == 0
+    for text, row, is_token in zip(texts, ids, mask.bool(), strict=True):
+        assert row[is_token].tolist() == letters(text)[:length]
+        assert row[~is_token].sum() == 0
 
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(1, 8))
@@ -59,8 +61,9 @@ def test_the_labels_of_a_sequence_are_its_tokens_one_later(texts: list[str], len
     x, y, source = next_tokens(texts, letters, length)
     assert x.shape == y.shape == (len(source), length)
     for i, text in enumerate(texts):
-        own, real = x[source == i].reshape(-1), (y[source == i] != -100).reshape(-1)
-        assert own[real].tolist() == letters(text)[:-1]
+        ids = x[source == i].reshape(-1)
+        real = (y[source == i] != -100).reshape(-1)
+        assert ids[real].tolist() == letters(text)[:-1]
         assert y[source == i].reshape(-1)[real].tolist() == letters(text)[1:]
     assert ((y != -100).sum(1) > 0).all()
 
@@ -80,10 +83,10 @@ def test_the_padding_of_a_tokenizer_is_no_text() -> None:
         return {"input_ids": [0, *ids, 0, 0], "attention_mask": [0, *[1] * len(ids), 0, 0]}
 
     expected = tokenise(["ab", "c"], letters, 3)
-    found = tokenise(["ab", "c"], padded, 3)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    for one, own in zip(next_tokens(["abc"], padded, 2), next_tokens(["abc"], letters, 2), strict=True):
-        assert torch.equal(one, own)
+    tokens = tokenise(["ab", "c"], padded, 3)
+    assert all(torch.equal(tokens[name], expected[name]) for name in expected)
+    for one, other in zip(next_tokens(["abc"], padded, 2), next_tokens(["abc"], letters, 2), strict=True):
+        assert torch.equal(one, other)
 
 
 WRONG: dict[str, tuple[Any, Any]] = {
@@ -109,7 +112,8 @@ class Bag(nn.Module):
 
     def __init__(self, tokens: int, outputs: int) -> None:
         super().__init__()
-        self.embedding, self.out = nn.Embedding(tokens, 8), nn.Linear(8, outputs)
+        self.embedding = nn.Embedding(tokens, 8)
+        self.out = nn.Linear(8, outputs)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         total = (self.embedding(input_ids) * attention_mask.unsqueeze(-1)).sum(-2)
@@ -119,7 +123,8 @@ class Bag(nn.Module):
 class Next(nn.Module):
     def __init__(self, tokens: int) -> None:
         super().__init__()
-        self.embedding, self.out = nn.Embedding(tokens, 8), nn.Linear(8, tokens)
+        self.embedding = nn.Embedding(tokens, 8)
+        self.out = nn.Linear(8, tokens)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.out(self.embedding(ids))
@@ -186,19 +191,19 @@ def test_a_tokenizer_of_ones_own_is_named_by_its_place() -> None:
 def test_a_file_of_the_library_tokenizers_is_read(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     model = tokenizers.models.WordLevel({"[UNK]": 0, "good": 1, "bad": 2}, unk_token="[UNK]")
-    own = tokenizers.Tokenizer(model)
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    own.save(str(tmp_path / "tokenizer.json"))
-    own.enable_padding(length=2, pad_id=2)
-    own.enable_truncation(2)
-    own.save(str(tmp_path / "padded.json"))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer.enable_padding(length=2, pad_id=2)
+    tokenizer.enable_truncation(2)
+    tokenizer.save(str(tmp_path / "padded.json"))
     for name in ("tokenizer.json", "padded.json"):
         source = Texts("none", label="label", tokenizer=str(tmp_path / name), length=4, test=0, mask=True).of(FRAME)
         assert isinstance(source.train.x, Inputs)
         assert source.train.x.tensors["input_ids"][2].tolist() == [1, 0, 1, 0]
         assert source.train.x.tensors["attention_mask"][2].tolist() == [1, 1, 1, 0]
-    assert tokenise(["good good good"], own, 2)["input_ids"].tolist() == [[1, 1]]
-    assert tokenise(["good"], own, 2)["attention_mask"].tolist() == [[1, 0]]
+    assert tokenise(["good good good"], tokenizer, 2)["input_ids"].tolist() == [[1, 1]]
+    assert tokenise(["good"], tokenizer, 2)["attention_mask"].tolist() == [[1, 0]]
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -21,7 +21,8 @@ from support.by_default import rotated
 from support.own import Noise
 from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, after, identical
 
-N, SIDE = 24, 6
+N = 24
+SIDE = 6
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ def tokens() -> FederatedData:
 
 def images(**functions: Any) -> FederatedData:
     x = np.random.default_rng(0).integers(0, 200, (N, SIDE, SIDE, 3), dtype=np.uint8)
-    own = OwnTransform(**functions or {"sample": turned, "batch": centred})
-    return FederatedData.from_arrays(x, np.arange(N) % 3, users=np.arange(N) % 5, transform=own)
+    transform = OwnTransform(**functions or {"sample": turned, "batch": centred})
+    return FederatedData.from_arrays(x, np.arange(N) % 3, users=np.arange(N) % 5, transform=transform)
 
 
 def world(kind: str, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Federation:
@@ -81,7 +82,8 @@ def world(kind: str, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Feder
         "tokens": (tokens, Bag),
         "images": (images, lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 3))),
     }[kind]
-    local, sampling = LocalTraining(lr=0.05, batch=4), Uniform(3)
+    local = LocalTraining(lr=0.05, batch=4)
+    sampling = Uniform(3)
     return Federation(model().double(), data(), local=local, sampling=sampling, engine=engine, **settings)
 
 
@@ -96,10 +98,11 @@ def test_every_engine_draws_the_same(kind: str, engine: LocalEngine) -> None:
 
 @pytest.mark.parametrize("kind", ["features", "tokens", "images"])
 def test_augmentation_changes_the_training_and_the_seed_changes_the_augmentation(kind: str) -> None:
-    plain, own = world(kind), world(kind)
-    assert not torch.equal(after(own, 2).w, after(world(kind, seed=1), 2).w)
+    plain = world(kind)
+    augmented = world(kind)
+    assert not torch.equal(after(augmented, 2).w, after(world(kind, seed=1), 2).w)
     without = replace(plain.training_data, transform=Transform() if kind != "tokens" else Prepared())
-    assert not torch.equal(after(own, 2).w, after(replace(plain, data=without), 2).w)
+    assert not torch.equal(after(augmented, 2).w, after(replace(plain, data=without), 2).w)
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,10 @@ class Prepared(Masked):
 
 def test_a_round_draws_the_same_after_a_pause_as_without_one() -> None:
     """The draws depend on no generator that lives on: other draws in between change nothing."""
-    one, other = world("images"), world("images")
-    state, paused = one.start(), other.start()
+    one = world("images")
+    other = world("images")
+    state = one.start()
+    paused = other.start()
     for _ in range(3):
         state, _ = one.round(state)
         paused, _ = other.round(paused)
@@ -122,7 +127,8 @@ def test_a_round_draws_the_same_after_a_pause_as_without_one() -> None:
 
 
 def test_the_users_own_generator_stays_where_it_was() -> None:
-    transform, x = OwnTransform(sample=turned), torch.zeros(4, SIDE, SIDE, 3, dtype=torch.uint8)
+    transform = OwnTransform(sample=turned)
+    x = torch.zeros(4, SIDE, SIDE, 3, dtype=torch.uint8)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -147,10 +153,10 @@ def test_a_sample_is_seen_with_its_channels_first_and_stored_with_them_last() ->
 
 def test_draws_depend_on_the_keys_alone_and_are_uniform() -> None:
     keys = torch.arange(4000)
-    found = draws(keys, 3, 2)
-    assert found.shape == (4000, 3, 2) and found.min() >= 0 and found.max() < 1
-    assert torch.equal(draws(keys[7:9], 3, 2), found[7:9])
-    assert float(found.mean()) == pytest.approx(0.5, abs=0.01) and draws(keys).shape == (4000,)
+    numbers = draws(keys, 3, 2)
+    assert numbers.shape == (4000, 3, 2) and numbers.min() >= 0 and numbers.max() < 1
+    assert torch.equal(draws(keys[7:9], 3, 2), numbers[7:9])
+    assert float(numbers.mean()) == pytest.approx(0.5, abs=0.01) and draws(keys).shape == (4000,)
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,7 @@ class Widening(Transform):
 
 
 @pytest.mark.parametrize(
-    ("own", "line"),
+    ("transform", "line"),
     [
         (Drawing(), "Drawing.augment = .*: two calls with the same samples differ: it must depend on its keys"),
         (Whitening(), "Whitening.prepare = .*: must treat each sample by itself"),
@@ -193,9 +199,9 @@ class Widening(Transform):
     ],
     ids=["draws", "whitens", "widens", "numpy", "fails", "fails to prepare", "crops features"],
 )
-def test_what_would_train_otherwise_in_another_engine_is_refused_in_one_line(own: Transform, line: str) -> None:
+def test_what_would_train_otherwise_in_another_engine_is_refused_in_one_line(transform: Transform, line: str) -> None:
     with pytest.raises(FedsashError, match=line) as caught:
-        Federation(nn.Linear(5, 3), replace(features(), transform=own))
+        Federation(nn.Linear(5, 3), replace(features(), transform=transform))
     assert "\n" not in str(caught.value)
 
 
@@ -211,7 +217,8 @@ def test_own_functions_are_not_compiled_and_asking_for_it_is_refused() -> None:
 
 
 def test_a_crop_of_images_whose_pixels_have_labels_is_refused() -> None:
-    x, y = np.zeros((4, 5, 5, 3), dtype=np.uint8), np.zeros((4, 5, 5), dtype=int)
+    x = np.zeros((4, 5, 5, 3), dtype=np.uint8)
+    y = np.zeros((4, 5, 5), dtype=int)
     with pytest.raises(ValueError, match=r"Transform.flip = True: would move the images, and not the labels"):
         FederatedData.from_arrays(x, y, [[0, 1]], task=Segmentation(), transform=Transform(flip=True))
 

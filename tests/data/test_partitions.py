@@ -146,9 +146,9 @@ def test_classes_a_client_at_alpha_1000_are_those_of_the_dirichlet_multinomial_u
     which a random split, 99.4, does not give either.)
     """
     missing = exp(lgamma(990 + 500) + lgamma(1000) - lgamma(1000 + 500) - lgamma(990))
-    held = np.array([classes_held(CIFAR100, Dirichlet(100, 1000)(CIFAR100, seed)) for seed in range(3)])
-    assert held[:, :80].mean() == pytest.approx(100 * (1 - missing), abs=0.2)
-    assert held[:, 80:].mean() < held[:, :80].mean()
+    class_counts = np.array([classes_held(CIFAR100, Dirichlet(100, 1000)(CIFAR100, seed)) for seed in range(3)])
+    assert class_counts[:, :80].mean() == pytest.approx(100 * (1 - missing), abs=0.2)
+    assert class_counts[:, 80:].mean() < class_counts[:, :80].mean()
 
 
 def test_alpha_0_on_cifar() -> None:

@@ -39,9 +39,9 @@ GIVEN: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("rule, given", GIVEN, ids=[type(rule).__name__ for rule, _ in GIVEN])
-def test_every_partition_passes_its_check(rule: Any, given: tuple[Any, ...]) -> None:
-    check_partition(rule, *given)
+@pytest.mark.parametrize("rule, fields", GIVEN, ids=[type(rule).__name__ for rule, _ in GIVEN])
+def test_every_partition_passes_its_check(rule: Any, fields: tuple[Any, ...]) -> None:
+    check_partition(rule, *fields)
 
 
 def test_none_is_forgotten_but_for_those_of_another_library() -> None:

@@ -56,8 +56,8 @@ def test_each_domain_has_as_many_clients_and_shares_all_of_itself_among_them(
     assert all(len(home) == 1 for home in homes)
     assert sorted(int(home[0]) for home in homes) == sorted(present.tolist() * k)
     for d in present:
-        held = [part.size for part, home in zip(parts, homes, strict=True) if home[0] == d]
-        assert max(held) - min(held) <= 1
+        counts = [part.size for part, home in zip(parts, homes, strict=True) if home[0] == d]
+        assert max(counts) - min(counts) <= 1
     assert same(parts, Domains(k)(domain, labels, seed))
 
 
@@ -67,20 +67,21 @@ def test_inside_a_domain_the_inner_rule_holds(inner: Any) -> None:
     assert len(parts) == 50 and all(len(np.unique(DOMAIN[part])) == 1 for part in parts)
     if not isinstance(inner, DirichletReuse):
         assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(DOMAIN)))
-    held = np.array([len(np.unique(LABELS[part])) for part in parts])
+    counts = np.array([len(np.unique(LABELS[part])) for part in parts])
     if isinstance(inner, ClassPairs):
-        assert set(held) == {2}
+        assert set(counts) == {2}
     if isinstance(inner, Shards):  # domains are no multiples: a shard may reach over a border of classes
-        assert held.max() <= 4
+        assert counts.max() <= 4
     if isinstance(inner, Dirichlet):
-        assert held.mean() < 3
+        assert counts.mean() < 3
     if isinstance(inner, IID):
-        assert held.mean() > 9
+        assert counts.mean() > 9
     assert not same(parts, Domains(10, inner)(DOMAIN, LABELS, 1))
 
 
 def test_domains_of_the_same_labels_are_shared_out_differently() -> None:
-    domain, labels = np.repeat([0, 1], 1000), np.tile(np.arange(1000) % 10, 2)
+    domain = np.repeat([0, 1], 1000)
+    labels = np.tile(np.arange(1000) % 10, 2)
     parts = Domains(5, Dirichlet(1, 0.1))(domain, labels, 0)
     shares = [sorted(np.bincount(labels[p], minlength=10).tolist() for p in parts if domain[p[0]] == d) for d in (0, 1)]
     assert shares[0] != shares[1]

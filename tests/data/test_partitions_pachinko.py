@@ -27,7 +27,8 @@ def test_everyone_has_as_many_samples_and_no_sample_is_used_twice(
 ) -> None:
     sizes, parents = map(np.array, zip(*tree, strict=True))
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)) * 3, sizes))
-    coarse, n = parents[labels // 3], len(labels)
+    coarse = parents[labels // 3]
+    n = len(labels)
     rule = Pachinko(clients, samples, alpha, beta)
     if clients * samples > n:
         with pytest.raises(
@@ -72,17 +73,19 @@ def test_as_beta_goes_to_infinity_the_labels_below_a_coarse_label_are_equally_li
 
 def test_coarse_labels_a_client_are_those_of_the_dirichlet_multinomial() -> None:
     """A coarse label is missing among m draws with the chance E[(1 - p)^m], p ~ Beta(alpha, 19 alpha)."""
-    alpha, m = 0.1, 100
+    alpha = 0.1
+    m = 100
     missing = exp(lgamma(19 * alpha + m) + lgamma(20 * alpha) - lgamma(20 * alpha + m) - lgamma(19 * alpha))
     labels = np.repeat(np.arange(100), 5000)
     parts = Pachinko(500, m, alpha)(labels, labels // 5, 0)
-    held = np.array([len(np.unique(labels[part] // 5)) for part in parts])
-    assert held.mean() == pytest.approx(20 * (1 - missing), abs=3 * held.std() / np.sqrt(500))
+    coarse_counts = np.array([len(np.unique(labels[part] // 5)) for part in parts])
+    assert coarse_counts.mean() == pytest.approx(20 * (1 - missing), abs=3 * coarse_counts.std() / np.sqrt(500))
 
 
 def test_what_remains_is_renormalised() -> None:
     """Without a label the others of its coarse label share its weight; without a coarse label all others do."""
-    theta, phi = np.array([0.2, 0.5, 0.3]), np.array([0.1, 0.6, 0.3, 1.0, 0.25, 0.75])
+    theta = np.array([0.2, 0.5, 0.3])
+    phi = np.array([0.1, 0.6, 0.3, 1.0, 0.25, 0.75])
     mixture = Mixture([np.array([0, 1, 2]), np.array([3]), np.array([4, 5])], np.log(theta) - 2**9, np.log(phi) + 2**9)
     q = mixture(np.full(6, 9))
     assert q == pytest.approx([0.02, 0.12, 0.06, 0.5, 0.075, 0.225], abs=1e-13)
@@ -91,7 +94,8 @@ def test_what_remains_is_renormalised() -> None:
 
 
 def test_data_give_their_coarse_labels_or_say_that_they_have_none() -> None:
-    y, coarse = torch.tensor(FINE), torch.tensor(COARSE)
+    y = torch.tensor(FINE)
+    coarse = torch.tensor(COARSE)
     samples = Samples(torch.zeros(len(y), 1), y, coarse=coarse)
     assert samples[:3].coarse is not None and samples[:3].coarse.tolist() == COARSE[:3].tolist()
     data = Source(samples, None, 100, Transform()).partition(Pachinko(5, 10), seed=3)

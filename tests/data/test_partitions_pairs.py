@@ -36,8 +36,8 @@ def test_client_i_holds_class_i_mod_c_and_at_most_one_other_in_even_shares(
         rest = np.delete(row, i % classes)
         assert np.count_nonzero(rest) <= 1
     for c, column in enumerate(counts.T):
-        held = column[column > 0]
-        assert held.size == 0 or held.max() - held.min() <= 1
+        classes_held = column[column > 0]
+        assert classes_held.size == 0 or classes_held.max() - classes_held.min() <= 1
         assert column.sum() in ((labels == c).sum(), 0)
     if clients >= classes:
         assert len(used) == len(labels)
@@ -49,9 +49,9 @@ def test_on_digits_every_client_has_exactly_two_classes_and_the_second_is_any_ot
     pairs = set()
     for seed in range(60):
         for i, part in enumerate(ClassPairs(20)(labels, seed)):
-            held = set(labels[part].tolist())
-            assert len(held) == 2 and i % 10 in held
-            pairs.add((i % 10, *(held - {i % 10})))
+            classes_held = set(labels[part].tolist())
+            assert len(classes_held) == 2 and i % 10 in classes_held
+            pairs.add((i % 10, *(classes_held - {i % 10})))
     assert len(pairs) == 90
 
 

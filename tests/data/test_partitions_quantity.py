@@ -18,7 +18,8 @@ seeds = st.integers(0, 2**40)
 def test_every_sample_is_used_once_and_everyone_has_the_minimum(
     samples: int, clients: int, alpha: float, min_size: int, seed: int
 ) -> None:
-    labels, rule = np.zeros(samples, dtype=np.int64), Quantity(clients, alpha, min_size)
+    labels = np.zeros(samples, dtype=np.int64)
+    rule = Quantity(clients, alpha, min_size)
     if clients * min_size > samples:
         with pytest.raises(ValueError, match=f"Quantity.clients = {clients}: must be at most {samples // min_size}, "):
             rule(labels, seed)
@@ -44,7 +45,8 @@ def test_as_alpha_goes_to_infinity_sizes_are_equal_and_as_it_goes_to_0_one_clien
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 5.0])
 def test_the_variance_of_sizes_is_that_of_the_dirichlet(alpha: float) -> None:
     """Var(p_i) = (N - 1) / (N^2 (N alpha + 1)); what goes beyond the minimum is p_i of the rest."""
-    n, min_size = 20, 10
+    n = 20
+    min_size = 10
     sizes = np.array([[part.size for part in Quantity(n, alpha, min_size)(LABELS, seed)] for seed in range(60)])
     p = (sizes - min_size) / (len(LABELS) - n * min_size)
     assert np.mean((p - 1 / n) ** 2) == pytest.approx((n - 1) / (n**2 * (n * alpha + 1)), rel=0.2)
@@ -52,7 +54,8 @@ def test_the_variance_of_sizes_is_that_of_the_dirichlet(alpha: float) -> None:
 
 def test_labels_are_iid() -> None:
     for part in Quantity(10, 1.0, 200)(LABELS, 0):
-        counts, expected = np.bincount(LABELS[part], minlength=10), part.size / 10
+        counts = np.bincount(LABELS[part], minlength=10)
+        expected = part.size / 10
         chi2 = ((counts - expected) ** 2 / expected).sum()
         assert chi2 < 28  # the thousandth part of draws with 9 degrees of freedom lies above
 

@@ -78,8 +78,8 @@ def saved(at: Path) -> Path:
 
 def same(a: Source, b: Source) -> bool:
     assert a.test is not None and b.test is not None
-    found = [(s.x, s.y, s.user) for s in (a.train, a.test)], [(s.x, s.y, s.user) for s in (b.train, b.test)]
-    return all(torch.equal(x, y) for p, q in zip(*found, strict=True) for x, y in zip(p, q, strict=True))  # type: ignore[arg-type]
+    fields = [(s.x, s.y, s.user) for s in (a.train, a.test)], [(s.x, s.y, s.user) for s in (b.train, b.test)]
+    return all(torch.equal(x, y) for p, q in zip(*fields, strict=True) for x, y in zip(p, q, strict=True))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -110,7 +110,8 @@ def test_each_user_keeps_a_row_to_train_on_however_large_the_test_set_is() -> No
 
 
 def test_a_folder_or_a_saved_data_set_may_have_a_test_split(tmp_path: Path) -> None:
-    train, test = FRAME[:15], FRAME[15:]
+    train = FRAME[:15]
+    test = FRAME[15:]
     train.to_csv(tmp_path / "train.csv", index=False)
     test.to_csv(tmp_path / "test.csv", index=False)
     parts = {"train": datasets.Dataset.from_pandas(train), "test": datasets.Dataset.from_pandas(test)}

@@ -164,7 +164,8 @@ def test_two_columns_of_one_name_in_a_file_are_refused(tmp_path: Path, name: str
 
 
 def test_two_columns_of_one_name_in_a_parquet_file_are_refused(tmp_path: Path) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table([[1, 0], [5, 6], [1, 0]], names=["label", "a", "label"]), tmp_path / "t.parquet")
     with pytest.raises(SettingError, match=r"columns of .*t\.parquet = \['label'\]: must have a name"):
         Table(str(tmp_path / "t.parquet")).load()

@@ -13,8 +13,8 @@ from torch import nn
 
 from fedsash import FederatedData, Federation, LocalTraining
 from fedsash.data import IID, PACS
-from fedsash.data.sources.encoded import EncodedImages
-from fedsash.data.sources.mapped import MappedTensor
+from fedsash.data.encoded import EncodedImages
+from fedsash.data.mapped import MappedTensor
 from fedsash.engines import Engine
 from fedsash.errors import DataError
 from fedsash.methods.sampling import Uniform

@@ -32,7 +32,8 @@ def random(*shape: int) -> Tensor:
 
 def twin(layer: LSTM) -> nn.LSTM:
     """PyTorch's layer with the same weights: gates in the order i, f, g, o, and f's 1 in one of its two biases."""
-    width, inputs = layer.U.shape[1], layer.W.shape[1]
+    width = layer.U.shape[1]
+    inputs = layer.W.shape[1]
     other = nn.LSTM(inputs, width, batch_first=True).double()
     i, g, f, o = range(4)
     order = torch.cat([torch.arange(width) + k * width for k in (i, f, g, o)])
@@ -64,8 +65,11 @@ def test_it_has_the_published_number_of_parameters() -> None:
 def test_a_layer_and_its_gradient_are_pytorchs_with_one_bias_and_one_more_on_the_forget_gate() -> None:
     layer = LSTM(3, 5).double()
     nn.init.normal_(layer.b)
-    other, x, weights = twin(layer), random(4, 9, 3).requires_grad_(), random(4, 9, 5)
-    h, theirs = layer(x), other(x)[0]
+    other = twin(layer)
+    x = random(4, 9, 3).requires_grad_()
+    weights = random(4, 9, 5)
+    h = layer(x)
+    theirs = other(x)[0]
     close(h, theirs)
     dx, dW, dU, db = torch.autograd.grad((h * weights).sum(), [x, layer.W, layer.U, layer.b])
     order = torch.arange(20).view(4, 5)[[0, 2, 1, 3]].flatten()
@@ -79,7 +83,8 @@ def test_a_layer_and_its_gradient_are_pytorchs_with_one_bias_and_one_more_on_the
 
 
 def test_the_model_is_two_of_pytorchs_layers_with_a_tanh_after_each() -> None:
-    model, x = make().double(), characters(4, 7)
+    model = make().double()
+    x = characters(4, 7)
     embedding, first, _, second, _ = model.get_submodule("features")
     h = torch.tanh(twin(first)(embedding.weight[x])[0])
     close(model(x), model.get_submodule("classifier")(torch.tanh(twin(second)(h)[0])))
@@ -88,12 +93,12 @@ def test_the_model_is_two_of_pytorchs_layers_with_a_tanh_after_each() -> None:
 def test_the_gradient_is_that_of_finite_differences() -> None:
     layer = LSTM(2, 3).double()
     names, values = zip(*layer.named_parameters(), strict=True)
-    given = [value.detach().requires_grad_() for value in values]
+    parameters = [value.detach().requires_grad_() for value in values]
 
     def h(x: Tensor, *weights: Tensor) -> Any:
         return vmap(partial(functional_call, layer, dict(zip(names, weights, strict=True))))((x,))
 
-    assert torch.autograd.gradcheck(h, (random(3, 2, 4, 2).requires_grad_(), *given))
+    assert torch.autograd.gradcheck(h, (random(3, 2, 4, 2).requires_grad_(), *parameters))
 
 
 def test_a_second_derivative_of_stacked_clients_is_refused() -> None:
@@ -105,12 +110,14 @@ def test_a_second_derivative_of_stacked_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_one_client_alone_runs_pytorchs_kernel_and_stacked_clients_have_the_same_numbers(training: bool) -> None:
-    layer, x = LSTM(3, 5).double().train(training), random(2, 4, 9, 3).requires_grad_()
+    layer = LSTM(3, 5).double().train(training)
+    x = random(2, 4, 9, 3).requires_grad_()
     nn.init.normal_(layer.b)
-    given = [x, layer.W, layer.U, layer.b]
-    alone, together = torch.stack([layer(one) for one in x]), vmap(layer)(x)
+    leaves = [x, layer.W, layer.U, layer.b]
+    alone = torch.stack([layer(one) for one in x])
+    together = vmap(layer)(x)
     close(alone, together)
-    for one, other in zip(*(torch.autograd.grad(h.sin().sum(), given) for h in (alone, together)), strict=True):
+    for one, other in zip(*(torch.autograd.grad(h.sin().sum(), leaves) for h in (alone, together)), strict=True):
         close(one, other)
     with CountedLstms() as counted:
         layer(x[0])
@@ -121,14 +128,15 @@ def test_one_client_alone_runs_pytorchs_kernel_and_stacked_clients_have_the_same
 @pytest.mark.parametrize("server_state", [False, True], ids=["own weights", "the same weights"])
 def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one(server_state: bool) -> None:
     models = [make(seed=0 if server_state else seed).double() for seed in (1, 2)]
-    x, y = characters(2, 3, 7), characters(2, 3, 7, seed=1)
+    x = characters(2, 3, 7)
+    y = characters(2, 3, 7, seed=1)
 
     def loss(w: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(models[0], w, (x,)).flatten(0, 1), y.flatten())
 
     single = [{n: p.detach() for n, p in model.named_parameters()} for model in models]
-    given = single[0] if server_state else {n: torch.stack([w[n] for w in single]) for n in single[0]}
-    together = vmap(grad(loss), in_dims=(None if server_state else 0, 0, 0))(given, x, y)
+    weights = single[0] if server_state else {n: torch.stack([w[n] for w in single]) for n in single[0]}
+    together = vmap(grad(loss), in_dims=(None if server_state else 0, 0, 0))(weights, x, y)
     for i, w in enumerate(single):
         alone = grad(loss)(w, x[i], y[i])
         for n in w:
@@ -136,7 +144,8 @@ def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one(server_st
 
 
 def test_clients_of_clients_are_vectorised_as_well() -> None:
-    layer, x = LSTM(2, 3).double(), random(2, 3, 4, 5, 2)
+    layer = LSTM(2, 3).double()
+    x = random(2, 3, 4, 5, 2)
     nested = vmap(vmap(layer))(x)
     for i in range(2):
         for j in range(3):
@@ -144,7 +153,8 @@ def test_clients_of_clients_are_vectorised_as_well() -> None:
 
 
 def test_the_last_linear_layer_classifies_the_features_at_every_position() -> None:
-    model, x = make(classes=8).double(), characters(3, 7)
+    model = make(classes=8).double()
+    x = characters(3, 7)
     *_, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
     assert last is model.get_submodule("classifier") and last.out_features == 8
     features = model.get_submodule("features")(x)
@@ -153,12 +163,14 @@ def test_the_last_linear_layer_classifies_the_features_at_every_position() -> No
 
 
 def test_characters_may_come_as_floats() -> None:
-    model, x = make(), characters(3, 7)
+    model = make()
+    x = characters(3, 7)
     assert torch.equal(model(x), model(x.float())) and torch.equal(model(x), model(x.int()))
 
 
 def test_what_comes_later_changes_nothing_and_what_came_before_does() -> None:
-    model, x = make().double(), characters(1, 7)
+    model = make().double()
+    x = characters(1, 7)
     other = x.clone()
     other[0, 4] = (x[0, 4] + 1) % 6
     same = (model(x) == model(other)).all(-1)[0]
@@ -166,7 +178,8 @@ def test_what_comes_later_changes_nothing_and_what_came_before_does() -> None:
 
 
 def test_every_sequence_begins_anew() -> None:
-    model, x = make().double(), characters(4, 7)
+    model = make().double()
+    x = characters(4, 7)
     close(model(x), torch.cat([model(one[None]) for one in x]))
 
 

@@ -61,7 +61,8 @@ def test_the_order_of_relu_and_pooling_changes_neither_outputs_nor_gradients(nam
     model = make(name, (3, 17, 18)).eval()
     printed = as_printed(model)
     assert [type(layer) for layer in printed[:-1]] != [type(layer) for layer in model.features]
-    x, gradients = torch.randn(7, 3, 17, 18), []
+    x = torch.randn(7, 3, 17, 18)
+    gradients = []
     assert torch.equal(printed(x), model(x))
     for network in (model, printed):
         model.zero_grad()
@@ -103,10 +104,12 @@ def test_every_model_has_a_small_shape_here() -> None:
 
 def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
     """One client a model: stacked, or one by one in either memory format, they have the same gradients."""
-    clients, layout = len(models), Layout(models[0])
+    clients = len(models)
+    layout = Layout(models[0])
     w = torch.stack([layout.flatten(model) for model in models])
     x = torch.randn(clients, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    y, weights = torch.arange(3 * clients).view(clients, 3) % 5, torch.tensor([0.5, 0.3, 0.2]).double()
+    y = torch.arange(3 * clients).view(clients, 3) % 5
+    weights = torch.tensor([0.5, 0.3, 0.2]).double()
     batch = Batch(x, y, weights.expand(clients, 3), torch.arange(clients) + 7)
 
     def loss(output: Tensor, y: Tensor) -> Tensor:
@@ -133,8 +136,8 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
                 dropout=True,
             )
             for c in range(clients):
-                own = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
-                torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)
+                client_batch = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
+                torch.testing.assert_close(together[c], alone(w[c : c + 1], client_batch, {})[0], rtol=1e-8, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in SMALL])
@@ -205,10 +208,12 @@ def test_groups_are_an_option_of_the_residual_networks() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18_gn", "resnet20_gn"])
 def test_zero_groups_put_batch_norm_in_place_of_group_norm_at_the_same_initial_values(name: str) -> None:
-    with_groups, with_batches = make(name, (3, 8, 8)), make(name, (3, 8, 8), groups=0)
+    with_groups = make(name, (3, 8, 8))
+    with_batches = make(name, (3, 8, 8), groups=0)
     norms = [layer for layer in with_batches.modules() if isinstance(layer, nn.BatchNorm2d)]
     assert len(norms) == sum(isinstance(layer, nn.GroupNorm) for layer in with_groups.modules())
-    values, expected = dict(with_batches.named_parameters()), dict(with_groups.named_parameters())
+    values = dict(with_batches.named_parameters())
+    expected = dict(with_groups.named_parameters())
     assert values.keys() == expected.keys()
     assert all(torch.equal(values[key], expected[key]) for key in values)
 

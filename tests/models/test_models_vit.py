@@ -24,7 +24,8 @@ from support.worlds import ENGINES, after
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-SHAPE, CLASSES = (3, 8, 8), 5
+SHAPE = (3, 8, 8)
+CLASSES = 5
 TINY: dict[str, Any] = {"image_size": 8, "patch": 4, "layers": 2, "width": 32, "heads": 4, "mlp": 64}
 
 
@@ -35,7 +36,8 @@ def tiny(seed: int = 0, shape: tuple[int, ...] = SHAPE, **options: Any) -> nn.Mo
 def federation(engine: LocalEngine, lora_rank: int) -> Federation:
     """Four clients with images of three sizes of data, in float64."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(30, *SHAPE)), rng.integers(0, CLASSES, 30)
+    x = rng.normal(size=(30, *SHAPE))
+    y = rng.integers(0, CLASSES, 30)
     clients = np.split(np.arange(30), [4, 15, 21])
     return Federation(
         tiny(lora_rank=lora_rank).double(),
@@ -49,8 +51,11 @@ def federation(engine: LocalEngine, lora_rank: int) -> Federation:
 
 
 def test_its_parameters_are_those_of_the_papers_shapes() -> None:
-    d, hidden, patches = 32, 64, 4
-    patch, layer = 3 * 4 * 4 * d + d, 4 * (d * d + d) + (d * hidden + hidden) + (hidden * d + d) + 4 * d
+    d = 32
+    hidden = 64
+    patches = 4
+    patch = 3 * 4 * 4 * d + d
+    layer = 4 * (d * d + d) + (d * hidden + hidden) + (hidden * d + d) + 4 * d
     expected = patch + d + (patches + 1) * d + 2 * layer + 2 * d + d * CLASSES + CLASSES
     assert Layout(tiny()).size == expected
 
@@ -95,7 +100,8 @@ def test_with_adapters_the_vector_is_that_of_adapters_and_classifier() -> None:
 
 
 def test_adapters_change_nothing_at_first_and_then_add_twice_b_times_a() -> None:
-    plain, adapted = tiny().eval(), tiny(lora_rank=2).eval()
+    plain = tiny().eval()
+    adapted = tiny(lora_rank=2).eval()
     x = torch.randn(2, *SHAPE)
     adapted.get_submodule("classifier").load_state_dict(plain.get_submodule("classifier").state_dict())
     torch.testing.assert_close(adapted(x), plain(x))

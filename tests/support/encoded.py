@@ -14,7 +14,7 @@ from torch import nn
 
 from fedsash import Evaluation, Federation, LocalEngine, LocalTraining
 from fedsash.data import IID, Images
-from fedsash.data.sources.encoded import EncodedImages
+from fedsash.data.encoded import EncodedImages
 from fedsash.methods.sampling import Uniform
 from support.worlds import SEQUENTIAL
 

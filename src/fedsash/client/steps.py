@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from ..data.encoded import Features
 from ..data.inputs import ModelInput
-from ..data.sources.encoded import Features
 from ..data.transform import Transform
 from ..methods import Method, Step
 from ..methods.base import Scalar

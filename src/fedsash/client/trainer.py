@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..data.sources.encoded import EncodedImages
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
 from ..vector.arrays import Ints, first_rows

@@ -19,8 +19,10 @@ from .partitions import (
     Users,
 )
 from .samples import Samples
+from .source import NamedDataset, Source
 from .sources.images import Images
 from .sources.npy import NpyFiles
+from .sources.plays import Shakespeare
 from .sources.published import (
     CIFAR10,
     CIFAR100,
@@ -33,9 +35,7 @@ from .sources.published import (
     Landmarks,
     TinyImageNet,
 )
-from .sources.source import NamedDataset, Source
 from .sources.table import Table
-from .sources.text import Shakespeare
 from .sources.texts import Texts, next_tokens, tokenise
 from .transform import TRANSFORMS, OwnTransform, Transform, draws
 

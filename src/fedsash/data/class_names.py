@@ -8,26 +8,34 @@ from typing import Any
 from ..settings.errors import DataError, some
 
 
-def of_data_set(dataset: Any) -> dict[str, list[str]]:
+def class_names_of(dataset: Any) -> dict[str, list[str]]:
     """The names of the classes by column, as Hugging Face's data sets have them; those of torchvision have one list."""
+    names_by_column = {}
     features = getattr(dataset, "features", None)
+    if isinstance(features, Mapping):
+        for column, feature in features.items():
+            names_by_column[column] = getattr(feature, "names", None)
     classes = getattr(dataset, "classes", None)
-    kinds = features if isinstance(features, Mapping) else {}
-    known = {name: getattr(kind, "names", None) for name, kind in kinds.items()}
-    known |= {"labels": classes} if isinstance(classes, list) else {}
-    return {name: [str(one) for one in names] for name, names in known.items() if names}
+    if isinstance(classes, list):
+        names_by_column["labels"] = classes
+    return {column: list(map(str, names)) for column, names in names_by_column.items() if names}
 
 
-def same_names(found: Iterable[tuple[str, Mapping[str, list[str]]]]) -> dict[str, list[str]]:
+def same_names(places: Iterable[tuple[str, Mapping[str, list[str]]]]) -> dict[str, list[str]]:
     """The names of the classes by column, which must be the same in each place that has some.
 
     Raises `DataError` if they are not: label 0 would be one class here and another one there.
     """
-    known: dict[str, tuple[str, list[str]]] = {}
-    for where, names in found:
-        for column, own in names.items():
-            first, same = known.setdefault(column, (where, own))
-            if own != same:
-                said = f"{where} calls the classes of {column!r} {some(own)}, and {first} calls them {some(same)}"
-                raise DataError(f"{said}: give all the same names in the same order")
-    return {column: names for column, (_, names) in known.items()}
+    names_by_column: dict[str, list[str]] = {}
+    first_place: dict[str, str] = {}
+    for place, columns in places:
+        for column, names in columns.items():
+            if column not in names_by_column:
+                names_by_column[column] = names
+                first_place[column] = place
+            expected = names_by_column[column]
+            if names != expected:
+                what = f"{place} calls the classes of {column!r} {some(names)}"
+                expectation = f"{first_place[column]} calls them {some(expected)}"
+                raise DataError(f"{what}, and {expectation}: give all the same names in the same order")
+    return names_by_column

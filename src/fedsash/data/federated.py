@@ -1,4 +1,4 @@
-"""The federated data set: samples on one device, and the indices that each client holds."""
+"""The federated data set: samples on one device, and the indices that each client has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..settings.errors import SettingError, check
+from ..settings.errors import SettingError, check, some
 from ..tasks import (
     Classification,
     Loss,
@@ -23,12 +23,11 @@ from ..tasks import (
     refuse_beyond,
 )
 from ..vector.shown import Shown
-from .client_test import dealt
-from .members import Members
+from . import arrays, torch_datasets
+from .members import Members, deal_test_samples
 from .partitions import as_partition
 from .partitions.common import assigned
 from .samples import Samples, Scales
-from .sources import arrays
 from .transform import PLAIN, Transform
 
 
@@ -87,14 +86,10 @@ class FederatedData(Shown):
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
         check(len(self.clients) > 0, "FederatedData.clients", [], "must hold at least one client")
-        least = int(self.sizes.argmin())
-        check(self.sizes[least] > 0, f"FederatedData.clients[{least}]", [], "must hold at least one sample")
+        smallest = int(self.sizes.argmin())
+        check(self.sizes[smallest] > 0, f"FederatedData.clients[{smallest}]", [], "must hold at least one sample")
         object.__setattr__(self, "held", Members.of(self.held))
-        tests = len(self.client_test)
-        tested = 0 if self.test is None else len(self.test)
-        words = f"must be indices into the test set for each of {len(self.clients)} clients"
-        check(tests in (0, len(self.clients)), "FederatedData.client_test", f"{tests} clients", words)
-        object.__setattr__(self, "client_test", arrays.of_clients(self.client_test, "client_test", tested))
+        self._convert_client_test()
         self._name_clients()
         self.transform.fits(self.train.x, self.train.y)
         self._convert_labels()
@@ -103,38 +98,53 @@ class FederatedData(Shown):
             self._check_samples("test", self.test)
             object.__setattr__(self, "test", self.test.like(self.train, "FederatedData.test"))
 
+    def _convert_client_test(self) -> None:
+        """Check `client_test` and keep it as `Members`."""
+        count = len(self.client_test)
+        requirement = f"must be indices into the test set for each of {len(self.clients)} clients"
+        check(count in (0, len(self.clients)), "FederatedData.client_test", f"{count} clients", requirement)
+        test_size = 0
+        if self.test is not None:
+            test_size = len(self.test)
+        object.__setattr__(self, "client_test", arrays.of_clients(self.client_test, "client_test", test_size))
+
     def _name_clients(self) -> None:
+        """Give the clients the names of their users, unless they have names."""
         if not self.client_names and self.user_names and self.train.user is not None:
             names = Members.of(self.clients).names(self.train.user.cpu().numpy(), self.user_names)
             object.__setattr__(self, "client_names", names)
-        named = len(self.client_names)
-        right = f"must be a name for each of {len(self.clients)} clients"
-        check(named in (0, len(self.clients)), "FederatedData.client_names", f"{named} names", right)
+        count = len(self.client_names)
+        requirement = f"must be a name for each of {len(self.clients)} clients"
+        check(count in (0, len(self.clients)), "FederatedData.client_names", f"{count} names", requirement)
 
     def _convert_labels(self) -> None:
+        """Give the labels the type that the task needs, and count the classes if their number is not given."""
         task = chosen_task(self.task, self.train.y)
         if self.task is None and isinstance(task, Classification) and bool((self.train.y >= 0).all()):
             highest = f"{int(self.train.y.max()):,}"
-            right = f"must be classes, numbered from 0 on; of numbers up to {highest} name the task, such as regression"
-            check(are_classes(self.train.y.cpu().numpy()), "FederatedData.train.y", highest, right)
+            requirement = (
+                f"must be classes, numbered from 0 on; of numbers up to {highest} name the task, such as regression"
+            )
+            check(are_classes(self.train.y.cpu().numpy()), "FederatedData.train.y", highest, requirement)
         check_unnamed(task, self.label_names, "FederatedData.label_names")
         if task.labels == "numbers":
             object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
             samples: Samples | None = getattr(self, name)
-            if samples is not None and (y := task.labelled(samples.y)) is not samples.y:
-                object.__setattr__(self, name, replace(samples, y=y))
+            if samples is not None:
+                y = task.labelled(samples.y)
+                if y is not samples.y:
+                    object.__setattr__(self, name, replace(samples, y=y))
         if task.labels == "integers" and not self.classes:
-            labels = [samples.y for samples in (self.train, self.test) if samples is not None]
-            object.__setattr__(self, "classes", max(map(task.classes, labels)))
+            object.__setattr__(self, "classes", _class_count(task, self.train, self.test))
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"
         chosen_task(self.task, self.train.y).check_labels(samples.y, self.classes, f"{place}.y")
         if samples.domain is not None and self.domain_names:
             refuse_beyond(samples.domain, len(self.domain_names), f"{place}.domain")
-        bad = samples.not_finite
-        check(bad is None, f"{place}.x[{bad}]", "nan or infinite", "features must be finite")
+        row = samples.not_finite
+        check(row is None, f"{place}.x[{row}]", "nan or infinite", "features must be finite")
 
     @classmethod
     def from_arrays(
@@ -170,20 +180,26 @@ class FederatedData(Shown):
         Raises `SettingError` as the class does.
         """
         x = arrays.features(x)
-        user, user_names = (None, ()) if users is None else arrays.user_numbers(users, len(x))
+        user = None
+        user_names: tuple[str, ...] = ()
+        if users is not None:
+            user, user_names = arrays.user_numbers(users, len(x))
         train = Samples(x, arrays.labels(y), user=user)
-        tested = None
+        test_samples = None
         if test is not None:
             check(isinstance(test, tuple | list) and len(test) == 2, "test", type(test).__name__, "must be (x, y)")
-            tested = Samples(arrays.features(test[0]), arrays.labels(test[1]))
+            test_x, test_y = test
+            test_samples = Samples(arrays.features(test_x), arrays.labels(test_y))
         if classes is None:
-            kind = chosen_task(task, train.y)
-            classes = max(kind.classes(samples.y) for samples in (train, tested) if samples is not None)
-        held = _clients(clients, train, partition, seed)
+            classes = _class_count(chosen_task(task, train.y), train, test_samples)
+        indices = _client_indices(clients, train, partition, seed)
+        client_names: tuple[str, ...] = ()
+        if isinstance(clients, Mapping):
+            client_names = tuple(map(str, clients))
         return cls(
             train,
-            tested,
-            held,
+            test_samples,
+            indices,
             classes,
             transform,
             label_names,
@@ -191,7 +207,7 @@ class FederatedData(Shown):
             integers=integers,
             client_test=client_test,
             user_names=user_names,
-            client_names=tuple(map(str, clients)) if isinstance(clients, Mapping) else (),
+            client_names=client_names,
         )
 
     @classmethod
@@ -219,19 +235,31 @@ class FederatedData(Shown):
         Raises `DataError`, naming the item, for text and for items of different shapes, and for data sets that call
         their classes differently.
         """
-        name = users if isinstance(users, str) else ""
-        found, held, tested = arrays.of_datasets(datasets, label, name, test)
-        users = found.pop("users", None) if name else users
-        check(held is None or clients is None, "clients", clients, "there is one data set for each client already")
-        settings |= {"users": users, "test": tested and (tested["x"], tested["y"])}
-        return cls.from_arrays(**found, clients=clients if held is None else held, **settings)
+        users_key = ""
+        if isinstance(users, str):
+            users_key = users
+        columns, indices, test_columns = torch_datasets.of_datasets(datasets, label, users_key, test)
+        if users_key:
+            users = columns.pop("users", None)
+        if indices is not None:
+            check(clients is None, "clients", clients, "there is one data set for each client already")
+            clients = indices
+        test_pair = None
+        if test_columns is not None:
+            test_pair = (test_columns["x"], test_columns["y"])
+        settings |= {"users": users, "test": test_pair}
+        return cls.from_arrays(**columns, clients=clients, **settings)
 
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
         task = chosen_task(self.task, self.train.y, loss)
-        check_all_count(loss, {"train": self.train.y} | ({} if self.test is None else {"test": self.test.y}))
-        known = isinstance(task, OnlyLoss | type(self.problem.task))
-        classes = self.classes if known else task.classes(task.labelled(self.train.y))
+        labels = {"train": self.train.y}
+        if self.test is not None:
+            labels["test"] = self.test.y
+        check_all_count(loss, labels)
+        classes = self.classes
+        if not isinstance(task, OnlyLoss | type(self.problem.task)):
+            classes = task.classes(task.labelled(self.train.y))
         return replace(self, task=task, classes=classes)
 
     def cast(self, dtype: torch.dtype, integers: bool) -> FederatedData:
@@ -239,21 +267,30 @@ class FederatedData(Shown):
 
         Raises `SettingError` for the first sample with a feature that is too large for this type.
         """
-        test = None if self.test is None else self.test.cast(dtype, integers)
-        train = self.train.cast(dtype, integers)
         kind = str(dtype).removeprefix("torch.")
+        train = self.train.cast(dtype, integers)
+        test = self.test
+        if test is not None:
+            test = test.cast(dtype, integers)
         for name, samples in (("train", train), ("test", test)):
-            bad = None if samples is None else samples.not_finite
-            check(bad is None, f"FederatedData.{name}.x[{bad}]", "too large", f"features must be finite as {kind}")
+            if samples is not None:
+                row = samples.not_finite
+                place = f"FederatedData.{name}.x[{row}]"
+                check(row is None, place, "too large", f"features must be finite as {kind}")
         return replace(self, train=train, test=test)
 
     def facts(self) -> dict[str, object]:
         """The facts that are shown of the data. Clients are shown by their number and sizes."""
-        least = self.sizes.min()
-        most = self.sizes.max()
-        each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-        rest = {name: value for name, value in super().facts().items() if name != "clients"}
-        return {"clients": f"{len(self.clients):,} with {each} samples", **rest}
+        smallest = self.sizes.min()
+        largest = self.sizes.max()
+        sizes = f"{smallest:,} to {largest:,}"
+        if smallest == largest:
+            sizes = f"{largest:,}"
+        facts: dict[str, object] = {"clients": f"{len(self.clients):,} with {sizes} samples"}
+        for name, value in super().facts().items():
+            if name != "clients":
+                facts[name] = value
+        return facts
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -263,8 +300,15 @@ class FederatedData(Shown):
     @property
     def problem(self) -> Problem:
         """The learning problem without the training samples."""
-        named = self.label_names, self.domain_names, chosen_task(self.task, self.train.y), self.feature_names
-        return Problem(self.test, self.classes, self.transform, *named)
+        return Problem(
+            self.test,
+            self.classes,
+            self.transform,
+            self.label_names,
+            self.domain_names,
+            chosen_task(self.task, self.train.y),
+            self.feature_names,
+        )
 
     def hold_out(self, fraction: float, seed: int) -> FederatedData:
         """The same data, where a `fraction` of each client's samples is held out, drawn by `seed`.
@@ -276,7 +320,9 @@ class FederatedData(Shown):
         if fraction == 0:
             return self
         check(len(self.held) == 0, "evaluation.held_out", fraction, "must be 0: some samples are held out already")
-        numbers = range(len(self.clients)) if self.numbers is None else self.numbers.tolist()
+        numbers: Sequence[int] = range(len(self.clients))
+        if self.numbers is not None:
+            numbers = self.numbers.tolist()
         clients, held = Members.of(self.clients).hold_out(fraction, seed, numbers)
         return replace(self, clients=clients, held=held)
 
@@ -284,20 +330,31 @@ class FederatedData(Shown):
         """The same data, where the test set is dealt out to the clients as their own test samples, `client_test`.
 
         Each client's test samples are distributed over the labels (over the fields of the samples that `by` names) as
-        its training samples are; `dealt` says how exactly. Raises `SettingError` without a test set.
+        its training samples are; `deal_test_samples` says how exactly. Raises `SettingError` without a test set.
         """
         if self.test is None:
-            right = "must be false: there is no test set to deal out to the clients"
-            raise SettingError.at("evaluation.client_test", True, right)
-        return replace(self, client_test=dealt(self.train, self.test, self.clients, by, seed))
+            requirement = "must be false: there is no test set to deal out to the clients"
+            raise SettingError.at("evaluation.client_test", True, requirement)
+        client_test = deal_test_samples(self.train, self.test, self.clients, by, seed)
+        return replace(self, client_test=client_test)
 
     def shard(self, ids: Sequence[int] | NDArray[np.int64]) -> FederatedData:
         """The same data with the clients `ids` only, as on a machine that holds no others."""
         rows = np.unique(np.asarray(ids, dtype=np.int64))
-        numbers = rows if self.numbers is None else self.numbers[rows]
-        clients, held, test = (Members.of(own).only(rows) for own in (self.clients, self.held, self.client_test))
-        names = tuple(self.client_names[i] for i in rows) if self.client_names else ()
-        return replace(self, clients=clients, held=held, client_test=test, numbers=numbers, client_names=names)
+        numbers = rows
+        if self.numbers is not None:
+            numbers = self.numbers[rows]
+        client_names = self.client_names
+        if client_names:
+            client_names = tuple(client_names[row] for row in rows)
+        return replace(
+            self,
+            clients=Members.of(self.clients).only(rows),
+            held=Members.of(self.held).only(rows),
+            client_test=Members.of(self.client_test).only(rows),
+            numbers=numbers,
+            client_names=client_names,
+        )
 
     def counts(self) -> NDArray[np.int64]:
         """How many labels of each class each client holds, `[N, classes]`; without classes `sizes[:, None]`."""
@@ -309,18 +366,52 @@ class FederatedData(Shown):
             members = Members.of(self.clients)
             pairs = members.owners * self.classes + y.numpy()[members.flat]
             return np.bincount(pairs, minlength=len(members) * self.classes).reshape(len(members), -1)
-        return np.stack([task.occurrences(y[torch.from_numpy(c)], self.classes).numpy() for c in self.clients])
+        counts = []
+        for indices in self.clients:
+            counts.append(task.occurrences(y[torch.from_numpy(indices)], self.classes).numpy())
+        return np.stack(counts)
 
     def to(self, device: torch.device | str) -> FederatedData:
         """The same data with all samples on `device`; the clients' indices stay on the host."""
-        return replace(self, train=self.train.to(device), test=None if self.test is None else self.test.to(device))
+        test = self.test
+        if test is not None:
+            test = test.to(device)
+        return replace(self, train=self.train.to(device), test=test)
 
 
-def _clients(clients: Any, samples: Samples, partition: Any, seed: int) -> Sequence[Any]:
+def untrained_classes(data: FederatedData) -> list[str]:
+    """A line that names the classes of the test set that no client trains on, if there are any."""
+    task = data.problem.task
+    if data.test is None or not isinstance(task, Classification):
+        return []
+    indices = torch.from_numpy(Members.of(data.clients).flat)
+    trained = task.occurrences(data.train.y.cpu()[indices], data.classes).tolist()
+    tested = task.occurrences(data.test.y.cpu(), data.classes).tolist()
+    names = dict(enumerate(data.label_names))
+    missing = []
+    for c, count in enumerate(tested):
+        if count > 0 and trained[c] == 0:
+            missing.append(f"{names.get(c, c)} ({count:,} samples)")
+    if not missing:
+        return []
+    return [f"the test set has classes that no client trains on: {some(missing)}"]
+
+
+def _class_count(task: Task, train: Samples, test: Samples | None) -> int:
+    """The number of classes that the labels of both show."""
+    classes = task.classes(train.y)
+    if test is not None:
+        classes = max(classes, task.classes(test.y))
+    return classes
+
+
+def _client_indices(clients: Any, samples: Samples, partition: Any, seed: int) -> Sequence[Any]:
     """The indices of each client's samples, from the one of the three ways that is given."""
     if partition is not None:
         check(clients is None, "partition", partition, "give it, or clients=")
         return assigned(as_partition(partition), samples, seed)
     ways = (clients is not None) + (samples.user is not None)
     check(ways == 1, "clients", clients, "give one of clients= (each client's indices), users= and partition=")
-    return arrays.indices(clients) if samples.user is None else arrays.by_user(samples.user)
+    if samples.user is None:
+        return arrays.indices(clients)
+    return arrays.by_user(samples.user)

@@ -24,8 +24,10 @@ class Inputs:
     ndim = 0  # no images
 
     def __init__(self, tensors: Mapping[str, Tensor] | Iterable[Tensor]) -> None:
-        named = tensors if isinstance(tensors, Mapping) else {str(i): tensor for i, tensor in enumerate(tensors)}
-        self.tensors: dict[str, Tensor] = dict(named)
+        if isinstance(tensors, Mapping):
+            self.tensors: dict[str, Tensor] = dict(tensors)
+        else:
+            self.tensors = {str(i): tensor for i, tensor in enumerate(tensors)}
         check(len(self.tensors) > 0, "Inputs", self.tensors, "must hold at least one tensor")
         lengths = {name: len(tensor) for name, tensor in self.tensors.items()}
         check(len(set(lengths.values())) == 1, "Inputs", lengths, "must have one row for each sample in every tensor")
@@ -69,19 +71,24 @@ class Inputs:
 
     def split(self, size: int) -> Iterable[ModelInput]:
         """All samples in batches of `size`."""
-        return (self[start : start + size] for start in range(0, len(self), size))
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
 
 
 def each(x: ModelInput, change: Callable[[Tensor], Tensor]) -> ModelInput:
     """The input with every tensor changed."""
-    return change(x) if isinstance(x, Tensor) else {name: change(tensor) for name, tensor in x.items()}
+    if isinstance(x, Tensor):
+        return change(x)
+    return {name: change(tensor) for name, tensor in x.items()}
 
 
 def arguments(x: ModelInput) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """The positional and the named arguments with which a model is called."""
     if isinstance(x, Tensor):
         return (x,), {}
-    return (tuple(x.values()), {}) if "0" in x else ((), x)
+    if "0" in x:  # tensors by position
+        return tuple(x.values()), {}
+    return (), x
 
 
 def call(module: nn.Module, x: ModelInput) -> Any:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..settings.errors import check
 from ..vector.shown import Shown
+from .encoded import EncodedImages, Features
 from .inputs import Inputs
-from .sources.encoded import EncodedImages, Features
-from .sources.mapped import MappedTensor
+from .mapped import MappedTensor
 
 CHUNK = 2**22
 """So many numbers are looked at together."""
@@ -48,55 +48,80 @@ class Samples(Shown):
         else:
             self._check_tensor(self.x)
         check(len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
-        for name in ("y", "domain", "user", "coarse"):
-            if (numbers := getattr(self, name)) is not None:
-                right = "must be int64 or of a floating-point type" if name == "y" else "must be int64"
-                suits = numbers.dtype == torch.int64 or (name == "y" and numbers.is_floating_point())
-                check(suits, f"Samples.{name}", numbers.dtype, right)
-                shape = tuple(numbers.shape)
-                right = f"must be one number for each of {len(self.x)}"
-                check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
+        are_labels = self.y.dtype == torch.int64 or self.y.is_floating_point()
+        check(are_labels, "Samples.y", self.y.dtype, "must be int64 or of a floating-point type")
+        self._check_length("y", self.y)
+        for name in ("domain", "user", "coarse"):
+            numbers = getattr(self, name)
+            if numbers is not None:
+                check(numbers.dtype == torch.int64, f"Samples.{name}", numbers.dtype, "must be int64")
+                self._check_length(name, numbers)
+                check(numbers.ndim == 1, f"Samples.{name}", tuple(numbers.shape), self._one_each)
+
+    @property
+    def _one_each(self) -> str:
+        return f"must be one number for each of {len(self.x)}"
+
+    def _check_length(self, name: str, numbers: Tensor) -> None:
+        shape = tuple(numbers.shape)
+        check(shape[:1] == (len(self.x),), f"Samples.{name}", shape, self._one_each)
 
     @staticmethod
     def _check_tensor(x: Tensor | EncodedImages) -> None:
         check(x.ndim > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
         check(0 not in x.shape[1:], "Samples.x", tuple(x.shape), "a sample must hold at least one number")
-        images = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
-        right = "uint8 data must be images [n, height, width, channels]; give other features as float"
-        check(images, "Samples.x", tuple(x.shape), right)
+        suits = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
+        requirement = "uint8 data must be images [n, height, width, channels]; give other features as float"
+        check(suits, "Samples.x", tuple(x.shape), requirement)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, index: Tensor) -> Samples:
         """The samples at `index` (int64 or bool), in that order."""
-        return self._each(lambda x: x[index] if isinstance(x, Tensor) else x.only(index))
+
+        def chosen(values: Features) -> Any:
+            if isinstance(values, Tensor):
+                return values[index]
+            return values.only(index)
+
+        return self._each(chosen)
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`; these samples if they are there."""
-        return self if self.y.device == self.x.device == torch.device(device) else self._each(lambda x: x.to(device))
+        if self.y.device == self.x.device == torch.device(device):
+            return self
+        return self._each(lambda values: values.to(device))
 
     def cast(self, dtype: torch.dtype, integers: bool) -> Samples:
         """The same samples with floating-point features and labels as `dtype`; with `integers`, integer features stay.
 
         Images stay as they are, and so do floating-point features in a mapped file: their batches are converted.
         """
-
-        # Among several inputs, bool tensors are masks.
-        numbers = (torch.int64,) if isinstance(self.x, Inputs) else (torch.int64, torch.bool)
+        to_numbers: tuple[torch.dtype, ...] = ()
+        if not integers and isinstance(self.x, Inputs):
+            to_numbers = (torch.int64,)  # among several inputs, bool tensors are masks
+        elif not integers:
+            to_numbers = (torch.int64, torch.bool)
 
         def converted(x: Tensor) -> Tensor:
-            if isinstance(x, MappedTensor) and x.is_floating_point():
+            if x.is_floating_point() and isinstance(x, MappedTensor):
                 return x
-            return x.to(dtype) if x.is_floating_point() or (x.dtype in numbers and not integers) else x
+            if x.is_floating_point() or x.dtype in to_numbers:
+                return x.to(dtype)
+            return x
 
         x = self.x
         if isinstance(x, Inputs):
             x = x.each(converted)
         elif isinstance(x, Tensor):
             x = converted(x)
-        y = self.y.to(dtype) if self.y.is_floating_point() else self.y
-        return self if x is self.x and y is self.y else replace(self, x=x, y=y)
+        y = self.y
+        if y.is_floating_point():
+            y = y.to(dtype)
+        if x is self.x and y is self.y:
+            return self
+        return replace(self, x=x, y=y)
 
     def like(self, train: Samples, place: str) -> Samples:
         """These samples beside the training samples: whole numbers become floating-point numbers where theirs are.
@@ -105,53 +130,71 @@ class Samples(Shown):
         one has whole numbers as labels.
         """
         shape = _sample_shape(self.x)
-        wanted = _sample_shape(train.x)
-        check(shape == wanted, f"{place}.x", shape, f"a sample must have the training samples' {wanted}")
+        expected = _sample_shape(train.x)
+        check(shape == expected, f"{place}.x", shape, f"a sample must have the training samples' {expected}")
         y = self.y
-        theirs = train.y
-        right = "must have the type and the shape of the training samples' labels"
-        same = y.dtype.is_floating_point == theirs.dtype.is_floating_point and y.shape[1:] == theirs.shape[1:]
-        check(same, f"{place}.y", f"{y.dtype} {list(y.shape)}", right)
-        own = _by_name(self.x)
-        types = {name: x.dtype for name, x in _by_name(train.x).items()}
-        for name, x in own.items():
-            right = f"the training samples are {types[name]}: both must be images, or neither"
-            check((x.dtype == torch.uint8) == (types[name] == torch.uint8), f"{place}.x", x.dtype, right)
-        as_theirs = {name: _as_numbers(x, types[name]) for name, x in own.items()}
-        if all(as_theirs[name] is x for name, x in own.items()):
+        are_alike = y.is_floating_point() == train.y.is_floating_point() and y.shape[1:] == train.y.shape[1:]
+        requirement = "must have the type and the shape of the training samples' labels"
+        check(are_alike, f"{place}.y", f"{y.dtype} {list(y.shape)}", requirement)
+        train_types = {name: x.dtype for name, x in _by_name(train.x).items()}
+        converted = {}
+        changed = False
+        for name, x in _by_name(self.x).items():
+            dtype = train_types[name]
+            requirement = f"the training samples are {dtype}: both must be images, or neither"
+            check((x.dtype == torch.uint8) == (dtype == torch.uint8), f"{place}.x", x.dtype, requirement)
+            converted[name] = x
+            if x.dtype in (torch.int64, torch.bool) and dtype.is_floating_point:
+                converted[name] = x.to(dtype)
+                changed = True
+        if not changed:
             return self
-        return replace(self, x=Inputs(as_theirs) if isinstance(self.x, Inputs) else as_theirs[""])
+        if isinstance(self.x, Inputs):
+            return replace(self, x=Inputs(converted))
+        return replace(self, x=converted[""])
 
     @cached_property
     def not_finite(self) -> int | None:
         """The first sample with a feature that is not finite, or None. All are read once."""
-        tensors = self.x.tensors.values() if isinstance(self.x, Inputs) else (self.x,)
-        found = [_not_finite(x) for x in tensors if isinstance(x, Tensor) and x.is_floating_point()]
-        return min((first for first in found if first is not None), default=None)
+        rows = []
+        for x in _by_name(self.x).values():
+            if isinstance(x, Tensor) and x.is_floating_point():
+                row = _not_finite(x)
+                if row is not None:
+                    rows.append(row)
+        return min(rows, default=None)
 
     def _each(self, change: Callable[[Features], Any]) -> Samples:
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Samples(**{name: change(x) for name, x in given.items() if x is not None})
+        """The samples with every field changed."""
+        changed = {}
+        for field in fields(self):
+            values = getattr(self, field.name)
+            if values is not None:
+                changed[field.name] = change(values)
+        return Samples(**changed)
 
 
 def _sample_shape(x: Features) -> object:
-    return {name: shape[1:] for name, shape in x.shape.items()} if isinstance(x, Inputs) else tuple(x.shape[1:])
+    """The shape of one sample, or the shapes of its inputs by name."""
+    if isinstance(x, Inputs):
+        return {name: shape[1:] for name, shape in x.shape.items()}
+    return tuple(x.shape[1:])
 
 
 def _by_name(x: Features) -> dict[str, Any]:
-    return x.tensors if isinstance(x, Inputs) else {"": x}
-
-
-def _as_numbers(x: Any, dtype: torch.dtype) -> Any:
-    """Whole numbers as `dtype` if that is a floating-point type; `x` itself otherwise."""
-    whole = x.dtype in (torch.int64, torch.bool) and dtype.is_floating_point
-    return x.to(dtype) if whole else x
+    """The tensors, or encoded images, by name; a single one has the name ""."""
+    if isinstance(x, Inputs):
+        return x.tensors
+    return {"": x}
 
 
 def _not_finite(x: Tensor) -> int | None:
     """The first row of `x` `[n, ...]` with a number that is not finite, or None; it takes the memory of some rows."""
     rows = max(CHUNK // max(x[0].numel(), 1), 1)
-    for first, part in zip(range(0, len(x), rows), torch.split(x, rows), strict=True):
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows]
+        # A nan or an infinite number shows in the extremes, which take no memory.
         if not bool(torch.isfinite(torch.stack(torch.aminmax(part))).all()):
-            return first + int((~torch.isfinite(part.reshape(len(part), -1)).all(1)).int().argmax())
+            is_finite = torch.isfinite(part.reshape(len(part), -1)).all(1)
+            return start + int((~is_finite).int().argmax())
     return None

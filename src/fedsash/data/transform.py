@@ -16,8 +16,8 @@ from ..settings.errors import SettingError, check, raised_as
 from ..settings.limits import CountFromZero
 from ..settings.setting import Accepts, Setting, default
 from ..vector.randomness import seed_torch, uniform
+from .encoded import Features
 from .inputs import Inputs, ModelInput, each
-from .sources.encoded import Features
 
 TRIED = 16
 """On so many samples a transform of one's own is tried before the first round."""
@@ -63,22 +63,35 @@ class Transform(Setting, name="images"):
         """Whether `inputs` changes anything of samples like `x`."""
         if self.own:
             return True
-        kinds = [one.dtype for one in x.tensors.values()] if isinstance(x, Inputs) else [x.dtype]
-        return any(kind == torch.uint8 or (kind.is_floating_point and kind != dtype) for kind in kinds)
+        tensors: list[Any] = [x]
+        if isinstance(x, Inputs):
+            tensors = list(x.tensors.values())
+        for tensor in tensors:
+            if tensor.dtype == torch.uint8:
+                return True
+            if tensor.dtype.is_floating_point and tensor.dtype != dtype:
+                return True
+        return False
 
     def fits(self, x: Features, y: Tensor) -> None:
         """Raise `SettingError` unless this transform can act on the samples `x` with the labels `y`."""
-        if not isinstance(x, Inputs) and x.dtype == torch.uint8:
-            right = f"must have one number for each of {x.shape[-1]} channels"
-            check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
-            right = "would move the images, and not the labels of their pixels"
-            useless = ["crop", "flip"] if y.dim() > 2 else []
+        useless: tuple[str, ...] = ()
+        requirement = ""
+        if isinstance(x, Inputs):
+            useless = ("mean", "std", "crop", "flip")
+            requirement = "acts on uint8 images, and the data are several inputs"
+        elif x.dtype != torch.uint8:
+            useless = ("mean", "std", "crop", "flip")
+            requirement = f"acts on uint8 images, and the data are {x.dtype} features"
         else:
-            kind = "several inputs" if isinstance(x, Inputs) else f"{x.dtype} features"
-            useless = ["mean", "std", "crop", "flip"]
-            right = f"acts on uint8 images, and the data are {kind}"
+            one_each = f"must have one number for each of {x.shape[-1]} channels"
+            check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, one_each)
+            if y.dim() > 2:
+                useless = ("crop", "flip")
+                requirement = "would move the images, and not the labels of their pixels"
         for name in useless:
-            check(not getattr(self, name), f"Transform.{name}", getattr(self, name), right)
+            value = getattr(self, name)
+            check(not value, f"Transform.{name}", value, requirement)
 
     def try_out(self, x: Features) -> None:
         """Raise `SettingError` unless the results of functions of one's own depend on each sample and its key alone.
@@ -86,30 +99,36 @@ class Transform(Setting, name="images"):
         They are called three times with the first samples of `x`.
         """
         if self.own:
-            some = torch.arange(min(TRIED, len(x)), device=x.device)
-            self._try("augment", x[some], some + 1)
-            self._try("prepare", x[some])
+            first = torch.arange(min(TRIED, len(x)), device=x.device)
+            self._try("augment", x[first], first + 1)
+            self._try("prepare", x[first])
 
     def _try(self, name: str, x: ModelInput, *keys: Tensor) -> None:
+        """Raise `SettingError` unless the method `name`, called with samples and perhaps `keys`, keeps its rules."""
         place = f"{type(self).__name__}.{name}"
 
-        def result(count: int) -> list[Tensor]:
-            own = each(x, lambda x: x[:count].clone())
+        def results(count: int) -> list[Tensor]:
+            """What the method makes of copies of the first samples."""
+            samples = each(x, lambda tensor: tensor[:count].clone())
             with raised_as(lambda why: SettingError("", place, self, f"can't change samples of these data: {why}")):
-                found = getattr(self, name)(own, *(k[:count] for k in keys))
-                return [found] if isinstance(found, Tensor) else list(found.values())
+                return _tensors(getattr(self, name)(samples, *(tensor[:count] for tensor in keys)))
 
-        whole = result(TRIED)
-        again = result(TRIED)
-        first = result(1)
-        before = [x] if isinstance(x, Tensor) else list(x.values())
-        kept = not keys or [(b.shape, b.dtype) for b in before] == [(a.shape, a.dtype) for a in whole]
-        check(kept, place, [list(a.shape) for a in whole], "must keep the shapes and types of the samples")
-        same = all(len(a) == len(b) and torch.equal(a, b) for a, b in zip(whole, again, strict=True))
-        source = "its keys (see fedsash.data.draws)" if keys else "nothing but the samples"
-        check(same, place, self, f"two calls with the same samples differ: it must depend on {source}")
-        alone = all(torch.allclose(a[:1], b, rtol=1e-3, atol=1e-5) for a, b in zip(whole, first, strict=True))
-        check(alone, place, self, "must treat each sample by itself: a sample alone has another result than in a batch")
+        batch = results(TRIED)
+        again = results(TRIED)
+        single = results(1)
+        if keys:
+            before = [(tensor.shape, tensor.dtype) for tensor in _tensors(x)]
+            after = [(tensor.shape, tensor.dtype) for tensor in batch]
+            shapes = [list(tensor.shape) for tensor in batch]
+            check(before == after, place, shapes, "must keep the shapes and types of the samples")
+        source = "nothing but the samples"
+        if keys:
+            source = "its keys (see fedsash.data.draws)"
+        repeats = all(len(a) == len(b) and torch.equal(a, b) for a, b in zip(batch, again, strict=True))
+        check(repeats, place, self, f"two calls with the same samples differ: it must depend on {source}")
+        separate = all(torch.allclose(a[:1], b, rtol=1e-3, atol=1e-5) for a, b in zip(batch, single, strict=True))
+        requirement = "must treat each sample by itself: a sample alone has another result than in a batch"
+        check(separate, place, self, requirement)
 
     def prepare(self, x: ModelInput) -> ModelInput:
         """Raw images, uint8 `[..., H, W, channels]`, as normalised float32 `[..., channels, H, W]`.
@@ -131,7 +150,13 @@ class Transform(Setting, name="images"):
 
     def inputs(self, x: ModelInput, dtype: torch.dtype) -> ModelInput:
         """A batch as the model takes it: prepared, with floating-point numbers as `dtype`."""
-        return each(self.prepare(x), lambda x: x.to(dtype) if x.is_floating_point() else x)
+
+        def converted(x: Tensor) -> Tensor:
+            if x.is_floating_point():
+                return x.to(dtype)
+            return x
+
+        return each(self.prepare(x), converted)
 
     def augment(self, x: Any, keys: Tensor) -> Any:
         """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, as drawn by their `keys`, int64 `[M]`.
@@ -219,24 +244,45 @@ class OwnTransform(Transform):
         if self.sample is None:
             return x
         changed = []
-        with torch.random.fork_rng([keys.device] if keys.is_cuda else []):
+        devices = []
+        if keys.is_cuda:
+            devices.append(keys.device)
+        with torch.random.fork_rng(devices):
             for i, key in enumerate(keys):
                 seed_torch(key)
-                changed.append(self.sample(each(x, lambda x, i=i: _seen(x)[i])))  # type: ignore[misc]
+                changed.append(self.sample(_sample_of(x, i)))
         if isinstance(x, Tensor):
             return _stored(torch.stack(changed), x)
-        return {name: _stored(torch.stack([one[name] for one in changed]), own) for name, own in x.items()}
+        return {name: _stored(torch.stack([one[name] for one in changed]), tensor) for name, tensor in x.items()}
 
     def prepare(self, x: ModelInput) -> Any:
         """`batch` of a batch."""
-        return super().prepare(x) if self.batch is None else self.batch(each(x, _seen))
+        if self.batch is None:
+            return super().prepare(x)
+        return self.batch(each(x, _channels_first))
 
 
-def _seen(x: Tensor) -> Tensor:
+def _tensors(x: ModelInput) -> list[Tensor]:
+    """The tensors of an input."""
+    if isinstance(x, Tensor):
+        return [x]
+    return list(x.values())
+
+
+def _sample_of(x: ModelInput, i: int) -> ModelInput:
+    """Sample i of a batch, as a function of one's own gets it."""
+    return each(x, lambda tensor: _channels_first(tensor)[i])
+
+
+def _channels_first(x: Tensor) -> Tensor:
     """Images `[..., H, W, channels]` as `[..., channels, H, W]`, as PyTorch's libraries do; features as they are."""
-    return x.movedim(-1, -3) if x.dtype == torch.uint8 and x.dim() > 3 else x
+    if x.dtype == torch.uint8 and x.dim() > 3:
+        return x.movedim(-1, -3)
+    return x
 
 
 def _stored(x: Tensor, like: Tensor) -> Tensor:
     """Changed samples in the form in which they are stored."""
-    return x.movedim(-3, -1).contiguous() if like.dtype == torch.uint8 and like.dim() > 3 else x
+    if like.dtype == torch.uint8 and like.dim() > 3:
+        return x.movedim(-3, -1).contiguous()
+    return x

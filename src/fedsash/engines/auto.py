@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data.sources.encoded import EncodedImages
+from ..data.encoded import EncodedImages
 from ..settings.errors import FedsashError, SettingError, check, one_line, raised_as, shortened
 from ..system.machine import core_count
 from ..vector.arrays import Ints

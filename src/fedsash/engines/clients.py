@@ -11,10 +11,9 @@ import numpy as np
 from torch import nn
 
 from ..client.messages import Answers, Executor, Request
-from ..data.federated import FederatedData, Problem
+from ..data.encoded import EncodedImages
+from ..data.federated import FederatedData, Problem, untrained_classes
 from ..data.members import Members
-from ..data.sources.encoded import EncodedImages
-from ..data.untrained import untrained
 from ..evaluation import Chronicle, Evaluation
 from ..evaluation.first_batch import suited
 from ..settings.errors import check
@@ -165,7 +164,7 @@ def local_clients(
     """
     held_out = evaluation.held_out
     data, notes = suited(module, data)
-    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained(data)
+    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained_classes(data)
     drawn = held_out > 0 or (evaluation.client_test and not len(data.client_test))
     clients = LocalClients(
         set_aside(data, evaluation, seed),

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.encoded import split
 from ..data.federated import FederatedData
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
-from ..data.sources.encoded import split
 from ..settings.errors import check
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..data.encoded import split
 from ..data.federated import FederatedData
 from ..data.inputs import arguments
 from ..data.samples import Samples
-from ..data.sources.encoded import split
 from ..settings.errors import check
 from ..tasks import Loss
 from ..vector.layout import Layout

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data import encoded
+from ..data.encoded import EncodedImages
 from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
-from ..data.sources import encoded
-from ..data.sources.encoded import EncodedImages
 from ..tasks import Scored
 from ..vector.arrays import Floats, Ints
 from ..vector.layout import Layout

@@ -23,7 +23,7 @@ from ..vector.private_torch import seed_cpu
 from ..vector.randomness import Purpose, key
 from ..vector.storage import free
 from .convolutional import alexnet_gn, cifar_cnn, cifar_lenet, digit_five_cnn, femnist_cnn, fmnist_cnn, lenet5, vgg11_gn
-from .libraries import is_outside, outside
+from .libraries import is_of_library, library_model
 from .lstm import shakespeare_lstm
 from .mlp import MLP
 from .mobilenet import mobilenet_v2_gn
@@ -75,7 +75,9 @@ MODELS: dict[str, MakeModel] = {
 }
 """The registered models by name."""
 LARGE = 4096
-"""A registered model whose options add up to so much is checked to fit into memory before it is made."""
+"""A registered model whose whole numbers add up to so much is checked to fit into memory before it is made."""
+LARGE_FACTOR = 8
+"""So is one with an option above this that is no whole number: a factor of its widths."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -89,29 +91,39 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     library is missing. Raises `SettingError` if the name is unknown or can't be imported, if options or shape do not
     fit the model, or if the result is not an `nn.Module`.
     """
-    make = find_model(name) if is_own(name) else partial(find_model(name), shape, classes)
+    make = find_model(name)
+    if not is_own(name):
+        make = partial(make, shape, classes)
     signature = inspect.signature(make)
     try:
         signature.bind(**options)
     except TypeError as error:
-        its = ", ".join(signature.parameters) or "none"
-        raise SettingError("", "model.name", name, f"{error}; its options are {its}") from None
-    if name in MODELS and _large(options):
-        _check_size(name, partial(make, **options))
+        known = ", ".join(signature.parameters) or "none"
+        raise SettingError("", "model.name", name, f"{error}; its options are {known}") from None
+    make = partial(make, **options)
+    if name in MODELS:
+        if _is_large(options):
+            _check_size(name, make)
+        make = partial(_made, name, make)
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         seed_cpu(key(seed, Purpose.MODEL))
-        model = make(**options) if name not in MODELS else _made(name, partial(make, **options))
-    check(
-        isinstance(model, nn.Module), "model.name", name, f"must return an nn.Module, returned {type(model).__name__}"
-    )
+        model = make()
+    requirement = f"must return an nn.Module, returned {type(model).__name__}"
+    check(isinstance(model, nn.Module), "model.name", name, requirement)
     return model
 
 
-def _large(options: Mapping[str, Any]) -> bool:
+def _is_large(options: Mapping[str, Any]) -> bool:
     """Whether the numbers in the options are so large that the model may not fit into memory."""
-    values = [one for value in options.values() for one in (value if isinstance(value, list | tuple) else [value])]
-    whole = sum(value for value in values if isinstance(value, int))
-    return whole >= LARGE or any(value > 8 for value in values if isinstance(value, float))  # a factor on sizes
+    numbers: list[Any] = []
+    for value in options.values():
+        if isinstance(value, list | tuple):
+            numbers += value
+        else:
+            numbers.append(value)
+    total = sum(number for number in numbers if isinstance(number, int))
+    largest_factor = max((number for number in numbers if isinstance(number, float)), default=0.0)
+    return total >= LARGE or largest_factor > LARGE_FACTOR
 
 
 def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
@@ -125,8 +137,10 @@ def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
 def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
     """Raise `ModelError` if the model doesn't fit into memory. It is made without numbers first."""
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        size = sum(p.numel() * p.element_size() for p in _made(name, make).parameters())
-    if size > (room := free(torch.device("cpu"))):
+        model = _made(name, make)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    room = free(torch.device("cpu"))
+    if size > room:
         raise ModelError(f"{name} with these options takes {size / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free")
 
 
@@ -138,16 +152,17 @@ def find_model(name: str) -> MakeModel:
     """
     if name in MODELS:
         return MODELS[name]
-    if is_outside(name):
-        return outside(name)
-    close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
-    check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
+    if is_of_library(name):
+        return library_model(name)
+    matches = difflib.get_close_matches(name, MODELS, n=1)
+    hint = f"; did you mean {matches[0]!r}?" if matches else ""
+    check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{hint}")
     make: Any = resolve(name, field="model.name")
-    right = "must be a function that returns an nn.Module, or a class that extends nn.Module"
-    check(not isinstance(make, type) or issubclass(make, nn.Module), "model.name", name, right)
+    requirement = "must be a function that returns an nn.Module, or a class that extends nn.Module"
+    check(not isinstance(make, type) or issubclass(make, nn.Module), "model.name", name, requirement)
     return make  # type: ignore[no-any-return]
 
 
 def is_own(name: str) -> bool:
     """Whether a name is that of a user's function, which is called with the options only."""
-    return ":" in name and not is_outside(name)
+    return ":" in name and not is_of_library(name)

@@ -63,30 +63,38 @@ def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
 
     Images smaller than 32 pixels are padded by 2 on all sides, as the original pads 28 pixels to 32.
     """
-    channels, *sides = image("lenet5", shape, smallest=12)
-    padding = 2 if min(sides) < 32 else 0
-    height, breadth = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in sides)
+    channels, height, width = image("lenet5", shape, smallest=12)
+    padding = 2 if min(height, width) < 32 else 0
+    positions = _after_two_convolutions(height + 2 * padding) * _after_two_convolutions(width + 2 * padding)
     features = nn.Sequential(
         *(nn.Conv2d(channels, 6, 5, padding=padding), *max_of_relu(2)),
         *(nn.Conv2d(6, 16, 5), *max_of_relu(2)),
         nn.Flatten(),
-        *(nn.Linear(16 * height * breadth, 120), nn.ReLU()),
+        *(nn.Linear(16 * positions, 120), nn.ReLU()),
         *(nn.Linear(120, 84), nn.ReLU()),
     )
     return network(features, nn.Linear(84, classes))
 
 
 def _cnn(model: str, shape: Sequence[int], classes: int, width: int, feature: int) -> nn.Module:
-    channels, *sides = image(model, shape, smallest=16)
-    height, breadth = (((side - 4) // 2 - 4) // 2 for side in sides)
+    """The network of `fmnist_cnn`, with other widths."""
+    channels, image_height, image_width = image(model, shape, smallest=16)
+    positions = _after_two_convolutions(image_height) * _after_two_convolutions(image_width)
     features = nn.Sequential(
         *(nn.Conv2d(channels, width, 5), *max_of_relu(2)),
         *(nn.Conv2d(width, width, 5), *max_of_relu(2)),
         nn.Flatten(),
-        *(nn.Linear(width * height * breadth, 384), nn.ReLU()),
+        *(nn.Linear(width * positions, 384), nn.ReLU()),
         *(nn.Linear(384, feature), nn.ReLU()),
     )
     return network(features, nn.Linear(feature, classes))
+
+
+def _after_two_convolutions(side: int) -> int:
+    """The side of an image after twice a convolution 5x5 without padding and a pooling."""
+    for _ in range(2):
+        side = (side - 4) // 2
+    return side
 
 
 def digit_five_cnn(
@@ -106,22 +114,29 @@ def digit_five_cnn(
     2048 outputs: `variant = "paper"`, 13,423,434 parameters. Raises `SettingError` for images below 8 pixels or another
     variant.
     """
-    channels, *sides = image("digit_five_cnn", shape, smallest=8)
+    channels, height, width = image("digit_five_cnn", shape, smallest=8)
     check_choice("digit_five_cnn.variant", variant, "code", "paper")
-    poolings, hidden = (3, 384) if variant == "code" else (2, 2048)
-    height, breadth = (side // 2**poolings for side in sides)
+    poolings = 3
+    hidden = 384
+    last_pooling: nn.Module = nn.MaxPool2d(2)
+    if variant == "paper":
+        poolings = 2
+        hidden = 2048
+        last_pooling = nn.Identity()
+    positions = (height // 2**poolings) * (width // 2**poolings)
     features = nn.Sequential(
         *(*_convolution(channels, 64), nn.MaxPool2d(2)),
         *(*_convolution(64, 64), nn.MaxPool2d(2)),
-        *(*_convolution(64, 128), nn.MaxPool2d(2) if poolings == 3 else nn.Identity()),
+        *(*_convolution(64, 128), last_pooling),
         nn.Flatten(),
-        *(nn.Linear(128 * height * breadth, hidden), nn.ReLU()),
+        *(nn.Linear(128 * positions, hidden), nn.ReLU()),
         nn.Linear(hidden, 128),
     )
     return network(features, nn.Linear(128, classes))
 
 
 def _convolution(channels: int, width: int) -> tuple[nn.Module, ...]:
+    """A convolution that keeps the size, GroupNorm and ReLU."""
     return nn.Conv2d(channels, width, 5, padding=2), nn.GroupNorm(2, width), nn.ReLU()
 
 
@@ -135,13 +150,13 @@ def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     0. FedJAX flattens with the channels last, which matters only if its weights are copied. Raises `SettingError` for
     images below 6 pixels.
     """
-    channels, *sides = image("femnist_cnn", shape, smallest=6)
-    height, breadth = ((side - 4) // 2 for side in sides)
+    channels, height, width = image("femnist_cnn", shape, smallest=6)
+    positions = ((height - 4) // 2) * ((width - 4) // 2)
     features = nn.Sequential(
         *(nn.Conv2d(channels, 32, 3), nn.ReLU()),
         *(nn.Conv2d(32, 64, 3), *max_of_relu(2)),
         *(nn.Dropout(0.25), nn.Flatten()),
-        *(nn.Linear(64 * height * breadth, 128), nn.ReLU(), nn.Dropout(0.5)),
+        *(nn.Linear(64 * positions, 128), nn.ReLU(), nn.Dropout(0.5)),
     )
     model = network(features, nn.Linear(128, classes))
     for layer in model.modules():
@@ -151,6 +166,7 @@ def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
 
 
 def _start(layer: nn.Conv2d | nn.Linear) -> None:
+    """Give a layer its initial values: truncated normal weights, and biases 0."""
     std = 1 / sqrt(layer.weight[0].numel())
     nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
     assert layer.bias is not None
@@ -176,7 +192,13 @@ def alexnet_gn(
     """
     channels, _, _ = image("alexnet_gn", shape, smallest=63)
     check_choice("alexnet_gn.variant", variant, "code", "paper")
-    groups, hidden, feature = (32, 1024, 128) if variant == "code" else (2, 4096, 512)
+    groups = 32
+    hidden = 1024
+    feature = 128
+    if variant == "paper":
+        groups = 2
+        hidden = 4096
+        feature = 512
     features = nn.Sequential(
         *(nn.Conv2d(channels, 64, 11, stride=4, padding=2), nn.GroupNorm(groups, 64), nn.ReLU()),
         nn.MaxPool2d(3, stride=2),

@@ -17,19 +17,20 @@ PICKLES = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
 """Options that make timm read a file of any origin as a pickle, which can run code."""
 
 
-def is_outside(name: str) -> bool:
+def is_of_library(name: str) -> bool:
     """Whether a name is that of another library's network, such as `"timm:resnet18"`."""
-    source, colon, _ = name.partition(":")
-    return bool(colon) and source in LIBRARIES
+    library_name, colon, _ = name.partition(":")
+    return colon == ":" and library_name in LIBRARIES
 
 
-def outside(name: str) -> Callable[..., nn.Module]:
+def library_model(name: str) -> Callable[..., nn.Module]:
     """The function that builds the network `name`: `"timm:NETWORK"` or `"torchvision:NETWORK"`.
 
     Weights come from the library itself: networks of other origins (`"timm:hf-hub:..."`) raise `SettingError`.
     """
-    source, _, network = name.partition(":")
-    check(bool(re.fullmatch(r"[\w.-]+", network)), "model.name", name, f"must be {source}:NETWORK, by its name there")
+    library_name, _, network = name.partition(":")
+    is_name = re.fullmatch(r"[\w.-]+", network) is not None
+    check(is_name, "model.name", name, f"must be {library_name}:NETWORK, by its name there")
 
     def make(
         shape: Sequence[int],
@@ -46,9 +47,9 @@ def outside(name: str) -> Callable[..., nn.Module]:
         """
         channels, _, _ = image(name, shape, smallest=1)
         for option in PICKLES:
-            right = "is not taken: it reads a file that can run code; load such weights in Python"
-            check(option not in options, f"model.{option}", options.get(option), right)
-        if source == "timm":
+            requirement = "is not taken: it reads a file that can run code; load such weights in Python"
+            check(option not in options, f"model.{option}", options.get(option), requirement)
+        if library_name == "timm":
             with library("timm", f"the model {name}", "timm"):
                 from timm import create_model as create
             options = {"in_chans": channels} | options
@@ -60,6 +61,8 @@ def outside(name: str) -> Callable[..., nn.Module]:
             module: nn.Module = create(network, num_classes=classes, **options)
         except (RuntimeError, ValueError, TypeError, OSError) as error:
             raise SettingError("", "model.name", name, one_line(error)) from error
-        return group_norm(module, groups) if groups else module
+        if groups == 0:
+            return module
+        return group_norm(module, groups)
 
     return make

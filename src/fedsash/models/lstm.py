@@ -44,7 +44,7 @@ def shakespeare_lstm(
         check(type(size) is int and size > 0, f"shakespeare_lstm.{name}", size, "must be a positive integer")
     characters = Characters(classes, embedding)
     classifier = nn.Linear(width, classes)
-    features = nn.Sequential(characters, *(LSTM(embedding, width), nn.Tanh()), *(LSTM(width, width), nn.Tanh()))
+    features = nn.Sequential(characters, LSTM(embedding, width), nn.Tanh(), LSTM(width, width), nn.Tanh())
     _start(characters.weight, fan_in=1)
     _start(classifier.weight, fan_in=width)
     nn.init.zeros_(classifier.bias)
@@ -80,19 +80,24 @@ class LSTM(nn.Module):
         if device == "cpu" and not transformed() and not torch.is_autocast_enabled(device):
             start = x.new_zeros(1, len(x), width)
             weights = [_as_in_pytorch(p) for p in (self.W, self.U, b, torch.zeros_like(b))]
-            return torch.lstm(
-                *(x, (start, start), weights),
+            output, _, _ = torch.lstm(
+                x,
+                (start, start),
+                weights,
                 has_biases=True,
                 num_layers=1,
                 dropout=0.0,
                 train=self.training,
                 bidirectional=False,
                 batch_first=True,
-            )[0]
+            )
+            return output
         a = F.linear(x, self.W, b)
         with torch.autocast(device, enabled=False):
-            given = a.to(self.U.dtype).unsqueeze(0), self.U.unsqueeze(0)
-            h: Tensor = Recurrence.apply(*given)[0]  # type: ignore[no-untyped-call]
+            h: Tensor
+            h, _, _ = Recurrence.apply(  # type: ignore[no-untyped-call]
+                a.to(self.U.dtype).unsqueeze(0), self.U.unsqueeze(0)
+            )
         return h.squeeze(0)
 
 
@@ -112,20 +117,21 @@ class Recurrence(torch.autograd.Function):
             c = torch.addcmul(f.sigmoid() * c, i.sigmoid(), g.tanh())
             h = o.sigmoid() * c.tanh()
             steps.append((h, c, z))
-        h, c, z = (torch.stack(each, dim=2) for each in zip(*steps, strict=True))
+        h, c, z = (torch.stack(positions, dim=2) for positions in zip(*steps, strict=True))
         return h, c, z
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.save_for_backward(inputs[1], *output)
+        _, U = inputs
+        ctx.save_for_backward(U, *output)
 
     @staticmethod
     def backward(ctx: Any, dh: Tensor, *_: Tensor) -> Any:
         return RecurrenceGradient.apply(dh, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
-        return _vectorised(Recurrence, info.batch_size, in_dims, given)
+    def vmap(info: Any, in_dims: Sequence[int | None], *tensors: Tensor) -> Any:
+        return _vectorised(Recurrence, info.batch_size, in_dims, tensors)
 
 
 class RecurrenceGradient(torch.autograd.Function):
@@ -147,23 +153,25 @@ class RecurrenceGradient(torch.autograd.Function):
         to_c = o * (1 - t * t)
         dz = torch.zeros_like(z[:, :, 0])
         dc = torch.zeros_like(c[:, :, 0])
-        each = []
-        for dh_t, to_c_t, factors_t, f_t in zip(*(x.unbind(2)[::-1] for x in (dh, to_c, factors, f)), strict=True):
+        dz_backwards = []
+        backwards = [x.unbind(2)[::-1] for x in (dh, to_c, factors, f)]
+        for dh_t, to_c_t, factors_t, f_t in zip(*backwards, strict=True):
             dh_t = torch.baddbmm(dh_t, dz, U)
             dc = torch.addcmul(dc, dh_t, to_c_t)
             dz = torch.cat([dc, dc, dc, dh_t], dim=-1) * factors_t
             dc = dc * f_t
-            each.append(dz)
-        da = torch.stack(each[::-1], dim=2)
-        return da, da.flatten(1, 2).mT @ _before(h).flatten(1, 2)
+            dz_backwards.append(dz)
+        da = torch.stack(dz_backwards[::-1], dim=2)
+        dU = da.flatten(1, 2).mT @ _before(h).flatten(1, 2)
+        return da, dU
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
         """Save nothing, since there is no second derivative."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
-        return _vectorised(RecurrenceGradient, info.batch_size, in_dims, given)
+    def vmap(info: Any, in_dims: Sequence[int | None], *tensors: Tensor) -> Any:
+        return _vectorised(RecurrenceGradient, info.batch_size, in_dims, tensors)
 
 
 def _as_in_pytorch(p: Tensor) -> Tensor:
@@ -171,12 +179,13 @@ def _as_in_pytorch(p: Tensor) -> Tensor:
     return p.view(2, 2, -1, *p.shape[1:]).transpose(0, 1).flatten(0, 2)
 
 
-def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:
+def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], tensors: Sequence[Tensor]) -> Any:
     """A function of tensors `[C, ...]` under `vmap`: the vectorised dimension is merged into C."""
-    rows = [
-        x.expand(clients, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(given, in_dims, strict=True)
-    ]
-    results = function.apply(*(x.flatten(0, 1) for x in rows))
+    merged = []
+    for x, dim in zip(tensors, in_dims, strict=True):
+        rows = x.expand(clients, *x.shape) if dim is None else x.movedim(dim, 0)
+        merged.append(rows.flatten(0, 1))
+    results = function.apply(*merged)
     return tuple(x.unflatten(0, (clients, -1)) for x in results), (0,) * len(results)
 
 
@@ -186,5 +195,6 @@ def _before(x: Tensor) -> Tensor:
 
 
 def _start(weight: Tensor, fan_in: int) -> None:
+    """Give a weight its initial values: normal, truncated at two standard deviations."""
     deviation = fan_in**-0.5
     nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)

@@ -31,9 +31,11 @@ class MLP(nn.Sequential):
             Doc("the widths of the hidden layers; without any it is a linear model, such as logistic regression"),
         ] = (64,),
     ) -> None:
-        valid = isinstance(hidden, list | tuple) and all(type(width) is int and width > 0 for width in hidden)
-        check(valid, "mlp.hidden", hidden, "must be a list of positive integers")
+        are_widths = isinstance(hidden, list | tuple) and all(type(width) is int and width > 0 for width in hidden)
+        check(are_widths, "mlp.hidden", hidden, "must be a list of positive integers")
         widths = (math.prod(shape), *hidden)
-        layers = [layer for fan_in, out in pairwise(widths) for layer in (nn.Linear(fan_in, out), nn.ReLU())]
-        features = nn.Sequential(nn.Flatten(), *layers)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        features = nn.Sequential(*layers)
         super().__init__(OrderedDict(features=features, classifier=nn.Linear(widths[-1], classes)))

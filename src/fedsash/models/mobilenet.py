@@ -41,14 +41,16 @@ def mobilenet_v2_gn(
     check(isfinite(width) and width > 0, "mobilenet_v2_gn.width", width, "must be a positive number")
     check(groups > 0 and 8 % groups == 0, "mobilenet_v2_gn.groups", groups, "must divide 8")
     check(stride in (1, 2), "mobilenet_v2_gn.stride", stride, "must be 1 or 2")
-    before = _multiple(32 * width)
+    first = _multiple(32 * width)
     last = _multiple(1280 * max(width, 1))
-    layers = _convolution(channels, before, 3, groups, stride)
-    for expansion, unscaled, blocks, first in STAGES:
+    layers = _convolution(channels, first, 3, groups, stride)
+    before = first
+    for expansion, unscaled, blocks, stage_stride in STAGES:
         after = _multiple(unscaled * width)
-        for block in range(blocks):
-            layers.append(InvertedResidual(before, after, expansion, groups, 1 if block else first))
-            before = after
+        layers.append(InvertedResidual(before, after, expansion, groups, stage_stride))
+        for _ in range(blocks - 1):
+            layers.append(InvertedResidual(after, after, expansion, groups, 1))
+        before = after
     layers += _convolution(before, last, 1, groups)
     features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     model = network(features, nn.Linear(last, classes))
@@ -67,19 +69,24 @@ class InvertedResidual(nn.Module):
     def __init__(self, channels: int, width: int, expansion: int, groups: int, stride: int) -> None:
         super().__init__()
         inner = channels * expansion
-        self.residual = nn.Sequential(
-            *(_convolution(channels, inner, 1, groups) if expansion > 1 else ()),
-            *_convolution(inner, inner, 3, groups, stride, each=inner),
-            *_convolution(inner, width, 1, groups)[:-1],
-        )
+        layers: list[nn.Module] = []
+        if expansion > 1:
+            layers += _convolution(channels, inner, 1, groups)
+        layers += _convolution(inner, inner, 3, groups, stride, each=inner)
+        convolution, norm, _ = _convolution(inner, width, 1, groups)
+        layers += [convolution, norm]
+        self.residual = nn.Sequential(*layers)
         self.adds = stride == 1 and channels == width
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.residual(x)
-        return x + y if self.adds else y
+        if self.adds:
+            return x + y
+        return y
 
 
 def _convolution(channels: int, width: int, side: int, groups: int, stride: int = 1, each: int = 1) -> list[nn.Module]:
+    """A convolution, GroupNorm and ReLU6. `each` is the number of groups of channels of the convolution."""
     convolution = nn.Conv2d(channels, width, side, stride, padding=side // 2, groups=each, bias=False)
     return [convolution, nn.GroupNorm(groups, width), nn.ReLU6()]
 
@@ -87,4 +94,6 @@ def _convolution(channels: int, width: int, side: int, groups: int, stride: int 
 def _multiple(channels: float) -> int:
     """The nearest multiple of 8; the next larger one if the nearest is below 0.9 * `channels`."""
     nearest = max(8, int(channels + 4) // 8 * 8)
-    return nearest if nearest >= 0.9 * channels else nearest + 8
+    if nearest < 0.9 * channels:
+        return nearest + 8
+    return nearest

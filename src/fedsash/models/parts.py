@@ -28,23 +28,28 @@ def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
     model = nn.ModuleList([copy.deepcopy(module)])  # so that the root has a parent, as set_submodule needs
     converted: dict[nn.Module, nn.Module] = {}
     for name, layer in list(model.named_modules(remove_duplicate=False)):
-        if is_batch_norm(layer):
-            if layer not in converted:
-                here = name.removeprefix("0").removeprefix(".") or type(layer).__name__
-                converted[layer] = _with_rest(layer, _convert(layer, here, groups), here)
-            model.set_submodule(name, converted[layer])
+        if not is_batch_norm(layer):
+            continue
+        if layer not in converted:
+            # The name in `module`, without that of its place in the list; the root has none.
+            own_name = name.removeprefix("0").removeprefix(".") or type(layer).__name__
+            norm = _convert(layer, own_name, groups)
+            converted[layer] = _with_rest(layer, norm, own_name)
+        model.set_submodule(name, converted[layer])
     return model[0]
 
 
+# Layers that compute a norm and nothing else.
 _FORWARDS = (nn.BatchNorm2d.forward, nn.InstanceNorm2d.forward, nn.SyncBatchNorm.forward)
 
 
 def _convert(layer: Norm, name: str, groups: int) -> nn.GroupNorm:
+    """GroupNorm with the layer's affine parameters themselves."""
     channels = layer.num_features
     if is_instance_norm(layer):
         groups = channels
-    field = f"group_norm: channels of layer {name!r}"
-    check(channels % groups == 0, field, channels, f"must be a multiple of groups = {groups}")
+    place = f"group_norm: channels of layer {name!r}"
+    check(channels % groups == 0, place, channels, f"must be a multiple of groups = {groups}")
     norm = nn.GroupNorm(groups, channels, layer.eps, affine=False)
     norm.affine = layer.affine
     norm.weight = layer.weight
@@ -56,11 +61,11 @@ def _with_rest(layer: nn.Module, norm: nn.GroupNorm, name: str) -> nn.Module:
     """The norm, followed by what else its `layer` computes, if anything."""
     if type(layer).forward in _FORWARDS:
         return norm
-    rest = dict(layer.named_children())
-    if rest.keys() != {"drop", "act"}:  # those of timm's BatchNormAct2d
+    children = dict(layer.named_children())
+    if children.keys() != {"drop", "act"}:  # those of timm's BatchNormAct2d
         kind = type(layer).__name__
         raise ModelError(f"layer {name!r} is a {kind}, which may do more than normalise: replace it yourself")
-    return nn.Sequential(norm, rest["drop"], rest["act"])
+    return nn.Sequential(norm, children["drop"], children["act"])
 
 
 def network(features: nn.Module, classifier: nn.Module) -> nn.Sequential:
@@ -75,8 +80,8 @@ def max_of_relu(size: int) -> tuple[nn.MaxPool2d, nn.ReLU]:
 
 def image(model: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
     """`shape` as (channels, height, width). Raises `SettingError` if it is not one, or a side is below `smallest`."""
-    valid = len(shape) == 3 and shape[0] > 0 and min(shape[1:]) >= smallest
-    right = f"must be (channels, height, width) with sides of at least {smallest} pixels"
-    check(valid, f"{model}: shape of one input", tuple(shape), right)
+    is_image = len(shape) == 3 and shape[0] > 0 and min(shape[1:]) >= smallest
+    requirement = f"must be (channels, height, width) with sides of at least {smallest} pixels"
+    check(is_image, f"{model}: shape of one input", tuple(shape), requirement)
     channels, height, width = shape
     return channels, height, width

@@ -108,12 +108,15 @@ def _project(channels: int, width: int, groups: int) -> nn.Module:
 
 
 def _check_groups(name: str, groups: int, width: int) -> None:
-    right = f"must divide {width}, the smallest width, or be 0 for BatchNorm"
-    check(groups >= 0 and (not groups or width % groups == 0), f"{name}.groups", groups, right)
+    divides = groups > 0 and width % groups == 0
+    requirement = f"must divide {width}, the smallest width, or be 0 for BatchNorm"
+    check(groups == 0 or divides, f"{name}.groups", groups, requirement)
 
 
 def _norm(groups: int, width: int) -> nn.Module:
-    return nn.GroupNorm(groups, width) if groups else nn.BatchNorm2d(width)
+    if groups == 0:
+        return nn.BatchNorm2d(width)
+    return nn.GroupNorm(groups, width)
 
 
 def _conv(channels: int, width: int, stride: int) -> nn.Module:
@@ -125,7 +128,10 @@ def _trunk(channels: int, widths: tuple[int, ...], blocks: int, groups: int, sho
     first = widths[0]
     layers: list[nn.Module] = [_conv(channels, first, 1), _norm(groups, first), nn.ReLU()]
     for before, width in pairwise((first, *widths)):
-        same = width == before  # only in the first stage, whose width the first convolution has
-        layers += [Block(before, width, 1 if same else 2, groups, nn.Identity() if same else shortcut(before, width))]
-        layers += [Block(width, width, 1, groups, nn.Identity()) for _ in range(blocks - 1)]
+        if width == before:  # only in the first stage, whose width the first convolution has
+            layers.append(Block(width, width, 1, groups, nn.Identity()))
+        else:
+            layers.append(Block(before, width, 2, groups, shortcut(before, width)))
+        for _ in range(blocks - 1):
+            layers.append(Block(width, width, 1, groups, nn.Identity()))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -87,6 +87,7 @@ KEYS = {
 
 
 def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
+    """The encoder, with the weights of a pretrained model or with initial ones."""
     with library("transformers", "the model vit", "fedsash[vit]"):
         import transformers
     config = {KEYS[name]: size for name, size in sizes.items()}
@@ -94,11 +95,11 @@ def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
         encoder: nn.Module = transformers.ViTModel(transformers.ViTConfig(**config), add_pooling_layer=False)
         return encoder
     try:
-        found = transformers.ViTConfig.from_pretrained(pretrained)
+        stored = transformers.ViTConfig.from_pretrained(pretrained)
         for name, size in sizes.items():
-            theirs = getattr(found, KEYS[name])
-            check(size == theirs, f"vit.{name}", size, f"must be {theirs}, which {pretrained} has")
-        encoder = transformers.ViTModel.from_pretrained(pretrained, config=found, add_pooling_layer=False)
+            stored_size = getattr(stored, KEYS[name])
+            check(size == stored_size, f"vit.{name}", size, f"must be {stored_size}, which {pretrained} has")
+        encoder = transformers.ViTModel.from_pretrained(pretrained, config=stored, add_pooling_layer=False)
     except OSError as error:
         raise SettingError("vit", "pretrained", pretrained, f"can't be loaded: {one_line(error)}") from error
     return encoder.float()
@@ -109,6 +110,9 @@ def _adapt(encoder: nn.Module, rank: int) -> None:
     with library("peft", "the model vit with lora_rank > 0", "fedsash[vit]"):
         import peft
     encoder.requires_grad_(False)
-    linears = [name for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear) and "attention" in name]
-    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, bias="none", target_modules=linears)
+    projections = []
+    for name, layer in encoder.named_modules():
+        if isinstance(layer, nn.Linear) and "attention" in name:
+            projections.append(name)
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, bias="none", target_modules=projections)
     peft.inject_adapter_in_model(config, encoder)

@@ -21,29 +21,44 @@ from .flwr import Flwr
 PARTITIONS = NamedPartition.by_name
 
 
-def as_partition(given: Any) -> Partition:
-    """The rule that is given: itself, its name, or a table as in an experiment file, a dict with `name` and options.
+def as_partition(rule: Any) -> Partition:
+    """A rule that is given as itself, by its name, or as a table of an experiment file, a dict with `name` and options.
 
     A rule inside another, such as `Domains.inner`, may be a dict, too, and leave out `clients`, which the outer one
     sets. Raises `SettingError` for anything else.
     """
-    if not isinstance(given, str | Mapping):
-        check(callable(given), "partition", given, "must be a rule such as fedsash.IID(clients=10), or its name")
-        rule: Partition = given
-        return rule
-    options = {"name": given} if isinstance(given, str) else dict(given)
-    name = options.pop("name", None)
+    if isinstance(rule, str):
+        return _named(rule, {})
+    if isinstance(rule, Mapping):
+        options = dict(rule)
+        return _named(options.pop("name", None), options)
+    check(callable(rule), "partition", rule, "must be a rule such as fedsash.IID(clients=10), or its name")
+    partition: Partition = rule
+    return partition
+
+
+def _named(name: Any, options: dict[str, Any]) -> Partition:
+    """The registered rule of that name with its options."""
     check(name in PARTITIONS, "partition", name, f"must be one of {', '.join(PARTITIONS)}, or a rule of your own")
     make = PARTITIONS[name]
-    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(make) if f.init}
+    settable = [field for field in fields(make) if field.init]
+    known = [field.name for field in settable]
     unknown = [key for key in options if key not in known]
     check(not unknown, "partition", unknown[:1], f"{name} has no such option; it has {', '.join(known)}")
-    missing = [key for key, needed in known.items() if needed and key not in options]
+    missing = []
+    for field in settable:
+        is_required = field.default is MISSING and field.default_factory is MISSING
+        if is_required and field.name not in options:
+            missing.append(field.name)
     example = f"fedsash.{make.__name__}({', '.join(f'{key}=...' for key in missing)})"
     check(not missing, "partition", name, f"it needs {', '.join(missing)}: give {example}")
-    inner = {key: as_partition({"clients": 1, **value}) for key, value in options.items() if isinstance(value, Mapping)}
-    made: Partition = make(**options | inner)
-    return made
+    arguments = {}
+    for key, value in options.items():
+        arguments[key] = value
+        if isinstance(value, Mapping) and "name" in value:  # a rule inside this one
+            arguments[key] = as_partition({"clients": 1, **value})
+    partition: Partition = make(**arguments)
+    return partition
 
 
 __all__ = [

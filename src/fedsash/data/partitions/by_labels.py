@@ -20,42 +20,6 @@ from ...vector.arrays import Floats, Ints
 from ...vector.randomness import Purpose, generator
 from .common import NamedPartition, by_class, check_samples, equal_sizes, fill
 
-
-@dataclass(frozen=True)
-class ClassPairs(NamedPartition, name="class_pairs"):
-    """Two classes for each client, samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
-
-    Client `i` (from 0) holds class `i mod C` of `C` classes, and another one drawn at random. The samples of a class
-    are divided evenly, at random, among the clients that hold it. Unlike with `Shards` no client holds a single class,
-    and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
-    once. With fewer, classes without a client are not used.
-
-    Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
-    """
-
-    clients: Count
-    """how many there are"""
-
-    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
-        """Each client's indices into `labels`, sorted."""
-        check_samples("ClassPairs", self.clients, len(labels))
-        rng = generator(seed, Purpose.PARTITION)
-        pools = by_class(labels, rng)
-        classes = len(pools)
-        check(classes >= 2, "ClassPairs: classes", classes, "there must be at least 2")
-        first = np.arange(self.clients) % classes
-        second = (first + rng.integers(1, classes, self.clients)) % classes
-        hands: list[list[Ints]] = [[] for _ in range(self.clients)]
-        for c, pool in enumerate(pools):
-            holders = np.flatnonzero((first == c) | (second == c))
-            for i, part in zip(holders, np.array_split(pool, max(1, len(holders))), strict=False):
-                hands[i].append(part)
-        clients = [np.sort(np.concatenate(hand)) for hand in hands]
-        empty = next((i for i, client in enumerate(clients) if not client.size), None)
-        check(empty is None, "ClassPairs.clients", self.clients, f"must be fewer: client {empty} would hold no sample")
-        return clients
-
-
 log = logging.getLogger("fedsash")
 
 SILENT = 3.0
@@ -84,8 +48,7 @@ class Dirichlet(NamedPartition, name="dirichlet"):
     """the concentration; the smaller, the fewer classes a client holds"""
 
     def __post_init__(self) -> None:
-        right = "must be 0, or at least 1e-9"
-        check(self.alpha == 0 or self.alpha >= 1e-9, "Dirichlet.alpha", self.alpha, right)
+        check(self.alpha == 0 or self.alpha >= 1e-9, "Dirichlet.alpha", self.alpha, "must be 0, or at least 1e-9")
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -95,7 +58,11 @@ class Dirichlet(NamedPartition, name="dirichlet"):
         prior = np.array([len(pool) for pool in pools]) / len(labels)
         used = np.zeros(len(pools), dtype=np.int64)
         sizes = equal_sizes(len(labels), self.clients)
-        return [fill(pools, used, n, lambda left: self._mixture(np.where(left > 0, prior, 0), rng), rng) for n in sizes]
+
+        def mixture(left: Ints) -> Floats:
+            return self._mixture(np.where(left > 0, prior, 0), rng)
+
+        return [fill(pools, used, size, mixture, rng) for size in sizes]
 
     def _mixture(self, prior: Floats, rng: np.random.Generator) -> Floats:
         """`q ~ Dir(alpha * prior)` over the classes whose prior is not 0. For alpha = 0: the limit, a single class."""
@@ -103,7 +70,8 @@ class Dirichlet(NamedPartition, name="dirichlet"):
         if self.alpha == 0:
             q[rng.choice(len(q), p=prior / prior.sum())] = 1
         else:
-            q[prior > 0] = rng.dirichlet(self.alpha * prior[prior > 0])
+            has_samples = prior > 0
+            q[has_samples] = rng.dirichlet(self.alpha * prior[has_samples])
         return q
 
 
@@ -135,33 +103,37 @@ class DirichletClasses(NamedPartition, name="dirichlet_classes"):
         min_size = len(pools) if self.min_size is None else self.min_size
         check_samples("DirichletClasses", self.clients, len(labels), each=min_size)
         cuts = self._cuts(np.array([len(pool) for pool in pools]), min_size, rng)
-        parts = [np.split(pool, cut) for pool, cut in zip(pools, cuts, strict=True)]
-        return [np.sort(np.concatenate([part[i] for part in parts])) for i in range(self.clients)]
+        parts: list[list[Ints]] = [[] for _ in range(self.clients)]
+        for pool, cut in zip(pools, cuts, strict=True):
+            for i, part in enumerate(np.split(pool, cut)):
+                parts[i].append(part)
+        return [np.sort(np.concatenate(client_parts)) for client_parts in parts]
 
     def _cuts(self, sizes: Ints, min_size: int, rng: np.random.Generator) -> Ints:
         """The positions at which each class is cut, `[C, N - 1]`: the first draw that gives all clients `min_size`."""
-        best = 0
-        begun = time.monotonic()
-        told = False
+        samples = sizes.sum()
+        most = 0  # of the samples of the smallest client, over all draws
+        start = time.monotonic()
+        warned = False
         for number in range(self.tries):
-            if not told and time.monotonic() - begun > SILENT:
-                told = True
+            if not warned and time.monotonic() - start > SILENT:
+                warned = True
                 line = "%d of %d draws gave no partition in which each of %d clients has %d samples; it goes on"
                 log.warning(f"DirichletClasses: {line}", number, self.tries, self.clients, min_size)
-            held = np.zeros(self.clients, dtype=np.int64)
+            client_sizes = np.zeros(self.clients, dtype=np.int64)
             cuts = np.empty((len(sizes), self.clients - 1), dtype=np.int64)
             for c, size in enumerate(sizes):
                 p = np.zeros(self.clients)
-                open_to_more = held * self.clients < sizes.sum()
+                open_to_more = client_sizes * self.clients < samples
                 p[open_to_more] = rng.dirichlet(np.full(open_to_more.sum(), self.alpha))
                 cuts[c] = p.cumsum()[:-1] * size
-                held += np.diff(cuts[c], prepend=0, append=size)
-            best = max(best, int(held.min()))
-            if best >= min_size:
+                client_sizes += np.diff(cuts[c], prepend=0, append=size)
+            most = max(most, int(client_sizes.min()))
+            if most >= min_size:
                 return cuts
         raise DataError(
             f"DirichletClasses: none of {self.tries} draws gave each of {self.clients} clients {min_size} samples, "
-            f"the best gave {best}: lower min_size, raise alpha = {self.alpha} or tries, or use fewer clients"
+            f"the best gave {most}: lower min_size, raise alpha = {self.alpha} or tries, or use fewer clients"
         )
 
 
@@ -192,8 +164,10 @@ class DirichletReuse(NamedPartition, name="dirichlet_reuse"):
         for _ in range(self.clients):
             q = rng.dirichlet(np.full(len(pools), self.alpha))
             counts = rng.multinomial(len(labels) // self.clients, q)
-            share = [pool.take(range(a, a + k), mode="wrap") for pool, a, k in zip(pools, used, counts, strict=True)]
-            clients.append(np.sort(np.concatenate(share)))
+            parts = []
+            for pool, start, count in zip(pools, used, counts, strict=True):
+                parts.append(pool.take(range(start, start + count), mode="wrap"))
+            clients.append(np.sort(np.concatenate(parts)))
             used += counts
         return clients
 
@@ -233,7 +207,9 @@ class Pachinko(NamedPartition, name="pachinko"):
         tree = _tree(labels, coarse)
         clients = []
         for _ in range(self.clients):
-            mixture = Mixture(tree, _log_gamma(self.alpha, len(tree), rng), _log_gamma(self.beta, len(pools), rng))
+            theta = _log_gamma(self.alpha, len(tree), rng)
+            phi = _log_gamma(self.beta, len(pools), rng)
+            mixture = Mixture(tree, theta, phi)
             clients.append(fill(pools, used, self.samples, mixture, rng))
         return clients
 
@@ -248,23 +224,25 @@ class Mixture:
 
     def __call__(self, left: Ints) -> Floats:
         """`q[y] = theta[c] * phi_c[y]` with c the coarse label of y; 0 for labels without samples `left`, `[C]`."""
-        branches = [(c, leaves[left[leaves] > 0]) for c, leaves in enumerate(self.tree) if left[leaves].any()]
-        theta = _normalised(self.theta[[c for c, _ in branches]])
+        coarse = [c for c, leaves in enumerate(self.tree) if left[leaves].any()]
+        theta = _normalised(self.theta[coarse])
         q = np.zeros(len(left))
-        for share, (_, leaves) in zip(theta, branches, strict=True):
+        for share, c in zip(theta, coarse, strict=True):
+            leaves = self.tree[c]
+            leaves = leaves[left[leaves] > 0]
             q[leaves] = share * _normalised(self.phi[leaves])
         return q
 
 
 def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
     """For each coarse label that occurs, its labels, as positions among the labels that occur."""
-    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    _, first, position = np.unique(labels, return_index=True, return_inverse=True)
     parent = coarse[first]
-    odd = np.flatnonzero(coarse != parent[place])
+    odd = np.flatnonzero(coarse != parent[position])
     if odd.size:
-        y = labels[odd[0]]
-        both = sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
-        raise DataError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
+        i = odd[0]
+        low, high = sorted([int(coarse[i]), int(parent[position[i]])])
+        raise DataError(f"Pachinko: samples of label {labels[i]} have the coarse labels {low} and {high}: must be one")
     return [np.flatnonzero(parent == c) for c in np.unique(parent)]
 
 
@@ -279,6 +257,50 @@ def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Floats:
 
 
 def _normalised(logs: Floats) -> Floats:
+    """`exp(logs)` with the sum 1. The largest is taken out first, so that no exponential overflows."""
     weights = np.exp(logs - logs.max())
     shares: Floats = weights / weights.sum()
     return shares
+
+
+@dataclass(frozen=True)
+class ClassPairs(NamedPartition, name="class_pairs"):
+    """Two classes for each client, samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
+
+    Client `i` (from 0) holds class `i mod C` of `C` classes, and another one drawn at random. The samples of a class
+    are divided evenly, at random, among the clients that hold it. Unlike with `Shards` no client holds a single class,
+    and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
+    once. With fewer, classes without a client are not used.
+
+    Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
+    """
+
+    clients: Count
+    """how many there are"""
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("ClassPairs", self.clients, len(labels))
+        rng = generator(seed, Purpose.PARTITION)
+        pools = by_class(labels, rng)
+        classes = len(pools)
+        check(classes >= 2, "ClassPairs: classes", classes, "there must be at least 2")
+        first = np.arange(self.clients) % classes
+        second = (first + rng.integers(1, classes, self.clients)) % classes
+        parts: list[list[Ints]] = [[] for _ in range(self.clients)]
+        for c, pool in enumerate(pools):
+            holders = np.flatnonzero((first == c) | (second == c))
+            if len(holders) > 0:
+                for i, part in zip(holders, np.array_split(pool, len(holders)), strict=True):
+                    parts[i].append(part)
+        clients = []
+        for number, client_parts in enumerate(parts):
+            client = np.sort(np.concatenate(client_parts))
+            check(
+                client.size > 0,
+                "ClassPairs.clients",
+                self.clients,
+                f"must be fewer: client {number} would hold no sample",
+            )
+            clients.append(client)
+        return clients

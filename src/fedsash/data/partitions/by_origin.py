@@ -35,12 +35,12 @@ class Users(NamedPartition, name="users"):
     def __call__(self, user: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `user`, sorted."""
         _, sizes = np.unique(user, return_counts=True)
-        right = f"must be at most {sizes.max()}, the most that a user has"
-        check(sizes.max() >= self.min_samples, "Users.min_samples", self.min_samples, right)
+        requirement = f"must be at most {sizes.max()}, the most that a user has"
+        check(sizes.max() >= self.min_samples, "Users.min_samples", self.min_samples, requirement)
         large = np.flatnonzero(sizes >= self.min_samples)
-        kept = np.sort(generator(seed, Purpose.PARTITION).permutation(large)[: self.max_users])
-        parts = np.split(np.argsort(user, kind="stable"), sizes.cumsum()[:-1])
-        return [parts[i] for i in kept]
+        chosen = np.sort(generator(seed, Purpose.PARTITION).permutation(large)[: self.max_users])
+        samples_of_users = np.split(np.argsort(user, kind="stable"), sizes.cumsum()[:-1])
+        return [samples_of_users[i] for i in chosen]
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,21 @@ class Domains(NamedPartition, name="domains"):
 
     def __post_init__(self) -> None:
         k = self.clients_per_domain
-        by_labels = fields_of(self.inner) == ("y",) and hasattr(self.inner, "clients")
-        check(by_labels, "Domains.inner", self.inner, "must be a rule for `clients` that partitions by labels only")
-        right = f"must be clients_per_domain, {k}, or be left out"
-        check(self.inner.clients in (1, k), "Domains.inner.clients", self.inner.clients, right)
+        is_label_rule = fields_of(self.inner) == ("y",) and hasattr(self.inner, "clients")
+        check(is_label_rule, "Domains.inner", self.inner, "must be a rule for `clients` that partitions by labels only")
+        requirement = f"must be clients_per_domain, {k}, or be left out"
+        check(self.inner.clients in (1, k), "Domains.inner.clients", self.inner.clients, requirement)
         object.__setattr__(self, "inner", replace(self.inner, clients=k))
 
     def __call__(self, domain: Ints, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
         clients = []
         for d in np.unique(domain).tolist():
-            members = np.flatnonzero(domain == d)
+            samples = np.flatnonzero(domain == d)
             try:
-                parts = self.inner(labels[members], key(seed, Purpose.PARTITION, d))
+                parts = self.inner(labels[samples], key(seed, Purpose.PARTITION, d))
             except (SettingError, DataError) as error:
                 raise SettingError("Domains", "inner", self.inner, f"domain {d}: {error}") from error
-            clients += [members[part] for part in parts]
-        return [clients[i] for i in generator(seed, Purpose.PARTITION).permutation(len(clients))]
+            clients += [samples[part] for part in parts]
+        order = generator(seed, Purpose.PARTITION).permutation(len(clients))
+        return [clients[i] for i in order]

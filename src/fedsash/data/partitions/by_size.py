@@ -48,14 +48,18 @@ class Shards(NamedPartition, name="shards"):
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
-        right = "must be one for each sample: partition these data by users, or with IID"
-        check(labels.ndim == 1, "labels", list(labels.shape), right)
-        right = f"must be at most {len(labels)}, the number of samples"
-        check(self.classes <= len(labels), "Shards.classes", self.classes, right)
+        requirement = "must be one for each sample: partition these data by users, or with IID"
+        check(labels.ndim == 1, "labels", list(labels.shape), requirement)
+        requirement = f"must be at most {len(labels)}, the number of samples"
+        check(self.classes <= len(labels), "Shards.classes", self.classes, requirement)
         check_samples("Shards", self.clients, len(labels), each=self.classes)
-        shards = np.array_split(np.argsort(labels, kind="stable"), self.clients * self.classes)
-        dealt = generator(seed, Purpose.PARTITION).permutation(len(shards)).reshape(self.clients, self.classes)
-        return [np.sort(np.concatenate([shards[s] for s in hand])) for hand in dealt]
+        count = self.clients * self.classes
+        shards = np.array_split(np.argsort(labels, kind="stable"), count)
+        order = generator(seed, Purpose.PARTITION).permutation(count)
+        clients = []
+        for shards_of_client in order.reshape(self.clients, self.classes):
+            clients.append(np.sort(np.concatenate([shards[s] for s in shards_of_client])))
+        return clients
 
 
 @dataclass(frozen=True)

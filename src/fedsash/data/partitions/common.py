@@ -33,13 +33,13 @@ def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
 
     Raises `DataError` if the samples lack a field, `SettingError` if the rule needs classes and the labels are none.
     """
-    given = []
+    arguments = []
     for name in fields_of(rule):
         numbers = getattr(samples, name)
         if numbers is None:
             raise DataError(f"{brief(rule)}: it partitions by {name}, which these data do not have")
-        given.append(numbers.cpu().numpy().copy())  # a rule of one's own may change them
-    return rule(*given, seed)
+        arguments.append(numbers.cpu().numpy().copy())  # a rule of one's own may change them
+    return rule(*arguments, seed)
 
 
 class NamedPartition(Setting):
@@ -59,8 +59,8 @@ class LabelRule(Partition, Protocol):
 
 def check_samples(rule: str, clients: int, samples: int, each: int = 1) -> None:
     """Raise `SettingError` unless there are `each` samples for every client."""
-    right = f"must be at most {samples // each}, for {samples} samples and at least {each} for each client"
-    check(clients * each <= samples, f"{rule}.clients", clients, right)
+    requirement = f"must be at most {samples // each}, for {samples} samples and at least {each} for each client"
+    check(clients * each <= samples, f"{rule}.clients", clients, requirement)
 
 
 def equal_sizes(samples: int, clients: int) -> Ints:
@@ -70,8 +70,9 @@ def equal_sizes(samples: int, clients: int) -> Ints:
 
 def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[Ints]:
     """The indices of each class that occurs, in random order. Raises `SettingError` if labels are no classes."""
-    right = "must be one class for each sample: partition these data by users, or with IID"
-    check(labels.ndim == 1 and labels.dtype.kind in "iu", "labels", f"{labels.dtype} {list(labels.shape)}", right)
+    requirement = "must be one class for each sample: partition these data by users, or with IID"
+    are_classes = labels.ndim == 1 and labels.dtype.kind in "iu"
+    check(are_classes, "labels", f"{labels.dtype} {list(labels.shape)}", requirement)
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
@@ -83,20 +84,25 @@ def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Flo
     remaining samples of each class; q is 0 for a class without samples. It is called again when a class is used up.
     """
     sizes = np.array([len(pool) for pool in pools])
-    start = used.copy()
-    while need := size - (used - start).sum():
+    starts = used.copy()
+    missing = size
+    while missing > 0:
         left = sizes - used
-        used += _draw(mixture(left), left, need, rng)
-    return np.sort(np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, used, strict=True)]))
+        used += _draw(mixture(left), left, missing, rng)
+        missing = size - (used - starts).sum()
+    parts = [pool[start:end] for pool, start, end in zip(pools, starts, used, strict=True)]
+    return np.sort(np.concatenate(parts))
 
 
-def _draw(q: Floats, left: Ints, need: int, rng: np.random.Generator) -> Ints:
-    """The number of samples of each class in up to `need` draws from `q`, which stop when a class is used up.
+def _draw(q: Floats, left: Ints, count: int, rng: np.random.Generator) -> Ints:
+    """The number of samples of each class in up to `count` draws from `q`, which stop when a class is used up.
 
     So each call either makes all draws or uses up a class, and the rule ends.
     """
-    drawn = rng.choice(len(q), size=need, p=q)
-    stop = need
-    for c in np.flatnonzero((left > 0) & (np.bincount(drawn, minlength=len(q)) >= left)):
-        stop = min(stop, int(np.flatnonzero(drawn == c)[left[c] - 1]) + 1)
-    return np.bincount(drawn[:stop], minlength=len(q))
+    draws = rng.choice(len(q), size=count, p=q)
+    stop = count
+    is_used_up = (left > 0) & (np.bincount(draws, minlength=len(q)) >= left)
+    for c in np.flatnonzero(is_used_up):
+        draws_of_class = np.flatnonzero(draws == c)
+        stop = min(stop, int(draws_of_class[left[c] - 1]) + 1)
+    return np.bincount(draws[:stop], minlength=len(q))

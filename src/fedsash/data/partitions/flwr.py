@@ -43,22 +43,25 @@ class Flwr(NamedPartition, name="flwr"):
 
         rng = generator(seed, Purpose.PARTITION)
         order = rng.permutation(len(labels))
-        ours = {"num_partitions": self.clients, "partition_by": "label", "seed": int(rng.integers(2**31))}
-        known = inspect.signature(make).parameters
-        options = {name: value for name, value in ours.items() if name in known} | dict(self.options)
+        arguments = {"num_partitions": self.clients, "partition_by": "label", "seed": int(rng.integers(2**31))}
+        parameters = inspect.signature(make).parameters
+        options = {name: value for name, value in arguments.items() if name in parameters}
+        options |= self.options
         try:
-            parts = _parts(make(**options), datasets.Dataset.from_dict({"label": labels[order], "index": order}))
+            dataset = datasets.Dataset.from_dict({"label": labels[order], "index": order})
+            parts = _parts(make(**options), dataset)
         except Exception as error:  # each partitioner raises its own errors
             raise DataError(f"Flwr: {self.partitioner} with {dict(self.options)} failed: {one_line(error)}") from error
         check(len(parts) == self.clients, "Flwr.clients", self.clients, f"{self.partitioner} makes {len(parts)} parts")
         return parts
 
     def _class(self) -> Any:
+        """The partitioner's class. Raises `SettingError` for an unknown name."""
         with library("flwr-datasets", "these data", "fedsash[partitions]"):
             from flwr_datasets import partitioner
         names = [name for name in partitioner.__all__ if name != "Partitioner"]
-        right = f"flwr-datasets has no such partitioner, only {', '.join(names)}"
-        check(self.partitioner in names, "Flwr.partitioner", self.partitioner, right)
+        requirement = f"flwr-datasets has no such partitioner, only {', '.join(names)}"
+        check(self.partitioner in names, "Flwr.partitioner", self.partitioner, requirement)
         return getattr(partitioner, self.partitioner)
 
 
@@ -67,5 +70,8 @@ def _parts(partitioner: Any, dataset: Any) -> list[Ints]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns before each new attempt, and raises an error in the end
         partitioner.dataset = dataset
-        parts = [partitioner.load_partition(i)["index"] for i in range(partitioner.num_partitions)]
-    return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
+        parts = []
+        for i in range(partitioner.num_partitions):
+            index = partitioner.load_partition(i)["index"]
+            parts.append(np.sort(np.array(index, dtype=np.int64)))
+    return parts

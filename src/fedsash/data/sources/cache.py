@@ -13,11 +13,14 @@ from typing import Any
 from torch import Tensor
 
 from ...system.paths import cache_folder, plain_file, replaced
-from .encoded import Features
-from .formats.memory import damages
+from ..encoded import Features
+from .formats.memory import reading
 
 Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
+
+FORMAT = 1
+"""The number of the kept files' format; another one makes all of them anew."""
 
 log = logging.getLogger("fedsash")
 
@@ -31,7 +34,8 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
 
     Raises `DataError` if one of `files` is no plain file.
     """
-    name = hashlib.sha256(json.dumps([1, list(map(_stamp, files)), how]).encode()).hexdigest()[:32]
+    key = json.dumps([FORMAT, [_stamp(file) for file in files], how])
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
     kept = cache_folder() / f"{name}.safetensors"
     if kept.is_file() and kept.stat().st_size < limit:
         try:
@@ -40,7 +44,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
             log.warning("%s is damaged (%s): decoding the data again", kept, error)
     content, info = make()
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    if len(tensors) < len(content):
+    if len(tensors) < len(content):  # some images are still encoded
         return content, info
     try:
         _write(kept, tensors, info)
@@ -50,7 +54,8 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
 
 
 def _stamp(file: Path) -> tuple[str, int, int]:
-    with damages(file):
+    """What tells whether a file has changed: its path, size and time of modification."""
+    with reading(file):
         stat = plain_file(file).stat()
     return str(file.absolute()), stat.st_size, stat.st_mtime_ns
 
@@ -58,7 +63,8 @@ def _stamp(file: Path) -> tuple[str, int, int]:
 def _checksum(tensors: dict[str, Tensor], about: str) -> str:
     total = zlib.crc32(about.encode())
     for name in sorted(tensors):
-        total = zlib.crc32(tensors[name].contiguous().view(-1).numpy().data, zlib.crc32(name.encode(), total))
+        total = zlib.crc32(name.encode(), total)
+        total = zlib.crc32(tensors[name].contiguous().view(-1).numpy().data, total)
     return f"{total:08x}"
 
 

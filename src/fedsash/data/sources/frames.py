@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...settings.errors import DataError, check, library, shortened, some
+from ...settings.errors import DataError, SettingError, check, library, shortened, some
 from ...system.paths import plain_file, similar
+from ..arrays import signed, user_numbers
 from ..class_names import same_names
-from .arrays import signed, user_numbers
 from .formats import parquet, saved
-from .formats.memory import check_room, content, damages
-from .formats.splits import asked, is_of, tested
+from .formats.memory import check_room, read_bytes, reading
+from .formats.splits import belongs_to, chosen_test_split, splits_to_find
 
 if TYPE_CHECKING:
     import pandas
@@ -32,9 +32,9 @@ ColumnNames = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
 PARTS = "fedsash.parts"
+"""The key in a frame's `attrs` of each file or table that its rows are from, in their order, and how many these are."""
 NAMES = "fedsash.names"
-"""In a frame's `attrs`: each file or table that its rows are from, in their order, and how many these are; the names of
-the classes by column."""
+"""The key in a frame's `attrs` of the names of the classes by column."""
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
 NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
@@ -56,59 +56,83 @@ def read(
     file = Path(path).expanduser()
     check(file.exists(), place, path, f"there is no such file or folder{similar(file)}")
     check(file.is_dir() or file.suffix in ENDINGS, place, path, f"must be a folder, or end in {', '.join(ENDINGS)}")
-    files = _files(file, place) if file.is_dir() else {"train": [file]}
-    test = tested(files, "test", path)
-    rows = {split: _joined(files[split], names, unpacked, rest) for split in ("train", test) if split is not None}
-    return rows["train"], None if test is None else rows[test]
+    files = {"train": [file]}
+    if file.is_dir():
+        files = _files(file, place)
+    test_split = chosen_test_split(files, "test", path)
+    train = _joined(files["train"], names, unpacked, rest)
+    if test_split is None:
+        return train, None
+    return train, _joined(files[test_split], names, unpacked, rest)
 
 
 def _files(folder: Path, place: str) -> dict[str, list[Path]]:
+    """The files of each split in a folder."""
+    splits = splits_to_find("train", "test")
     if saved.matches(folder):
-        return saved.files(folder, asked("train", "test"))
+        return saved.files(folder, splits)
     present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
-    found = {s: [f for f in present if is_of(f, s)] for s in asked("train", "test")}
+    split_files = {}
+    for split in splits:
+        files = [file for file in present if belongs_to(split, file)]
+        if files:
+            split_files[split] = files
     names = some([file.name for file in present]) or "no such file"
-    check(bool(found["train"]), place, str(folder), f"must hold train.csv, train.parquet or the like; there is {names}")
-    kinds = sorted({file.suffix for its in found.values() for file in its})
-    check(len(kinds) == 1, place, str(folder), f"must hold files of one kind, not {' and '.join(kinds)}")
-    return {split: its for split, its in found.items() if its}
+    requirement = f"must hold train.csv, train.parquet or the like; there is {names}"
+    check("train" in split_files, place, str(folder), requirement)
+    endings = set()
+    for files in split_files.values():
+        endings |= {file.suffix for file in files}
+    requirement = f"must hold files of one kind, not {' and '.join(sorted(endings))}"
+    check(len(endings) == 1, place, str(folder), requirement)
+    return split_files
 
 
 def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
+    """The rows of the files of a split."""
     with library("pandas", "tables", "fedsash[data]"):
         import_module("pandas")
-    arrow = files[0].suffix in (".parquet", ".arrow")
-    read = [_of_arrow(file, names, unpacked, rest) if arrow else _of_text(file, names) for file in files]
-    return _stacked([(str(file), frame) for file, frame in zip(files, read, strict=True)], names, rest)
+    frames = []
+    for file in files:
+        if file.suffix in (".parquet", ".arrow"):
+            frames.append((str(file), _of_arrow(file, names, unpacked, rest)))
+        else:
+            frames.append((str(file), _of_text(file, names)))
+    return _stacked(frames, names, rest)
 
 
 def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
-    there = parquet.present({"train": [file]})
-    check_unique(there, str(file))
-    check_columns(names, there, str(file))
-    table = parquet.rows([file], there if rest else list(names), unpacked)
-    with damages(file):
+    """The rows of a Parquet or an Arrow file with the columns `names`, and the `rest` or not."""
+    columns = parquet.present({"train": [file]})
+    check_unique(columns, str(file))
+    check_columns(names, columns, str(file))
+    if not rest:
+        columns = list(names)
+    table = parquet.rows([file], columns, unpacked)
+    with reading(file):
         frame = table.to_pandas()
         frame.attrs[NAMES] = parquet.class_names(table)
     return frame
 
 
 def _of_text(file: Path, names: ColumnNames) -> pandas.DataFrame:
+    """The rows of a text file, with all its columns."""
     import pandas
 
-    with damages(file):
+    with reading(file):
         try:
             if file.suffix == ".txt":
                 return pandas.DataFrame({"text": [_text(file)]})
             if file.suffix == ".jsonl":
-                return pandas.DataFrame([_row(line) for line in _text(file).split("\n") if line.strip()])
+                lines = _text(file).split("\n")
+                return pandas.DataFrame([_row(line) for line in lines if line.strip()])
             return _of_csv(file, names)
         except UnicodeDecodeError as error:
             raise DataError(f"{file} can't be read: it is no text in UTF-8: save it as UTF-8") from error
 
 
 def _text(file: Path) -> str:
-    return content(file, TIMES).decode("utf-8-sig")
+    return read_bytes(file, TIMES).decode("utf-8-sig")
 
 
 def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
@@ -117,17 +141,20 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
 
     users = [name for name, option in names.items() if option == "user"]
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
-    how: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
-    how |= {"sep": _separator(file), "dtype": dict.fromkeys(users, str)}
-    _check_names(file, how["sep"])
+    separator = _separator(file)
+    options: dict[str, Any] = {"sep": separator, "dtype": dict.fromkeys(users, str)}
+    if pandas.__version__ < "3":
+        options["float_precision"] = "round_trip"
+    _check_names(file, separator)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
-            frame = pandas.read_csv(file, compression=None, index_col=False, **how)
+            frame = pandas.read_csv(file, compression=None, index_col=False, **options)
         except pandas.errors.ParserWarning:
-            right = "its rows have more fields than its first line has names: name every column"
-            raise DataError(f"{file}: {right}") from None
-    check_columns(names, list(frame.columns), str(file), HEADLESS if _headless(frame) else "")
+            cure = "its rows have more fields than its first line has names: name every column"
+            raise DataError(f"{file}: {cure}") from None
+    hint = HEADLESS if _headless(frame) else ""
+    check_columns(names, list(frame.columns), str(file), hint)
     for name in {*users} & {*frame.columns}:
         frame[name] = _whole(frame[name])
     return frame
@@ -137,17 +164,19 @@ def _check_names(file: Path, separator: str) -> None:
     """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
     import pandas
 
-    how: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "compression": None}
-    first = pandas.read_csv(file, header=None, nrows=1, index_col=False, **how)
+    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "compression": None}
+    first = pandas.read_csv(file, header=None, nrows=1, index_col=False, **options)
     check_unique(first.iloc[0].tolist(), str(file))
 
 
 def _headless(frame: pandas.DataFrame) -> bool:
     """Whether the first line of a CSV file looks like data: all of it are numbers, or it has numbers and texts in the
     same columns as the lines below."""
-    numbers = [_is_number(name) for name in frame.columns]
-    alike = [one == (dtype.kind in "biuf") for one, dtype in zip(numbers, frame.dtypes, strict=True)]
-    return any(numbers) and (all(numbers) or all(alike))
+    are_numbers = [_is_number(name) for name in frame.columns]
+    if not any(are_numbers):
+        return False
+    numeric_columns = [dtype.kind in "biuf" for dtype in frame.dtypes]
+    return all(are_numbers) or are_numbers == numeric_columns
 
 
 def check_unique(names: Sequence[str], where: str) -> None:
@@ -159,14 +188,16 @@ def check_unique(names: Sequence[str], where: str) -> None:
 
 def _separator(file: Path) -> str:
     """What the file's name says. Raises `DataError` for a first line that has only another one."""
-    right = "\t" if file.suffix == ".tsv" else ","
+    separator = "\t" if file.suffix == ".tsv" else ","
     with file.open("rb") as opened:
         names = opened.readline(2**16)
-    other = None if right.encode() in names else next((one for one in ",;\t|" if one.encode() in names), None)
-    if other is not None:
-        how = f"save it with {right!r} between the fields, and a point in numbers"
-        raise DataError(f"{file}: its fields look separated by {other!r}: {how}")
-    return right
+    if separator.encode() in names:
+        return separator
+    for other in ",;\t|":
+        if other.encode() in names:
+            cure = f"save it with {separator!r} between the fields, and a point in numbers"
+            raise DataError(f"{file}: its fields look separated by {other!r}: {cure}")
+    return separator
 
 
 def _whole(texts: Any) -> Any:
@@ -175,34 +206,40 @@ def _whole(texts: Any) -> Any:
         numbers = texts.astype("int64")
     except (ValueError, TypeError, OverflowError):
         return texts
-    return numbers if (numbers.astype(str) == texts).all() else texts
+    if (numbers.astype(str) == texts).all():
+        return numbers
+    return texts
 
 
-def check_columns(names: ColumnNames, there: Sequence[str], where: str, hint: str = "") -> None:
-    """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there.
+def check_columns(names: ColumnNames, columns: Sequence[str], where: str, hint: str = "") -> None:
+    """Raise `SettingError`, for the option that names it, unless all `names` are among the `columns`.
 
     A `hint` ends its line.
     """
     for name, option in names.items():
-        shown = repr if name in [str(one).strip() for one in there] else str
-        right = f"there is no such column in {where}, only {shortened(', '.join(map(shown, there)), 200)}{hint}"
-        check(name in there, option, name, right)
+        if name not in columns:
+            # Quotes show a name that differs by blanks alone.
+            shown = repr if name in [str(column).strip() for column in columns] else str
+            present = shortened(", ".join(map(shown, columns)), 200)
+            requirement = f"there is no such column in {where}, only {present}{hint}"
+            raise SettingError.at(option, name, requirement)
 
 
-def others(columns: Sequence[str], given: Collection[str]) -> tuple[str, ...]:
-    """The columns besides those `given`. Raises `SettingError` for one without a name, which may be an index."""
-    found = tuple(name for name in columns if name not in given)
-    nameless = next((name for name in found if NAMELESS.fullmatch(str(name))), None)
-    how = "write the table without it (in pandas: index=False), or name the features"
-    check(nameless is None, "Table.features", nameless, f"this column has no name: if it is an index, {how}")
-    return found
+def others(columns: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
+    """The columns besides those `chosen`. Raises `SettingError` for one without a name, which may be an index."""
+    rest = tuple(name for name in columns if name not in chosen)
+    for name in rest:
+        if NAMELESS.fullmatch(str(name)):
+            cure = "write the table without it (in pandas: index=False), or name the features"
+            raise SettingError("Table", "features", name, f"this column has no name: if it is an index, {cure}")
+    return rest
 
 
 def _row(line: str) -> dict[str, Any]:
-    row = json.loads(line, object_pairs_hook=_once)
+    """The values in a line of JSON, by their columns."""
+    row: dict[str, Any] = json.loads(line, object_pairs_hook=_once)
     check(isinstance(row, dict), "line", line[:60], "must be a JSON object")
-    found: dict[str, Any] = row
-    return found
+    return row
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -220,39 +257,57 @@ def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tup
     """
     with library("pandas", "tables", "fedsash[data]"):
         import pandas
-    given = [("the table", frame)] if test is None else [("the table", frame), ("the test table", test)]
-    for _, one in given:
-        right = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
-        check(isinstance(one, pandas.DataFrame), "frame", type(one).__name__, right)
-        check(len(one) > 0, "frame", list(one.columns), "must hold at least one row")
-    return _stacked(given, names, rest), len(frame)
+    tables = [("the table", frame)]
+    if test is not None:
+        tables.append(("the test table", test))
+    for _, table in tables:
+        requirement = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
+        check(isinstance(table, pandas.DataFrame), "frame", type(table).__name__, requirement)
+        check(len(table) > 0, "frame", list(table.columns), "must hold at least one row")
+    return _stacked(tables, names, rest), len(frame)
 
 
-def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: ColumnNames, rest: bool) -> pandas.DataFrame:
+def _stacked(tables: Sequence[tuple[str, pandas.DataFrame]], names: ColumnNames, rest: bool) -> pandas.DataFrame:
     """The rows of several frames, each with its name or its own `PARTS`: the columns `names`, and the `rest` or not."""
     import pandas
 
-    parts = [frame.attrs.get(PARTS, [(where, len(frame))]) for where, frame in given]
-    wheres = [part[0][0] for part in parts]
-    frames = [_chosen(frame, names, rest, where) for (_, frame), where in zip(given, wheres, strict=True)]
-    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
-        has = [name in frame.columns for frame in frames]
-        if not all(has):
-            right = f"and {wheres[has.index(True)]} has it: give both the same columns"
-            raise DataError(f"{wheres[has.index(False)]} has no column {name!r}, {right}")
-    rows = pandas.concat(frames, ignore_index=True)
-    named = ((where, frame.attrs.get(NAMES, {})) for where, (_, frame) in zip(wheres, given, strict=True))
-    rows.attrs = {PARTS: [one for part in parts for one in part], NAMES: same_names(named)}
+    parts = []
+    frames = []
+    class_names = []
+    for name, table in tables:
+        parts_of_table = table.attrs.get(PARTS, [(name, len(table))])
+        parts += parts_of_table
+        where, _ = parts_of_table[0]
+        frames.append((where, _chosen(table, names, rest, where)))
+        class_names.append((where, table.attrs.get(NAMES, {})))
+    _check_same_columns(frames)
+    rows = pandas.concat([frame for _, frame in frames], ignore_index=True)
+    rows.attrs = {PARTS: parts, NAMES: same_names(class_names)}
     return rows
+
+
+def _check_same_columns(frames: Sequence[tuple[str, pandas.DataFrame]]) -> None:
+    """Raise `DataError`, naming the column, unless all frames have the same columns, in any order."""
+    columns: dict[str, str] = {}  # by name, where it was seen first
+    for where, frame in frames:
+        for name in frame.columns:
+            columns.setdefault(name, where)
+    for name, first in columns.items():
+        for where, frame in frames:
+            if name not in frame.columns:
+                raise DataError(f"{where} has no column {name!r}, and {first} has it: give both the same columns")
 
 
 def _chosen(frame: pandas.DataFrame, names: ColumnNames, rest: bool, where: str) -> pandas.DataFrame:
     """The columns `names`, which may be levels of the index, and the `rest` or not."""
     levels = [name for name in frame.index.names if name in names and name not in frame.columns]
-    frame = frame.reset_index(levels) if levels else frame
+    if levels:
+        frame = frame.reset_index(levels)
     check_unique(list(frame.columns), where)
     check_columns(names, list(frame.columns), where)
-    return frame if rest else frame[list(names)]
+    if rest:
+        return frame
+    return frame[list(names)]
 
 
 def row_of(rows: Any, row: int) -> str:
@@ -269,12 +324,13 @@ def column(rows: Any, name: str) -> Any:
     values = _complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
-    kind = values.dtype.kind  # old pandas makes objects of nullable floats
-    values = signed(values.to_numpy(dtype=np.float64) if kind == "f" else np.asarray(values))
-    numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        row = int(finite.argmin())
+    # Old pandas makes objects of nullable floats, unless it is told the type.
+    array = values.to_numpy(dtype=np.float64) if values.dtype.kind == "f" else np.asarray(values)
+    array = signed(array)
+    numbers = np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64)
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        row = int(is_finite.argmin())
         raise DataError(f"column {name!r}, {row_of(rows, row)}: {numbers[row]} is not finite: mend it, or drop the row")
     return numbers
 
@@ -284,12 +340,11 @@ def _no_numbers(rows: Any, name: str) -> str:
     values = rows[name].tolist()
     row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
     value = values[row]
-    right = "give each category a number or a column of its own, or name other features"
+    cure = "give each category a number or a column of its own, or name other features"
     if isinstance(value, str) and NUMERAL.fullmatch(value):
-        right = "make them numbers, with a decimal point and nothing between thousands"
-    return (
-        f"column {name!r} holds {rows[name].dtype} such as {value!r:.40}, no numbers, in {row_of(rows, row)}: {right}"
-    )
+        cure = "make them numbers, with a decimal point and nothing between thousands"
+    what = f"column {name!r} holds {rows[name].dtype} such as {value!r:.40}, no numbers"
+    return f"{what}, in {row_of(rows, row)}: {cure}"
 
 
 def _is_number(value: Any) -> bool:
@@ -304,27 +359,33 @@ def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
     """The numbers of the users in a column, in the order of their names, and these names. Without a column no users."""
     if not name:
         return None, ()
-    return user_numbers(_complete(rows, name, f"the user is missing{READ_AS_MISSING}").to_numpy(), len(rows))
+    column = _complete(rows, name, f"the user is missing{READ_AS_MISSING}")
+    return user_numbers(column.to_numpy(), len(rows))
 
 
 def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:
     """Labels, the number of classes (0: none) and the classes' names."""
     if len(columns) > 1:
         y = torch.from_numpy(np.stack([column(rows, name) for name in columns], axis=1))
-        return (y, 0, ()) if y.is_floating_point() else (y, len(columns), tuple(columns))
+        if y.is_floating_point():
+            return y, 0, ()
+        return y, len(columns), tuple(columns)
     [name] = columns
     values = _complete(rows, name, f"the label is missing{READ_AS_MISSING}")
     if values.dtype.kind not in "biuf":
-        found, numbers = np.unique(values.astype(str), return_inverse=True)
-        return torch.from_numpy(numbers), len(found), tuple(map(str, found))
+        classes, numbers = np.unique(values.astype(str), return_inverse=True)
+        return torch.from_numpy(numbers), len(classes), tuple(map(str, classes))
     y = torch.from_numpy(column(rows, name))
+    if y.is_floating_point():
+        return y, 0, ()
     names = tuple(rows.attrs.get(NAMES, {}).get(name, ()))
-    return (y, 0, ()) if y.is_floating_point() else (y, len(names) or 1 + int(y.max()), names)
+    return y, len(names) or 1 + int(y.max()), names
 
 
-def _complete(rows: Any, name: str, otherwise: str) -> Any:
+def _complete(rows: Any, name: str, problem: str) -> Any:
+    """A column without missing values. Raises `DataError` with the first row that has none, and the `problem`."""
     missing = rows[name].isna().to_numpy()
     if missing.any():
         count = f"{int(missing.sum()):,} of {len(rows):,} rows lack it"
-        raise DataError(f"column {name!r}, {row_of(rows, int(missing.argmax()))}: {otherwise}; {count}")
+        raise DataError(f"column {name!r}, {row_of(rows, int(missing.argmax()))}: {problem}; {count}")
     return rows[name]

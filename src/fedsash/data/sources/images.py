@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -13,15 +14,15 @@ from ...settings.errors import check
 from ...settings.limits import Count, CountFromZero, Fraction, Gigabytes
 from ...settings.setting import Accepts, default
 from ...vector.storage import free
+from ..encoded import EncodedImages, Features
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out
 from ..transform import PLAIN, Transform
 from . import formats
 from .cache import Content, cached
-from .encoded import EncodedImages, Features
 from .formats.memory import UNPACKED
-from .formats.pixels import AS_IT_IS, Decoder, Look, decode, headers
-from .formats.splits import asked, numbered, tested
-from .source import NamedDataset, Source, hold_out
+from .formats.pixels import AS_STORED, Decoder, PixelFormat, decode, headers
+from .formats.splits import chosen_test_split, numbered, splits_to_find
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
 """When images are decoded: `"once"`, then kept; `"batches"`, batch by batch; `"auto"`: once if they fit into memory."""
@@ -46,7 +47,7 @@ class ReadingSettings:
     train_split: str = "train"
     test_split: str = "test"
     test: float = 0.1
-    look: Look = AS_IT_IS
+    pixel_format: PixelFormat = AS_STORED
     transform: Transform = PLAIN
     counts: Mapping[str, int] = field(default_factory=dict)
     shape: tuple[int, int] | None = None
@@ -62,34 +63,45 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
 
     Images that are decoded at once are kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
-    found = formats.find(path, asked(settings.train_split, settings.test_split))
+    dataset = formats.find(path, splits_to_find(settings.train_split, settings.test_split))
     if settings.must_have:
-        found.check_named(settings.columns)
-    right = f"there is no such split in {path}, only {', '.join(found.files) or 'none'}"
-    check(settings.train_split in found.files, "train_split", settings.train_split, right)
-    there = settings.test_split in ("test", *found.files)
-    check(there, "test_split", settings.test_split, f"there is no such split in {path}")
-    test_split = tested(found.files, settings.test_split, path)
-    used = (settings.train_split, test_split)
-    found = replace(found, files={split: files for split, files in found.files.items() if split in used})
-    files = [file for split in found.files.values() for file in split]
+        dataset.check_named(settings.columns)
+    requirement = f"there is no such split in {path}, only {', '.join(dataset.files) or 'none'}"
+    check(settings.train_split in dataset.files, "train_split", settings.train_split, requirement)
+    is_known = settings.test_split in ("test", *dataset.files)
+    check(is_known, "test_split", settings.test_split, f"there is no such split in {path}")
+    test_split = chosen_test_split(dataset.files, settings.test_split, path)
+    # A validation split that is not used is not read.
+    used = {split: files for split, files in dataset.files.items() if split in (settings.train_split, test_split)}
+    content, names = _kept_or_read(replace(dataset, files=used), settings)
+    train = _samples(content, settings.train_split, settings.labels)
+    if test_split is None:
+        train, test = hold_out(train, settings.test, seed)
+    else:
+        test = _samples(content, test_split, settings.labels)
+    label_names = tuple(names["y" if settings.labels == "fine" else "coarse"])
+    domain_names = tuple(names.get("domain", ()))
+    user_names = tuple(names.get("user", ()))
+    return Source(train, test, len(label_names), settings.transform, label_names, domain_names, user_names=user_names)
+
+
+def _kept_or_read(dataset: formats.DatasetFiles, settings: ReadingSettings) -> Content:
+    """The content of the files, from the cache if they were decoded before. See `_content`."""
+    files: list[Path] = []
+    for split_files in dataset.files.values():
+        files += split_files
+    files += dataset.beside
+    # What the decoded images depend on, besides the files: part of the kept file's name.
     how = [
-        list(found.files),
+        list(dataset.files),
         dict(settings.columns),
-        vars(settings.look),
+        vars(settings.pixel_format),
         dict(settings.counts),
         settings.names,
         settings.shape,
     ]
     limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[settings.decode]
-    content, info = cached([*files, *found.beside], how, limit, lambda: _content(found, settings, limit))
-    train = _samples(content, settings.train_split, settings.labels)
-    test = None if test_split is None else _samples(content, test_split, settings.labels)
-    if test is None:
-        train, test = hold_out(train, settings.test, seed)
-    names = tuple(info["y" if settings.labels == "fine" else "coarse"])
-    domain_names, user_names = (tuple(info.get(key, ())) for key in ("domain", "user"))
-    return Source(train, test, len(names), settings.transform, names, domain_names, user_names=user_names)
+    return cached(files, how, limit, lambda: _content(dataset, settings, limit))
 
 
 def kinds(path: str, columns: Mapping[str, str | None], most: int) -> list[tuple[tuple[int, int], str]]:
@@ -97,42 +109,57 @@ def kinds(path: str, columns: Mapping[str, str | None], most: int) -> list[tuple
 
     Raises errors as `load` does.
     """
-    found = formats.find(path, asked("train", "test"))
-    return [kind for part in found.read(columns).parts.values() for kind in headers(part, most)]
+    table = formats.find(path, splits_to_find("train", "test")).read(columns)
+    headers_of_images = []
+    for part in table.parts.values():
+        headers_of_images += headers(part, most)
+    return headers_of_images
 
 
-def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:
+def _content(dataset: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:
     """All splits: `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains.
 
     Images stay encoded if their pixels would take `limit` bytes or more.
     """
-    table = found.read(settings.columns, settings.unpacked)
+    table = dataset.read(settings.columns, settings.unpacked)
     content: dict[str, Features] = {}
-    info: dict[str, Any] = {}
+    names_by_key: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
         values = {split: part.columns[key] for split, part in table.parts.items() if key in part.columns}
         if values:
-            known = table.names.get(key) or (list(settings.names) if key == "y" else None) or None
-            numbers, info[key] = numbered(key, values, known, settings.counts.get(key))
-            content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
-    decoders = {split: Decoder(part, settings.look, settings.unpacked) for split, part in table.parts.items()}
+            names = table.names.get(key)
+            if not names and key == "y":
+                names = list(settings.names)
+            numbers, names_by_key[key] = numbered(key, values, names or None, settings.counts.get(key))
+            for split, array in numbers.items():
+                content[f"{split}.{key}"] = torch.from_numpy(array)
+    decoders = {}
+    for split, part in table.parts.items():
+        decoders[split] = Decoder(part, settings.pixel_format, settings.unpacked)
     for decoder in decoders.values():
         where = f"{decoder.part.where}: height and width of images"
         size = decoder.shape[:2]
         check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
         check(0 not in size, where, size, "must be at least 1")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:
-        pixels = decode(decoders)
-        return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
-    return content | {f"{split}.x": EncodedImages(decoder) for split, decoder in decoders.items()}, info
+        for split, pixels in decode(decoders).items():
+            content[f"{split}.x"] = torch.from_numpy(pixels)
+    else:
+        for split, decoder in decoders.items():
+            content[f"{split}.x"] = EncodedImages(decoder)
+    return content, names_by_key
 
 
 def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
-    found = {name.removeprefix(f"{split}."): x for name, x in content.items() if name.startswith(f"{split}.")}
+    """The samples of a split, with fine or coarse `labels`."""
+    fields_of_split = {}
+    for name, values in content.items():
+        if name.startswith(f"{split}."):
+            fields_of_split[name.removeprefix(f"{split}.")] = values
     if labels == "coarse":
-        check("coarse" in found, "labels", labels, f"there are no coarse labels in {split}")
-        found["y"] = found["coarse"]
-    return Samples(**found)
+        check("coarse" in fields_of_split, "labels", labels, f"there are no coarse labels in {split}")
+        fields_of_split["y"] = fields_of_split["coarse"]
+    return Samples(**fields_of_split)
 
 
 @dataclass(frozen=True)
@@ -191,7 +218,7 @@ class Images(NamedDataset, name="images"):
     def __post_init__(self) -> None:
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
-        _ = self.transform
+        _ = self.transform  # which checks mean and std
 
     @property
     def transform(self) -> Transform:
@@ -200,10 +227,21 @@ class Images(NamedDataset, name="images"):
 
     def load(self, seed: int = 0) -> Source:
         """The images. Without a test split, `seed` decides which of them become the test set."""
-        columns = {"image": self.image, "y": self.label, "domain": self.domain}
-        columns |= {"user": self.user, "coarse": self.coarse}
-        look = Look(self.channels, self.size)
-        splits = (self.train_split, self.test_split, self.test)
-        how: dict[str, Any] = {"decode": self.decode, "unpacked": self.unpacked, "must_have": True}
-        settings = ReadingSettings(columns, *splits, look, self.transform, **how)
+        settings = ReadingSettings(
+            columns={
+                "image": self.image,
+                "y": self.label,
+                "domain": self.domain,
+                "user": self.user,
+                "coarse": self.coarse,
+            },
+            train_split=self.train_split,
+            test_split=self.test_split,
+            test=self.test,
+            pixel_format=PixelFormat(self.channels, self.size),
+            transform=self.transform,
+            decode=self.decode,
+            unpacked=self.unpacked,
+            must_have=True,
+        )
         return load(self.path, settings, seed)

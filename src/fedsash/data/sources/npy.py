@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...settings.errors import DataError, check, one_line
+from ...settings.errors import DataError, SettingError, check, one_line
 from ...system.paths import plain_file, similar
 from ...tasks import chosen_task
+from .. import arrays
 from ..samples import Samples
+from ..source import NamedDataset, Source
 from ..transform import PLAIN
-from . import arrays
-from .formats.memory import damages
-from .source import NamedDataset, Source
+from .formats.memory import reading
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,36 @@ class NpyFiles(NamedDataset, name="npy"):
         if users.exists():
             user, user_names = arrays.user_numbers(_mapped(users), len(train))
             train = Samples(train.x, train.y, user=user)
-        tested = any((folder / f"{name}_test.npy").exists() for name in "xy")
-        test = _samples(folder, "_test") if tested else None
+        test = None
+        if (folder / "x_test.npy").exists() or (folder / "y_test.npy").exists():
+            test = _samples(folder, "_test")
         task = chosen_task(None, train.y)
-        classes = max(task.classes(samples.y) for samples in (train, test) if samples is not None)
+        classes = task.classes(train.y)
+        if test is not None:
+            classes = max(classes, task.classes(test.y))
         return Source(train, test, classes, PLAIN, user_names=user_names)
 
 
 def _samples(folder: Path, ending: str) -> Samples:
-    x, y = (_mapped(folder / f"{name}{ending}.npy") for name in "xy")
+    x = _mapped(folder / f"x{ending}.npy")
+    y = _mapped(folder / f"y{ending}.npy")
     return Samples(arrays.features(x), arrays.labels(y))
 
 
 def _mapped(file: Path) -> Any:
-    packed = next((f"; save each array of {other.name} by itself" for other in sorted(file.parent.glob("*.npz"))), "")
-    check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}{packed}")
-    with damages(file):
+    """The array in a file, mapped into memory. Raises `SettingError` if it is missing, and `DataError` for damage."""
+    if not file.exists():
+        archive = next(iter(sorted(file.parent.glob("*.npz"))), None)
+        cure = ""
+        if archive is not None:
+            cure = f"; save each array of {archive.name} by itself"
+        raise SettingError("NpyFiles", "path", str(file.parent), f"must hold {file.name}{cure}")
+    with reading(file):
         try:
-            found = np.load(plain_file(file), mmap_mode="r")
-            if not isinstance(found, np.ndarray):
+            array = np.load(plain_file(file), mmap_mode="r")
+            if not isinstance(array, np.ndarray):
                 raise ValueError("it is an archive of several arrays")
-            return found
+            return array
         except (ValueError, EOFError) as error:
-            right = "must be a whole array of numbers, for users also of texts, as numpy.save writes it"
-            raise DataError(f"{file} can't be read: it {right} ({one_line(error)})") from error
+            requirement = "must be a whole array of numbers, for users also of texts, as numpy.save writes it"
+            raise DataError(f"{file} can't be read: it {requirement} ({one_line(error)})") from error

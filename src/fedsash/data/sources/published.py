@@ -17,11 +17,14 @@ from ...settings.errors import check, library
 from ...settings.limits import Count, Fraction, Gigabytes
 from ...vector.randomness import Purpose, generator
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out
 from ..transform import Transform
 from .formats.memory import UNPACKED
-from .formats.pixels import Look
+from .formats.pixels import PixelFormat
 from .images import Decode, ReadingSettings, load
-from .source import NamedDataset, Source, hold_out
+
+log = logging.getLogger("fedsash")
+_CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
 
 IMAGENET = Transform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -43,17 +46,17 @@ class DatasetInfo:
 
 CATALOGUE = {
     "mnist": DatasetInfo(
-        "ylecun/mnist", ReadingSettings(look=Look(1), counts={"y": 10}, shape=(28, 28)), (60_000, 10_000)
+        "ylecun/mnist", ReadingSettings(pixel_format=PixelFormat(1), counts={"y": 10}, shape=(28, 28)), (60_000, 10_000)
     ),
     "fashion_mnist": DatasetInfo(
         "zalando-datasets/fashion_mnist",
-        ReadingSettings(look=Look(1), counts={"y": 10}, shape=(28, 28), names=FASHION),
+        ReadingSettings(pixel_format=PixelFormat(1), counts={"y": 10}, shape=(28, 28), names=FASHION),
         (60_000, 10_000),
     ),
     "cifar10": DatasetInfo(
         "uoft-cs/cifar10",
         ReadingSettings(
-            look=Look(3),
+            pixel_format=PixelFormat(3),
             transform=Transform((0.491, 0.482, 0.447), (0.247, 0.243, 0.262), crop=4, flip=True),
             counts={"y": 10},
             shape=(32, 32),
@@ -64,7 +67,7 @@ CATALOGUE = {
         "uoft-cs/cifar100",
         ReadingSettings(
             columns={"y": "fine_label", "coarse": "coarse_label"},
-            look=Look(3),
+            pixel_format=PixelFormat(3),
             transform=Transform((0.507, 0.487, 0.441), (0.267, 0.256, 0.276), crop=4, flip=True),
             counts={"y": 100, "coarse": 20},
             shape=(32, 32),
@@ -75,7 +78,7 @@ CATALOGUE = {
         "flwrlabs/femnist",
         ReadingSettings(
             columns={"y": "character", "user": "writer_id"},
-            look=Look(1, negative=True),
+            pixel_format=PixelFormat(1, negative=True),
             counts={"y": 62},
             shape=(28, 28),
             names=tuple(digits + ascii_uppercase + ascii_lowercase),
@@ -84,7 +87,9 @@ CATALOGUE = {
     "landmarks": DatasetInfo(
         "",
         ReadingSettings(
-            columns={"y": "class", "user": "user_id"}, look=Look(3), transform=replace(IMAGENET, flip=True)
+            columns={"y": "class", "user": "user_id"},
+            pixel_format=PixelFormat(3),
+            transform=replace(IMAGENET, flip=True),
         ),
         (164_172, 19_526),
         "the hub has no such set: fetch Landmarks-User-160k's federated_train.csv and test.csv and the images of "
@@ -92,19 +97,27 @@ CATALOGUE = {
     ),
     "digit_five": DatasetInfo(
         "",
-        ReadingSettings(look=Look(3, 28), transform=Transform((0.5,) * 3, (0.5,) * 3), counts={"y": 10}, decode="once"),
+        ReadingSettings(
+            pixel_format=PixelFormat(3, 28),
+            transform=Transform((0.5,) * 3, (0.5,) * 3),
+            counts={"y": 10},
+            decode="once",
+        ),
         fetch="the hub has no such set: fetch the five data sets (or FedBN's files) and set path to a folder with one "
         f"folder for each of {', '.join(DIGIT_FIVE)}",
     ),
     "pacs": DatasetInfo(
         "flwrlabs/pacs",
-        ReadingSettings(look=Look(3, zoom=256 / 224), transform=IMAGENET, counts={"y": 7, "domain": 4}),
+        ReadingSettings(pixel_format=PixelFormat(3, zoom=256 / 224), transform=IMAGENET, counts={"y": 7, "domain": 4}),
         (9991, 0),
     ),
     "tiny_imagenet": DatasetInfo(
         "zh-plus/tiny-imagenet",
         ReadingSettings(
-            look=Look(3), test_split="valid", transform=replace(IMAGENET, crop=4, flip=True), counts={"y": 200}
+            pixel_format=PixelFormat(3),
+            test_split="valid",
+            transform=replace(IMAGENET, crop=4, flip=True),
+            counts={"y": 200},
         ),
         (100_000, 10_000),
     ),
@@ -138,10 +151,6 @@ class Digits(NamedDataset, name="digits"):
         return Source(train, test, 10, Transform(), tuple("0123456789"))
 
 
-log = logging.getLogger("fedsash")
-_CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
-
-
 @dataclass(frozen=True)
 class PublishedImages(NamedDataset):
     """A published data set."""
@@ -159,13 +168,17 @@ class PublishedImages(NamedDataset):
 
     def load(self, seed: int = 0) -> Source:
         """The samples. Without a test split, `seed` decides which of them become the test set."""
-        known = CATALOGUE[self.name]
-        check(bool(self.path or known.hub), "path", self.path, known.fetch)
-        source = load(self.path or known.hub, self.settings, seed)
-        found = (len(source.train), 0 if source.test is None else len(source.test))
-        if known.sizes not in (None, found, (sum(found), 0)):
+        info = CATALOGUE[self.name]
+        path = self.path or info.hub
+        check(path != "", "path", self.path, info.fetch)
+        source = load(path, self.settings, seed)
+        train_size = len(source.train)
+        test_size = 0
+        if source.test is not None:
+            test_size = len(source.test)
+        if info.sizes not in (None, (train_size, test_size), (train_size + test_size, 0)):
             line = "%s: %s training and %s test images, where the published data have %s and %s"
-            log.warning(line, self.name, *found, *known.sizes or ())
+            log.warning(line, self.name, train_size, test_size, *info.sizes)
         return source
 
 
@@ -291,11 +304,10 @@ class DigitFive(PublishedImages, name="digit_five"):
         """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
         check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
         sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
+        names = sources[0].label_names
         for domain, source in zip(DIGIT_FIVE, sources, strict=True):
-            same = sources[0].label_names
-            right = f"its classes must be called as those of {DIGIT_FIVE[0]}: "
-            given = source.label_names
-            check(given == same, f"path: {domain}", ", ".join(given), right + ", ".join(same))
+            requirement = f"its classes must be called as those of {DIGIT_FIVE[0]}: {', '.join(names)}"
+            check(source.label_names == names, f"path: {domain}", ", ".join(source.label_names), requirement)
         train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
         test = [source.test for source in sources if source.test is not None]
         return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)
@@ -303,13 +315,17 @@ class DigitFive(PublishedImages, name="digit_five"):
     def _folders(self) -> Iterator[Path]:
         root = Path(self.path).expanduser()
         check(root.is_dir(), "path", self.path, "there is no such folder")
-        present = {re.sub("[-_]", "", place.name.lower()): place for place in root.iterdir() if place.is_dir()}
+        subfolders = {}
+        for subfolder in root.iterdir():
+            if subfolder.is_dir():
+                subfolders[re.sub("[-_]", "", subfolder.name.lower())] = subfolder
         for domain in DIGIT_FIVE:
-            right = f"must hold a folder for each of {', '.join(DIGIT_FIVE)}; there is none for {domain}"
-            check(domain in present, "path", self.path, right)
-            yield present[domain]
+            requirement = f"must hold a folder for each of {', '.join(DIGIT_FIVE)}; there is none for {domain}"
+            check(domain in subfolders, "path", self.path, requirement)
+            yield subfolders[domain]
 
     def _drawn(self, samples: Samples, seed: int, domain: int) -> Samples:
+        """At most `count` of a domain's samples, drawn by the seed, in the order of the samples."""
         if len(samples) <= self.count:
             return samples
         order = generator(seed, Purpose.PARTITION, _CHOSEN, domain).permutation(len(samples))[: self.count]
@@ -365,15 +381,24 @@ class TinyImageNet(PublishedImages, name="tiny_imagenet"):
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:
     """The settings for images that are decoded to `size x size` pixels, at the time that `decode` says."""
-    return replace(settings, look=replace(settings.look, size=size), decode=decode)
+    return replace(settings, pixel_format=replace(settings.pixel_format, size=size), decode=decode)
 
 
 def _plain_unless(augment: bool, settings: ReadingSettings) -> ReadingSettings:
-    return settings if augment else replace(settings, transform=replace(settings.transform, crop=0, flip=False))
+    """The settings, without crops and mirrored images unless `augment` asks for them."""
+    if augment:
+        return settings
+    return replace(settings, transform=replace(settings.transform, crop=0, flip=False))
 
 
 def _joined(parts: list[Samples]) -> Samples:
     """Samples of several domains, numbered from 0."""
-    domain = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
-    pixels = [part.x for part in parts if isinstance(part.x, torch.Tensor)]
-    return Samples(torch.cat(pixels), torch.cat([part.y for part in parts]), domain)
+    pixels = []
+    labels = []
+    domains = []
+    for domain, part in enumerate(parts):
+        assert isinstance(part.x, torch.Tensor)  # images of Digit-Five are always decoded at once
+        pixels.append(part.x)
+        labels.append(part.y)
+        domains.append(torch.full((len(part),), domain))
+    return Samples(torch.cat(pixels), torch.cat(labels), torch.cat(domains))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ from ...settings.errors import DataError, check
 from ...settings.limits import Fraction, Gigabytes
 from ...settings.setting import Accepts, default
 from ..samples import Samples, Scales
+from ..source import NamedDataset, Source, hold_out
 from ..transform import PLAIN
 from . import frames
 from .formats.memory import UNPACKED
-from .source import NamedDataset, Source, hold_out
 
 
 @dataclass(frozen=True)
@@ -50,45 +50,63 @@ class Table(NamedDataset, name="table"):
         check(len(self.label) > 0, "Table.label", self.label, "must name the column of labels")
         check(self.user not in self._labels, "Table.user", self.user, "must be another column than the label")
         for place, columns in (("Table.label", self._labels), ("Table.features", self.features)):
-            twice = next((name for name in columns if columns.count(name) > 1), None)
-            check(twice is None, place, twice, "must be named once")
-        given = next((name for name in self.features if name in self._given), None)
-        check(given is None, "Table.features", given, "must not be a feature: it is the label or the user")
+            for name in columns:
+                check(columns.count(name) == 1, place, name, "must be named once")
+        for name in self.features:
+            requirement = "must not be a feature: it is the label or the user"
+            check(name not in self._labels_and_user, "Table.features", name, requirement)
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
         check(self.path != "", "Table.path", self.path, "must be a file or a folder, such as data.csv")
-        rows = frames.read(self.path, self._named, self.unpacked, "Table.path", rest=not self.features)
-        return self.of(*rows, seed=seed)
+        frame, test = frames.read(self.path, self._named, self.unpacked, "Table.path", rest=not self.features)
+        return self.of(frame, test, seed)
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
-        rows, train = frames.joined(frame, test, self._named, rest=not self.features)
-        features = self.features or frames.others(list(rows.columns), self._given)
+        rows, train_count = frames.joined(frame, test, self._named, rest=not self.features)
+        features = self.features or frames.others(list(rows.columns), self._labels_and_user)
         check(len(features) > 0, "Table.features", self.features, "there is no column besides labels and users")
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
         y, classes, label_names = frames.labels(rows, self._labels)
         user, user_names = frames.users(rows, self.user)
         samples = Samples(torch.from_numpy(x), y, user=user)
-        first = torch.arange(len(rows)) < train
-        kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
+        if test is None:
+            train_samples, test_samples = hold_out(samples, self.test, seed)
+        else:
+            is_train = torch.arange(len(rows)) < train_count
+            train_samples = samples[is_train]
+            test_samples = samples[~is_train]
         scales: Scales = ()
         if self.standardise:
-            kept, tested, scales = _standardised(kept, tested, features)
-        source = Source(kept, tested, classes, PLAIN, label_names, user_names=user_names)
-        return replace(source, feature_names=tuple(map(str, features)), feature_scales=scales)
+            train_samples, test_samples, scales = _standardised(train_samples, test_samples, features)
+        return Source(
+            train_samples,
+            test_samples,
+            classes,
+            PLAIN,
+            label_names,
+            user_names=user_names,
+            feature_names=tuple(map(str, features)),
+            feature_scales=scales,
+        )
 
     @property
     def _labels(self) -> tuple[str, ...]:
-        return (self.label,) if isinstance(self.label, str) else self.label
+        if isinstance(self.label, str):
+            return (self.label,)
+        return self.label
 
     @property
-    def _given(self) -> frames.ColumnNames:
-        return dict.fromkeys(self._labels, "label") | ({self.user: "user"} if self.user else {})
+    def _labels_and_user(self) -> frames.ColumnNames:
+        columns = dict.fromkeys(self._labels, "label")
+        if self.user:
+            columns[self.user] = "user"
+        return columns
 
     @property
     def _named(self) -> frames.ColumnNames:
-        return self._given | dict.fromkeys(self.features, "features")
+        return self._labels_and_user | dict.fromkeys(self.features, "features")
 
 
 def _standardised(
@@ -103,14 +121,16 @@ def _standardised(
     mean = numbers.mean(0)
     std = numbers.std(0, correction=0)
     std = torch.where(numbers.amax(0) > numbers.amin(0), std, 1.0)  # of equal numbers it may be a rounding error
-    for name, fits in zip(features, (mean.isfinite() & std.isfinite() & (std > 0)).tolist(), strict=True):
-        if not fits:
-            right = "its numbers are too large or too small to be standardised: give them in another unit"
-            raise DataError(f"column {name!r}: {right}")
+    is_usable = mean.isfinite() & std.isfinite() & (std > 0)
+    for name, usable in zip(features, is_usable.tolist(), strict=True):
+        if not usable:
+            cure = "its numbers are too large or too small to be standardised: give them in another unit"
+            raise DataError(f"column {name!r}: {cure}")
 
     def scaled(samples: Samples) -> Samples:
         assert isinstance(samples.x, Tensor)
         return Samples((samples.x.double() - mean) / std, samples.y, user=samples.user)
 
-    scales = tuple(zip(mean.tolist(), std.tolist(), strict=True))
-    return scaled(train), None if test is None else scaled(test), scales
+    if test is not None:
+        test = scaled(test)
+    return scaled(train), test, tuple(zip(mean.tolist(), std.tolist(), strict=True))

@@ -20,10 +20,10 @@ from ...tasks import NextToken
 from ...vector.arrays import Ints
 from ..inputs import Inputs
 from ..samples import Samples
+from ..source import NamedDataset, Source, hold_out, split_off
 from ..transform import PLAIN
 from . import frames
-from .formats.memory import UNPACKED, damages
-from .source import NamedDataset, Source, hold_out, split_off
+from .formats.memory import UNPACKED, reading
 
 Tokenizer = Any
 """What turns a text into token ids: a function, or an object of `transformers`, `tokenizers`, tiktoken and the like."""
@@ -55,10 +55,12 @@ def filled(rows: Sequence[Ints], length: int, padding: int, place: Callable[[int
     """
     ids = np.full((len(rows), length), padding)
     mask = np.zeros_like(ids)
-    for i, row in enumerate(row[:length] for row in rows):
-        if not len(row):
+    for i, row in enumerate(rows):
+        count = min(len(row), length)
+        if count == 0:
             raise DataError(f"{place(i)}: has no token: leave it out")
-        ids[i, : len(row)], mask[i, : len(row)] = row, 1
+        ids[i, :count] = row[:count]
+        mask[i, :count] = 1
     return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
 
@@ -76,17 +78,24 @@ def next_tokens(
     """
     check_count("length", length)
     fill = padding_of(tokenizer, padding)
-    parts = [np.empty((2, 0, length), dtype=np.int64)]
+    inputs = [np.empty((0, length), dtype=np.int64)]
+    labels = [np.empty((0, length), dtype=np.int64)]
     source = []
     for i, row in enumerate(encoded(texts, tokenizer)):
-        count = -(-max(len(row) - 1, 0) // length)
-        pair = np.stack([np.full(count * length, fill), np.full(count * length, IGNORED)])
-        if count:
-            pair[:, : len(row) - 1] = row[:-1], row[1:]
-        parts.append(pair.reshape(2, count, length))
+        pairs = max(len(row) - 1, 0)
+        count = -(-pairs // length)  # rounded up
+        x = np.full(count * length, fill)
+        y = np.full(count * length, IGNORED)
+        x[:pairs] = row[:-1]
+        y[:pairs] = row[1:]
+        inputs.append(x.reshape(count, length))
+        labels.append(y.reshape(count, length))
         source += [i] * count
-    x, y = torch.from_numpy(np.concatenate(parts, axis=1))
-    return x, y, torch.tensor(source, dtype=torch.int64)
+    return (
+        torch.from_numpy(np.concatenate(inputs)),
+        torch.from_numpy(np.concatenate(labels)),
+        torch.tensor(source, dtype=torch.int64),
+    )
 
 
 def encoded(texts: Iterable[str], tokenizer: Tokenizer) -> list[Ints]:
@@ -98,23 +107,38 @@ def encoded(texts: Iterable[str], tokenizer: Tokenizer) -> list[Ints]:
 
 
 def _row(text: Any, i: int, encode: Callable[[str], Any]) -> Ints:
+    """The token ids of text i, whatever the tokenizer returns: a list, or an object or a dict that has one."""
     if not isinstance(text, str):
         raise DataError(f"texts[{i}] is a {type(text).__name__} and must be a text")
-    found = encode(text)
-    mask = found.get("attention_mask") if isinstance(found, Mapping) else getattr(found, "attention_mask", None)
-    found = found["input_ids"] if isinstance(found, Mapping) or hasattr(found, "input_ids") else found
-    row = np.asarray(getattr(found, "ids", found))
-    row = row.astype(np.int64) if row.size == 0 else row
-    whole = row.ndim == 1 and row.dtype.kind in "iu" and (row.size == 0 or row.min() >= 0)
-    right = f"must return a list of token ids for a text, and returned {row.dtype} {list(row.shape)} for texts[{i}]"
-    check(whole, "tokenizer", encode, right)
-    return row[slice(None) if mask is None else np.asarray(mask, dtype=bool)].astype(np.int64)
+    encoding = encode(text)
+    if isinstance(encoding, Mapping):
+        ids = encoding["input_ids"]
+        mask = encoding.get("attention_mask")
+    elif hasattr(encoding, "input_ids"):
+        ids = encoding["input_ids"]
+        mask = getattr(encoding, "attention_mask", None)
+    else:
+        ids = encoding
+        mask = getattr(encoding, "attention_mask", None)
+    row = np.asarray(getattr(ids, "ids", ids))
+    if row.size == 0:
+        row = row.astype(np.int64)  # NumPy gives an empty list floats
+    are_ids = row.ndim == 1 and row.dtype.kind in "iu" and (row.size == 0 or row.min() >= 0)
+    requirement = f"must return a list of token ids for a text, and returned {row.dtype} {list(row.shape)}"
+    check(are_ids, "tokenizer", encode, f"{requirement} for texts[{i}]")
+    if mask is not None:
+        row = row[np.asarray(mask, dtype=bool)]
+    return row.astype(np.int64)
 
 
 def padding_of(tokenizer: Tokenizer, padding: int | None = None) -> int:
     """The id of `padding`: the given one, else the tokenizer's own, else 0."""
-    own = getattr(tokenizer, "pad_token_id", None)
-    return padding if padding is not None else own if isinstance(own, int) else 0
+    if padding is not None:
+        return padding
+    pad_token = getattr(tokenizer, "pad_token_id", None)
+    if isinstance(pad_token, int):
+        return pad_token
+    return 0
 
 
 def by_bytes(text: str) -> list[int]:
@@ -159,11 +183,11 @@ def tokenizer_of(name: str, place: str, texts: Sequence[str], vocabulary: int) -
             import tokenizers
         file = Path(name).expanduser()
         check(file.is_file(), place, name, "there is no such file")
-        with damages(file):
-            made = tokenizers.Tokenizer.from_file(str(file))
-            made.no_padding()
-            made.no_truncation()
-            return made, made.get_vocab_size()
+        with reading(file):
+            tokenizer = tokenizers.Tokenizer.from_file(str(file))
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+            return tokenizer, tokenizer.get_vocab_size()
     if ":" not in name:
         raise SettingError("", place, name, 'must be bytes, words, a tokenizer.json, or "package.module:function"')
     owner, _, key = place.partition(".")
@@ -210,46 +234,58 @@ class Texts(NamedDataset, name="texts"):
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
         check(self.path != "", "Texts.path", self.path, "must be a file or a folder, such as reviews.csv")
-        return self.of(*frames.read(self.path, self._columns, self.unpacked, "Texts.path"), seed=seed)
+        frame, test = frames.read(self.path, self._columns, self.unpacked, "Texts.path")
+        return self.of(frame, test, seed)
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
-        rows, train = frames.joined(frame, test, self._columns)
+        rows, train_count = frames.joined(frame, test, self._columns)
         texts = rows[self.text].tolist()
 
         def place(i: int) -> str:
             return f"column {self.text!r}, {frames.row_of(rows, i)}"
 
-        wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise DataError(f"{place(wrong)}: must be a text, not {texts[wrong]!r:.40}")
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"{place(i)}: must be a text, not {text!r:.40}")
         user, user_names = frames.users(rows, self.user)
-        known = texts[:train]
+        train_texts = texts[:train_count]
         if self.label and test is None:
-            groups = np.zeros(len(texts)) if user is None else user.numpy()
-            known = [text for text, out in zip(texts, split_off(groups, self.test, seed), strict=True) if not out]
-        tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", known, self.vocabulary)
+            train_texts = self._kept(texts, user, seed)
+        tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", train_texts, self.vocabulary)
+        label_names: tuple[str, ...] = ()
+        task = None
         if self.label:
             tokens = encoded(texts, tokenizer)
-            of = torch.arange(len(texts))
-            found = filled(tokens, self.length, padding_of(tokenizer), place)
+            inputs = filled(tokens, self.length, padding_of(tokenizer), place)
+            source = torch.arange(len(texts))
             y, classes, label_names = frames.labels(rows, (self.label,))
         else:
-            x, y, of = next_tokens(texts, tokenizer, self.length)
+            x, y, source = next_tokens(texts, tokenizer, self.length)
             check(len(x) > 0, "Texts.path", self.path, "there is no text of two tokens in it")
-            found = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
+            inputs = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
             classes = max(ids, 1 + int(x.max()), 1 + int(y.max()))
-            label_names = ()
-        inputs = Inputs(found) if self.mask else found["input_ids"]
-        samples = Samples(inputs, y, user=None if user is None else user[of])
-        kept, tested = hold_out(samples, self.test, seed)
-        if test is not None:
-            kept = samples[of < train]
-            tested = samples[of >= train]
-        task = None if self.label else NextToken()
-        return Source(kept, tested, classes, PLAIN, label_names, task=task, user_names=user_names)
+            task = NextToken()
+        if user is not None:
+            user = user[source]
+        features = Inputs(inputs) if self.mask else inputs["input_ids"]
+        samples = Samples(features, y, user=user)
+        if test is None:
+            train_samples, test_samples = hold_out(samples, self.test, seed)
+        else:
+            train_samples = samples[source < train_count]
+            test_samples = samples[source >= train_count]
+        return Source(train_samples, test_samples, classes, PLAIN, label_names, task=task, user_names=user_names)
+
+    def _kept(self, texts: list[str], user: Tensor | None, seed: int) -> list[str]:
+        """The texts that `hold_out` will keep for training: the vocabulary is theirs alone."""
+        groups = np.zeros(len(texts))
+        if user is not None:
+            groups = user.numpy()
+        is_held_out = split_off(groups, self.test, seed)
+        return [text for text, held_out in zip(texts, is_held_out, strict=True) if not held_out]
 
     @property
     def _columns(self) -> frames.ColumnNames:
-        named = {self.text: "text", self.label: "label", self.user: "user"}
-        return {name: option for name, option in named.items() if name}
+        options = {self.text: "text", self.label: "label", self.user: "user"}
+        return {column: option for column, option in options.items() if column}

@@ -13,7 +13,7 @@ from ...averages import Average, Observer, check_names
 from ...client import LocalTraining
 from ...data import Digits, Dirichlet, FederatedData, Transform
 from ...data.partitions.common import Partition, assigned, fields_of
-from ...data.sources.source import Dataset, Source
+from ...data.source import Dataset, Source
 from ...engines import Engine, LocalEngine
 from ...engines.clients import Clients
 from ...evaluation import Evaluation

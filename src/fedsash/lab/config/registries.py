@@ -12,7 +12,7 @@ from ...averages import AVERAGES, Average
 from ...client import OPTIMISERS, Optimiser
 from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
-from ...data.sources.source import Dataset
+from ...data.source import Dataset
 from ...engines import ENGINES, Engine
 from ...methods import AGGREGATIONS, METHODS, Aggregation, Method
 from ...methods.sampling import SAMPLINGS, Sampling

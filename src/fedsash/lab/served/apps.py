@@ -13,7 +13,7 @@ import numpy as np
 import tomli_w
 
 from ...data.federated import FederatedData
-from ...data.sources.source import Source
+from ...data.source import Source
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
 from ...methods.sampling import Uniform

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...data.encoded import split
 from ...data.inputs import call
 from ...data.samples import Samples
-from ...data.sources.encoded import split
 from ...data.transform import PLAIN, Transform
 from ...settings.errors import check
 from ...tasks import Task

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ....settings.errors import check, some
-from .memory import content, damages
-from .splits import Files, ImageSplit, ImageSplits, spellings
+from ....settings.errors import SettingError, check, some
+from .memory import read_bytes, reading
+from .splits import Files, ImageSplit, ImageSplits, split_names
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".jpe")
 OTHERS = (
@@ -26,7 +26,7 @@ log = logging.getLogger("fedsash")
 
 def matches(folder: Path) -> bool:
     """Whether there are image files below the folder."""
-    return any(file.suffix.lower() in ENDINGS for file in _below(folder))
+    return any(file.suffix.lower() in ENDINGS for file in _visible_files(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
@@ -35,17 +35,26 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     A line in the log counts images that can't be read. Raises `SettingError` if there is a folder for testing and none
     for training.
     """
-    found = {split: _images(place) for split in splits if (place := _place(folder, split)) is not None}
-    if splits[0] in found:
-        return {split: its for split, its in found.items() if its}
-    right = f"holds no folder {splits[0]} beside {', '.join(found)}: set train_split to that of the training images"
-    check(not found, "path", str(folder), right)
-    return {splits[0]: _images(folder)}
+    images = {}
+    for split in splits:
+        split_folder = _split_folder(folder, split)
+        if split_folder is not None:
+            images[split] = _images(split_folder)
+    train = splits[0]
+    if train in images:
+        return {split: files for split, files in images.items() if files}
+    requirement = f"holds no folder {train} beside {', '.join(images)}: set train_split to that of the training images"
+    check(not images, "path", str(folder), requirement)
+    return {train: _images(folder)}
 
 
 def beside(folder: Path, files: Files) -> list[Path]:
     """The lists of classes."""
-    return [file for split in files for file in sorted((_place(folder, split) or folder).glob(ANNOTATIONS))]
+    lists: list[Path] = []
+    for split in files:
+        split_folder = _split_folder(folder, split) or folder
+        lists += sorted(split_folder.glob(ANNOTATIONS))
+    return lists
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
@@ -55,22 +64,27 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     each of its lines begins with an image's name and its class.
     """
     parts = {}
-    for split, its in files.items():
-        place = _place(folder, split) or folder
-        listed = next(iter(place.glob(ANNOTATIONS)), None)
-        columns_ = _by_folder(its, place) if listed is None else {"y": _by_list(its, listed)}
-        parts[split] = ImageSplit(its, {key: np.array(values) for key, values in columns_.items()}, str(place))
+    for split, images in files.items():
+        split_folder = _split_folder(folder, split) or folder
+        annotations = next(iter(split_folder.glob(ANNOTATIONS)), None)
+        values = _by_folder(images, split_folder) if annotations is None else _by_list(images, annotations)
+        arrays = {key: np.array(names) for key, names in values.items()}
+        parts[split] = ImageSplit(images, arrays, str(split_folder))
     return ImageSplits(parts)
 
 
-def _place(folder: Path, split: str) -> Path | None:
+def _split_folder(folder: Path, split: str) -> Path | None:
     """The folder of a split: its name in any case, or with "ing" behind it."""
-    there = {place.name.lower(): place for place in sorted(folder.iterdir()) if place.is_dir()}
-    names = (f"{name.lower()}{end}" for name in spellings(split) for end in ("", "ing"))
-    return next((there[name] for name in names if name in there), None)
+    subfolders = {file.name.lower(): file for file in sorted(folder.iterdir()) if file.is_dir()}
+    for name in split_names(split):
+        for ending in ("", "ing"):
+            subfolder = subfolders.get(f"{name.lower()}{ending}")
+            if subfolder is not None:
+                return subfolder
+    return None
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _visible_files(folder: Path) -> Iterator[Path]:
     """What is below the folder, without what is hidden: systems and editors keep copies there."""
     for file in folder.rglob("*.*"):
         if not any(part.startswith(".") or part == "__MACOSX" for part in file.relative_to(folder).parts):
@@ -78,32 +92,53 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _images(folder: Path) -> list[Path]:
-    there = list(_below(folder))
-    if left := Counter(file.suffix.lower() for file in there if file.suffix.lower() in OTHERS):
-        kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(left.items()))
+    """The images below a folder, in the order of their names. A line in the log counts those that can't be read."""
+    images = []
+    unreadable: Counter[str] = Counter()
+    for file in _visible_files(folder):
+        ending = file.suffix.lower()
+        if ending in ENDINGS:
+            images.append(file)
+        elif ending in OTHERS:
+            unreadable[ending] += 1
+    if unreadable:
+        kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(unreadable.items()))
         log.warning("%s: such images can't be read and are left out: %s; save them as PNG or JPEG", folder, kinds)
-    return sorted(file for file in there if file.suffix.lower() in ENDINGS)
+    return sorted(images)
 
 
-def _by_folder(images: list[Path], place: Path) -> dict[str, list[str]]:
+def _by_folder(images: list[Path], folder: Path) -> dict[str, list[str]]:
     """The classes, and with two levels of folders the domains."""
-    found = [[part for part in file.relative_to(place).parts[:-1] if part != "images"] for file in images]
-    for file, parts in zip(images, found, strict=True):
-        right = f"must lie in {place}/CLASS/" if len(found[0]) < 2 else f"must lie in {place}/DOMAIN/CLASS/"
-        check(len(parts) == len(found[0]) in (1, 2), "image", str(file), right)
-    keys = ("domain", "y")[-len(found[0]) :]
-    return {key: [parts[i] for parts in found] for i, key in enumerate(keys)}
+    parents = []
+    for file in images:
+        names = file.relative_to(folder).parts[:-1]
+        parents.append([name for name in names if name != "images"])
+    depth = len(parents[0])
+    requirement = f"must lie in {folder}/CLASS/"
+    if depth >= 2:
+        requirement = f"must lie in {folder}/DOMAIN/CLASS/"
+    for file, parent in zip(images, parents, strict=True):
+        if len(parent) != depth or depth not in (1, 2):
+            raise SettingError("", "image", str(file), requirement)
+    values = {"y": [parent[-1] for parent in parents]}
+    if depth == 2:
+        values["domain"] = [parent[0] for parent in parents]
+    return values
 
 
-def _by_list(images: list[Path], listed: Path) -> list[str]:
+def _by_list(images: list[Path], annotations: Path) -> dict[str, list[str]]:
     """The classes from lines such as `val_0.JPEG  n03444034  0 32 44 62`."""
-    with damages(listed):
-        rows = [line.split() for line in content(listed).decode().splitlines() if line.strip()]
-    short = [number for number, row in enumerate(rows, 1) if len(row) < 2]
-    check(not short, f"{listed}: line", short[:1], "must be the name of an image and its class")
-    labels = {row[0]: row[1] for row in rows}
-    missing = [file.name for file in images if file.name not in labels]
-    check(not missing, str(listed), some(missing), "must have a line for every image")
-    surplus = sorted(labels.keys() - {file.name for file in images})
-    check(not surplus, str(listed), some(surplus), f"there are no such images in {listed.parent}")
-    return [labels[file.name] for file in images]
+    with reading(annotations):
+        lines = read_bytes(annotations).decode().splitlines()
+    rows = [line.split() for line in lines if line.strip()]
+    labels = {}
+    for number, row in enumerate(rows, 1):
+        if len(row) < 2:
+            raise SettingError.at(f"{annotations}: line", [number], "must be the name of an image and its class")
+        labels[row[0]] = row[1]
+    names = [file.name for file in images]
+    missing = [name for name in names if name not in labels]
+    check(not missing, str(annotations), some(missing), "must have a line for every image")
+    surplus = sorted(labels.keys() - set(names))
+    check(not surplus, str(annotations), some(surplus), f"there are no such images in {annotations.parent}")
+    return {"y": [labels[name] for name in names]}

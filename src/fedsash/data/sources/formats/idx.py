@@ -1,18 +1,19 @@
-"""The form of MNIST and Fashion-MNIST: idx files, plain or compressed with gzip (LeCun et al. 1998)."""
+"""The file format of MNIST and Fashion-MNIST: idx files, plain or compressed with gzip (LeCun et al. 1998)."""
 
 from __future__ import annotations
 
 import gzip
 import math
 from collections.abc import Mapping, Sequence
+from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
 
-from ....settings.errors import check
+from ....settings.errors import SettingError, check
 from ....system.paths import plain_file
-from .memory import check_room, check_unpacked, damages
-from .splits import Files, ImageSplit, ImageSplits, Pixels, home
+from .memory import check_room, check_unpacked, reading
+from .splits import Files, ImageSplit, ImageSplits, Pixels, folder_with
 
 PREFIX = {"train": "train", "test": "t10k"}
 IMAGES = 0x00000803
@@ -22,20 +23,28 @@ LABELS = 0x00000801
 
 def matches(folder: Path) -> bool:
     """Whether a `train-images-idx3-ubyte`, plain or `.gz`, is in the folder or up to two levels below it."""
-    return home(folder, *_spellings("train", "images", 3)) is not None
+    return _home(folder) is not None
+
+
+def _home(folder: Path) -> Path | None:
+    return folder_with(folder, *_spellings("train", "images-idx3"))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """The file of images and the file of labels of each split."""
-    place = home(folder, *_spellings("train", "images", 3)) or folder
-    found = {}
+    home = _home(folder) or folder
+    pairs = {}
     for split, prefix in PREFIX.items():
-        pair = [_one(place, _spellings(prefix, "images", 3)), _one(place, _spellings(prefix, "labels", 1))]
-        if split in splits and pair != [None, None]:
-            for file, kind in zip(pair, ("images-idx3", "labels-idx1"), strict=True):
-                check(file is not None, "path", str(place), f"must hold {prefix}-{kind}-ubyte, plain or .gz")
-            found[split] = [file for file in pair if file is not None]
-    return found
+        images = _one(home, prefix, "images-idx3")
+        labels = _one(home, prefix, "labels-idx1")
+        if split not in splits or images is labels is None:
+            continue
+        if images is None:
+            raise _missing(home, prefix, "images-idx3")
+        if labels is None:
+            raise _missing(home, prefix, "labels-idx1")
+        pairs[split] = [images, labels]
+    return pairs
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
@@ -44,18 +53,28 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     for split, (images, labels) in files.items():
         pixels = _read(images, IMAGES, unpacked)
         y = _read(labels, LABELS, unpacked)
-        right = f"must be {len(pixels)}, as many as there are images in {images.name}"
-        check(len(y) == len(pixels), f"{labels}: number of labels", len(y), right)
+        requirement = f"must be {len(pixels)}, as many as there are images in {images.name}"
+        check(len(y) == len(pixels), f"{labels}: number of labels", len(y), requirement)
         parts[split] = ImageSplit(pixels[..., None], {"y": y}, str(images))
     return ImageSplits(parts)
 
 
-def _spellings(prefix: str, kind: str, dimensions: int) -> list[str]:
-    return [f"{prefix}-{kind}{dot}idx{dimensions}-ubyte{gz}" for gz in ("", ".gz") for dot in "-."]
+def _spellings(prefix: str, kind: str) -> list[str]:
+    """The names that a file may have, such as `train-images-idx3-ubyte`, `train-images.idx3-ubyte` and both `.gz`."""
+    content, dimensions = kind.split("-")
+    names = [f"{prefix}-{content}-{dimensions}-ubyte", f"{prefix}-{content}.{dimensions}-ubyte"]
+    return [*names, *(f"{name}.gz" for name in names)]
 
 
-def _one(place: Path, names: list[str]) -> Path | None:
-    return next((place / name for name in names if (place / name).is_file()), None)
+def _one(folder: Path, prefix: str, kind: str) -> Path | None:
+    for name in _spellings(prefix, kind):
+        if (folder / name).is_file():
+            return folder / name
+    return None
+
+
+def _missing(folder: Path, prefix: str, kind: str) -> SettingError:
+    return SettingError("", "path", str(folder), f"must hold {prefix}-{kind}-ubyte, plain or .gz")
 
 
 def _read(file: Path, magic: int, unpacked: float) -> Pixels:
@@ -63,21 +82,29 @@ def _read(file: Path, magic: int, unpacked: float) -> Pixels:
 
     No more is read than the header says, and one byte to see that nothing follows.
     """
-    with damages(file), gzip.open(plain_file(file)) if file.suffix == ".gz" else plain_file(file).open("rb") as opened:
+    with reading(file), _opened(file) as opened:
         shape = _shape(file, opened.read(4 + 4 * (magic & 0xFF)), magic)
         size = math.prod(shape)
         check_unpacked(size, file.stat().st_size, unpacked, str(file))
         check_room(size, str(file))
         raw = opened.read(size + 1)
     start = 4 + 4 * len(shape)
-    found = "more" if len(raw) > size else start + len(raw)
-    check(len(raw) == size, f"{file}: size", found, f"must be {start + size} bytes, for {' x '.join(map(str, shape))}")
+    requirement = f"must be {start + size} bytes, for {' x '.join(map(str, shape))}"
+    check(len(raw) <= size, f"{file}: size", "more", requirement)
+    check(len(raw) == size, f"{file}: size", start + len(raw), requirement)
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
+def _opened(file: Path) -> BufferedIOBase:
+    if file.suffix == ".gz":
+        return gzip.open(plain_file(file))
+    return plain_file(file).open("rb")
+
+
 def _shape(file: Path, header: bytes, magic: int) -> tuple[int, ...]:
-    found = int.from_bytes(header[:4], "big")
+    """The dimensions in the header of a file. Raises `SettingError` unless it begins with the number `magic`."""
+    number = int.from_bytes(header[:4], "big")
     length = 4 + 4 * (magic & 0xFF)
-    check(len(header) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
+    check(len(header) >= 4 and number == magic, f"{file}: magic number", f"0x{number:08x}", f"must be 0x{magic:08x}")
     check(len(header) == length, f"{file}: size", len(header), f"must be at least the {length} bytes of a header")
     return tuple(np.frombuffer(header[4:], dtype=">u4").tolist())

@@ -34,26 +34,29 @@ def check_unpacked(needed: int, packed: int, limit: float, where: str) -> None:
     if needed > max(limit * 1e9, RATIO * packed):
         gigabytes = needed / 1e9
         wanted = math.ceil(gigabytes * 10) / 10
-        right = f"from {packed:,} bytes it may be at most {limit:g} GB; set unpacked = {wanted:g} if it is meant"
-        raise SettingError.at(f"{where}: size in memory", f"{gigabytes:.1f} GB", right)
+        requirement = f"from {packed:,} bytes it may be at most {limit:g} GB; set unpacked = {wanted:g} if it is meant"
+        raise SettingError.at(f"{where}: size in memory", f"{gigabytes:.1f} GB", requirement)
 
 
 def check_room(needed: int, where: str) -> None:
     """Raise `SettingError` unless so many bytes are free. Without this the system would kill the process later."""
-    if needed > SMALL and needed > (room := free(torch.device("cpu"))):
-        right = f"there is {room / 1e9:.1f} GB of free memory: take fewer or smaller images, or a larger machine"
-        raise SettingError.at(f"{where}: size in memory", f"{needed / 1e9:.1f} GB", right)
+    if needed <= SMALL:
+        return
+    room = free(torch.device("cpu"))
+    if needed > room:
+        cure = f"there is {room / 1e9:.1f} GB of free memory: take fewer or smaller images, or a larger machine"
+        raise SettingError.at(f"{where}: size in memory", f"{needed / 1e9:.1f} GB", cure)
 
 
-def content(file: Path, times: int = 1) -> bytes:
+def read_bytes(file: Path, times: int = 1) -> bytes:
     """The bytes of a plain file. `times` its size must be free in memory. Raises `DataError` or `SettingError`."""
-    with damages(file):
+    with reading(file):
         check_room(times * plain_file(file).stat().st_size, str(file))
         return file.read_bytes()
 
 
 @contextmanager
-def damages(file: Path | str) -> Iterator[None]:
+def reading(file: Path | str) -> Iterator[None]:
     """Turn whatever a library raises for a damaged file into a `DataError` that names the file."""
     with raised_as(lambda why: DataError(f"{file} can't be read: {why}")):
         yield

@@ -1,4 +1,4 @@
-"""The Hugging Face form: Parquet files as on the hub, or the Arrow files that `datasets` makes from them."""
+"""The Hugging Face format: Parquet files as on the hub, or the Arrow files that `datasets` makes from them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any
 from ....settings.errors import SettingError, check, library, one_line, some
 from ....system.paths import plain_file
 from ...class_names import same_names
-from .memory import check_room, check_unpacked, damages
+from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, is_of, spellings
+from .splits import Files, ImageSplit, ImageSplits, belongs_to, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
 USUAL = {"image": ("image", "img"), "y": ("label",), "domain": ("domain",), "user": (), "coarse": ()}
-"""Default names of the columns. Images and labels are required."""
+"""The names of the columns by default."""
+REQUIRED = ("image", "y")
+"""The columns without which nothing can be learned."""
 TIMEOUT = 10.0
 """How long the hub is waited for, in seconds."""
 ROWS = 64
 """How many rows are read at a time, at most."""
 OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "coarse": "coarse"}
+"""The options of `Images` that name the columns."""
 
 
 def matches(folder: Path) -> bool:
@@ -36,13 +39,14 @@ def matches(folder: Path) -> bool:
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
     present = sorted(folder.rglob("*.parquet"))
-    found = {split: [file for file in present if is_of(file, split)] for split in splits}
-    for split, its in found.items():
-        places = sorted({str(file.parent.relative_to(folder)) for file in its})
-        check(len(places) < 2, "path", str(folder), f"{split} is in several folders; choose one of {places}")
+    split_files = {split: [file for file in present if belongs_to(split, file)] for split in splits}
+    for split, files in split_files.items():
+        folders = sorted({str(file.parent.relative_to(folder)) for file in files})
+        check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
+    train = splits[0]
     names = [str(file.relative_to(folder)) for file in present]
-    check(bool(found[splits[0]]), "path", str(folder), f"must hold {splits[0]}.parquet; there is {some(names)}")
-    return {split: its for split, its in found.items() if its}
+    check(len(split_files[train]) > 0, "path", str(folder), f"must hold {train}.parquet; there is {some(names)}")
+    return {split: files for split, files in split_files.items() if files}
 
 
 def check_hub(name: str) -> None:
@@ -66,11 +70,11 @@ def check_hub(name: str) -> None:
 
 
 def _not_given(name: str, error: Exception) -> SettingError:
-    right = (
+    cure = (
         f"is no folder here, and the hub did not give it ({one_line(error)}). Without a network, fetch it "
         f"elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to that folder"
     )
-    return SettingError("", "path", name, right)
+    return SettingError("", "path", name, cure)
 
 
 def hub(name: str, splits: Sequence[str]) -> Files:
@@ -78,27 +82,39 @@ def hub(name: str, splits: Sequence[str]) -> Files:
     with library("datasets", "these data", EXTRA):
         import datasets
     try:
-        found = datasets.load_dataset(name)
+        dataset = datasets.load_dataset(name)
     # The library raises many kinds: for the network, the hub, a missing data set, damaged files.
     except Exception as error:
         raise _not_given(name, error) from error
-    present = {split: next((s for s in spellings(split) if s in found), None) for split in splits}
-    check(present[splits[0]] is not None, "path", name, f"has no split {splits[0]!r}, only {some(list(found))}")
-    return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
+    split_files = {}
+    for split in splits:
+        stored = next((stored for stored in split_names(split) if stored in dataset), None)
+        if stored is not None:
+            split_files[split] = [Path(part["filename"]) for part in dataset[stored].cache_files]
+    requirement = f"has no split {splits[0]!r}, only {some(list(dataset))}"
+    check(splits[0] in split_files, "path", name, requirement)
+    return split_files
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """The chosen columns. The images stay encoded. The names are those of the class labels in the metadata."""
-    chosen = _choose(columns, present(files), folder)
-    image = chosen.pop("image")
-    tables = {split: rows(its, list(chosen.values()), unpacked) for split, its in files.items()}
-    named = same_names((str(files[split][0]), class_names(table)) for split, table in tables.items())
-    names = {key: named[column] for key, column in chosen.items() if column in named}
+    column_of = _choose(columns, present(files), folder)
+    image = column_of.pop("image")
+    tables = {}
+    class_names_of_splits = []
+    for split, split_files in files.items():
+        tables[split] = rows(split_files, list(column_of.values()), unpacked)
+        class_names_of_splits.append((str(split_files[0]), class_names(tables[split])))
+    names_by_column = same_names(class_names_of_splits)
     parts = {}
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
-        values = {key: _values(table[column], f"column {column!r} of {split}") for key, column in chosen.items()}
-        parts[split] = ImageSplit(Rows(files[split], image, where, len(table), unpacked), values, where)
+        images = Rows(files[split], image, where, len(table), unpacked)
+        values = {}
+        for key, column in column_of.items():
+            values[key] = _values(table[column], f"column {column!r} of {split}")
+        parts[split] = ImageSplit(images, values, where)
+    names = {key: names_by_column[column] for key, column in column_of.items() if column in names_by_column}
     return ImageSplits(parts, names)
 
 
@@ -107,19 +123,22 @@ def present(files: Files) -> list[str]:
     with library("pyarrow", "these data", EXTRA):
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
-    with damages(file):
-        return list(pq.read_schema(plain_file(file)).names if file.suffix == ".parquet" else _stream(file).schema.names)
+    with reading(file):
+        if file.suffix == ".parquet":
+            return list(pq.read_schema(plain_file(file)).names)
+        return list(_stream(file).schema.names)
 
 
-def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -> dict[str, str]:
-    """The columns to read: those that are asked for, otherwise those with default names."""
+def _choose(columns: Mapping[str, str | None], present: list[str], folder: Path) -> dict[str, str]:
+    """The columns to read: those that `columns` names, otherwise those with usual names."""
     chosen = {}
     for key, usual in USUAL.items():
-        name = asked.get(key) or next((name for name in usual if name in present), None)
-        name = usual[0] if name is None and key in ("image", "y") else name
+        name = columns.get(key) or next((name for name in usual if name in present), None)
+        if name is None and key in REQUIRED:
+            name = usual[0]  # which is refused below
         if name is not None:
-            right = f"there is no such column in {folder}, only {', '.join(present)}"
-            check(name in present, OPTIONS[key], name, right)
+            requirement = f"there is no such column in {folder}, only {', '.join(present)}"
+            check(name in present, OPTIONS[key], name, requirement)
             chosen[key] = name
     return chosen
 
@@ -132,13 +151,14 @@ def rows(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
     import pyarrow as pa
 
     tables = []
-    named = []
+    class_names_of_files = []
     for file in files:
-        with damages(file):
-            tables.append(_read(file, names, unpacked))
-            named.append((str(file), class_names(tables[-1])))
-    same_names(named)
-    with damages(files[-1]):
+        with reading(file):
+            table = _read(file, names, unpacked)
+            tables.append(table)
+            class_names_of_files.append((str(file), class_names(table)))
+    same_names(class_names_of_files)
+    with reading(files[-1]):
         return pa.concat_tables(tables)
 
 
@@ -150,15 +170,18 @@ def _read(file: Path, names: list[str], unpacked: float) -> pa.Table:
     if file.suffix != ".parquet":
         return _stream(file).read_all().select(names)
     with pq.ParquetFile(plain_file(file)) as opened:
-        schema = pa.schema([opened.schema_arrow.field(name) for name in names], opened.schema_arrow.metadata)
+        stored = opened.schema_arrow
+        schema = pa.schema([stored.field(name) for name in names], stored.metadata)
         packed = file.stat().st_size
-        taken = 0
-        batches = []
         sizes = _chunks(opened.metadata, names)
         check_unpacked(sum(sizes), packed, unpacked, str(file))
         check_room(sum(sizes), str(file))
-        rows = int(unpacked * 1e9) // max(sizes, default=1)
-        for batch in opened.iter_batches(max(1, min(rows, ROWS)), columns=names):
+        # No value is longer than its chunk, so this many rows take at most `unpacked` GB.
+        count = int(unpacked * 1e9) // max(sizes, default=1)
+        count = max(1, min(count, ROWS))
+        taken = 0
+        batches = []
+        for batch in opened.iter_batches(count, columns=names):
             taken += batch.nbytes
             check_unpacked(taken, packed, unpacked, str(file))
             batches.append(batch)
@@ -173,29 +196,41 @@ def _stream(file: Path) -> pa.RecordBatchStreamReader:
 
 
 def _chunks(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
-    """The unpacked bytes of all pieces of these columns, as the footer has them. No value is longer than its piece."""
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    pieces = [group.column(i) for group in groups for i in range(group.num_columns)]
-    return [piece.total_uncompressed_size for piece in pieces if piece.path_in_schema.split(".")[0] in names]
+    """The unpacked bytes of all chunks of these columns, as the footer has them."""
+    sizes = []
+    for k in range(metadata.num_row_groups):
+        group = metadata.row_group(k)
+        for i in range(group.num_columns):
+            chunk = group.column(i)
+            if chunk.path_in_schema.split(".")[0] in names:
+                sizes.append(chunk.total_uncompressed_size)
+    return sizes
 
 
 def class_names(table: pa.Table) -> dict[str, list[str]]:
     """The names of the classes by column, from the metadata that `datasets` writes."""
     metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     features = dict(metadata.get("info", {}).get("features", {}))
-    known = {column: features.get(column, {}).get("names") for column in table.column_names}
-    return {column: [str(name) for name in names] for column, names in known.items() if names}
+    names_by_column = {}
+    for column in table.column_names:
+        names = features.get(column, {}).get("names")
+        if names:
+            names_by_column[column] = [str(name) for name in names]
+    return names_by_column
 
 
 def _values(column: pa.ChunkedArray, where: str) -> Any:
+    """The whole numbers or texts of a column, as an array. Raises `SettingError` for others."""
     import pyarrow as pa
 
     check(column.null_count == 0, where, None, "has missing values")
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    fits = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text
-    check(fits, where, str(column.type), "must hold whole numbers or words")
-    with damages(where):
+    is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    check(is_text or is_whole, where, str(column.type), "must hold whole numbers or words")
+    with reading(where):
         return column.to_numpy()
 
 

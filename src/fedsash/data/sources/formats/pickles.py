@@ -1,4 +1,4 @@
-"""The form of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and of Digit-Five in FedBN's files: Python pickles."""
+"""The file format of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and of Digit-Five in FedBN's files: Python pickles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....settings.errors import DataError, brief, check
-from .memory import content, damages
-from .splits import Files, ImageSplit, ImageSplits, Pixels, home
+from .memory import read_bytes, reading
+from .splits import Files, ImageSplit, ImageSplits, Pixels, folder_with
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 SIDE = 32
@@ -32,66 +32,89 @@ def matches(folder: Path) -> bool:
 
 
 def _home(folder: Path) -> Path | None:
-    return home(folder, "data_batch_1", "train_part0.pkl") or home(folder, "meta")
+    return folder_with(folder, "data_batch_1", "train_part0.pkl") or folder_with(folder, "meta")
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """The five batches and the test batch, `train` and `test`, or FedBN's parts and its `test.pkl`."""
-    place = _home(folder) or folder
-    if (place / "data_batch_1").exists():
-        found = {split: [place / name for name in names] for split, names in BATCHES.items()}
-    elif (place / "train_part0.pkl").exists():
-        parts = sorted(place.glob("train_part*.pkl"), key=lambda file: (len(file.name), file.name))
-        beside = place / "test.pkl"
-        found = {"train": parts, "test": [beside if beside.exists() else place.parent / "test.pkl"]}
+    home = _home(folder) or folder
+    if (home / "data_batch_1").exists():
+        split_files = {split: [home / name for name in names] for split, names in BATCHES.items()}
+    elif (home / "train_part0.pkl").exists():
+        test = home / "test.pkl"
+        if not test.exists():
+            test = home.parent / "test.pkl"
+        parts = sorted(home.glob("train_part*.pkl"), key=lambda file: (len(file.name), file.name))
+        split_files = {"train": parts, "test": [test]}
     else:
-        found = {split: [place / split] for split in ("train", "test")}
-    for file in [file for files in found.values() for file in files]:
-        check(file.is_file(), "path", str(place), f"{file.name} is missing")
-    return {split: files for split, files in found.items() if split in splits}
+        split_files = {"train": [home / "train"], "test": [home / "test"]}
+    for files in split_files.values():
+        for file in files:
+            check(file.is_file(), "path", str(home), f"{file.name} is missing")
+    return {split: files for split, files in split_files.items() if split in splits}
 
 
 def beside(folder: Path, files: Files) -> list[Path]:
     """The file with the names of the labels."""
-    place = next(iter(files.values()))[0].parent
-    return [place / name for name in NAMED if (place / name).is_file()]
+    home = next(iter(files.values()))[0].parent
+    return [home / name for name in NAMED if (home / name).is_file()]
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """Images `[n, H, W, channels]`, labels and, for CIFAR-100, coarse labels. The names are those in `meta`."""
     parts = {}
-    for split, its in files.items():
-        batches = [_batch(file) for file in its]
-        merged = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-        parts[split] = ImageSplit(merged.pop("x"), merged, str(its[0]))
-    return ImageSplits(parts, _names(next(iter(files.values()))[0].parent))
+    for split, split_files in files.items():
+        batches = [_batch(file) for file in split_files]
+        arrays = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+        parts[split] = ImageSplit(arrays.pop("x"), arrays, str(split_files[0]))
+    return ImageSplits(parts, _names(beside(folder, files)))
 
 
 def _batch(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays of one file: `x`, `y` and, for CIFAR-100, `coarse`."""
-    loaded = load(file)
-    if isinstance(loaded, tuple):
-        right = "must be a pair of images and labels, as in FedBN's files"
-        check(len(loaded) == 2 and all(isinstance(a, np.ndarray) for a in loaded), str(file), len(loaded), right)
-        x, y = loaded
-        found = {"x": x[..., None] if x.ndim == 3 else x, "y": y.reshape(-1)}
-    else:
-        table = _words(loaded, file)
-        labels = next((name for name in ("fine_labels", "labels") if name in table), None)
-        right = "must have the keys data and labels, or data, fine_labels and coarse_labels"
-        check("data" in table and labels is not None, f"{file}: keys", sorted(map(str, table)), right)
-        found = {"x": _image(table["data"], file), "y": _numbers(table[str(labels)])}
-        if "coarse_labels" in table:
-            found["coarse"] = _numbers(table["coarse_labels"])
-    for key, values in found.items():
-        right = "must be whole numbers" if key != "x" else "must be unsigned bytes"
-        of_images = values.dtype == np.uint8 and values.ndim == 4
-        of_numbers = np.issubdtype(values.dtype, np.integer) and values.ndim == 1
-        fits = of_images if key == "x" else of_numbers
-        check(fits, f"{file}: {key}", f"{values.dtype} {list(values.shape)}", right)
-        right = f"must be {len(found['x'])}, the number of images"
-        check(len(values) == len(found["x"]), f"{file}: number of labels", len(values), right)
-    return found
+    arrays = _arrays(load(file), file)
+    count = len(arrays["x"])
+    for key, values in arrays.items():
+        if key == "x":
+            fits = values.dtype == np.uint8 and values.ndim == 4
+            requirement = "must be unsigned bytes"
+        else:
+            fits = np.issubdtype(values.dtype, np.integer) and values.ndim == 1
+            requirement = "must be whole numbers"
+        check(fits, f"{file}: {key}", f"{values.dtype} {list(values.shape)}", requirement)
+        requirement = f"must be {count}, the number of images"
+        check(len(values) == count, f"{file}: number of labels", len(values), requirement)
+    return arrays
+
+
+def _arrays(content: Any, file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in the content of a file, whose types and lengths nobody has checked."""
+    if isinstance(content, tuple):
+        return _fedbn_arrays(content, file)
+    return _cifar_arrays(_words(content, file), file)
+
+
+def _fedbn_arrays(content: tuple[Any, ...], file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a pair of images and labels."""
+    is_pair = len(content) == 2 and all(isinstance(array, np.ndarray) for array in content)
+    check(is_pair, str(file), len(content), "must be a pair of images and labels, as in FedBN's files")
+    x, y = content
+    if x.ndim == 3:  # grey images
+        x = x[..., None]
+    return {"x": x, "y": y.reshape(-1)}
+
+
+def _cifar_arrays(table: dict[str, Any], file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a dictionary as CIFAR-10 and CIFAR-100 have it."""
+    labels = "labels"
+    if "fine_labels" in table:
+        labels = "fine_labels"
+    requirement = "must have the keys data and labels, or data, fine_labels and coarse_labels"
+    check("data" in table and labels in table, f"{file}: keys", sorted(table), requirement)
+    arrays = {"x": _image(table["data"], file), "y": _numbers(table[labels])}
+    if "coarse_labels" in table:
+        arrays["coarse"] = _numbers(table["coarse_labels"])
+    return arrays
 
 
 def _numbers(values: Any) -> NDArray[Any]:
@@ -101,18 +124,21 @@ def _numbers(values: Any) -> NDArray[Any]:
     """
     if isinstance(values, np.ndarray):
         return values
-    are_numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
-    return np.array(values if are_numbers else [None])
+    if isinstance(values, list) and all(type(value) in (int, float) for value in values):
+        return np.array(values)
+    return np.array([None])
 
 
-def _words(loaded: Any, file: Path) -> dict[str, Any]:
+def _words(content: Any, file: Path) -> dict[str, Any]:
     """A dictionary with strings as keys. In pickles of Python 2 they are bytes."""
-    check(isinstance(loaded, dict), str(file), type(loaded).__name__, "must be a dictionary")
-    return {_word(key): value for key, value in loaded.items()}
+    check(isinstance(content, dict), str(file), type(content).__name__, "must be a dictionary")
+    return {_word(key): value for key, value in content.items()}
 
 
 def _word(value: Any) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("latin1")
+    return str(value)
 
 
 def _image(data: Any, file: Path) -> Pixels:
@@ -123,16 +149,20 @@ def _image(data: Any, file: Path) -> Pixels:
     return np.ascontiguousarray(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
-def _names(place: Path) -> dict[str, list[str]]:
+def _names(metadata: list[Path]) -> dict[str, list[str]]:
     """The names of the labels in CIFAR-10's `batches.meta` or CIFAR-100's `meta`; empty without such a file."""
-    file = next((place / name for name in NAMED if (place / name).is_file()), None)
-    table = {} if file is None else _words(load(file), file)
-    kinds = {"label_names": "y", "fine_label_names": "y", "coarse_label_names": "coarse"}
-    names = {key: table[kind] for kind, key in kinds.items() if kind in table}
-    for its in names.values():
-        are_words = isinstance(its, list) and all(isinstance(name, bytes | str) for name in its)
-        check(are_words, f"{file}: names of labels", type(its).__name__, "must be a list of words")
-    return {key: list(map(_word, its)) for key, its in names.items()}
+    if not metadata:
+        return {}
+    file = metadata[0]
+    table = _words(load(file), file)
+    names = {}
+    for kind, key in (("label_names", "y"), ("fine_label_names", "y"), ("coarse_label_names", "coarse")):
+        if kind in table:
+            words = table[kind]
+            are_words = isinstance(words, list) and all(isinstance(word, bytes | str) for word in words)
+            check(are_words, f"{file}: names of labels", type(words).__name__, "must be a list of words")
+            names[key] = [_word(word) for word in words]
+    return names
 
 
 def load(file: Path) -> Any:
@@ -142,15 +172,17 @@ def load(file: Path) -> Any:
     anything is called. For NumPy's arrays and types the pickle gets `_Array` and `_Kind` of this module, since a
     manipulated state can make NumPy's own classes read memory outside of an array.
     """
-    raw = content(file)
-    with damages(file):
+    raw = read_bytes(file)
+    with reading(file):
         try:
-            found = _Unpickler(io.BytesIO(raw)).load()
+            content = _Unpickler(io.BytesIO(raw)).load()
         except _Refused as error:
             raise DataError(f"{file}: asks for {error}: must hold arrays, lists, strings and numbers only") from None
-        if isinstance(found, dict):
-            return {key: _plain(value) for key, value in found.items()}
-        return tuple(map(_plain, found)) if isinstance(found, tuple) else found
+        if isinstance(content, dict):
+            return {key: _array_or_value(value) for key, value in content.items()}
+        if isinstance(content, tuple):
+            return tuple(_array_or_value(value) for value in content)
+        return content
 
 
 class _Refused(Exception):
@@ -167,6 +199,8 @@ class _Table(dict[Any, Any]):
 
 
 class _Opcodes(dict[int, Any]):
+    """What the reader does for each opcode; any other opcode is refused."""
+
     def __missing__(self, code: int) -> Any:
         raise ValueError(f"opcode {bytes([code])!r} is none that arrays, lists, strings and numbers need")
 
@@ -188,7 +222,9 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
-        return self._latin1 if (module, name) == ("_codecs", "encode") else _ALLOWED[module, name]
+        if (module, name) == ("_codecs", "encode"):
+            return self._latin1
+        return _ALLOWED[module, name]
 
     def _latin1(self, text: str, encoding: str) -> bytes:
         """Bytes in the form in which Python 3 writes them for Python 2; the same object for the same text."""
@@ -220,12 +256,11 @@ class _Kind:
     """The type of an array's numbers, such as `u1`. Its state begins with a version and the byte order."""
 
     def __init__(self, name: str | bytes, *_: object) -> None:
-        self.name = name.decode("ascii") if isinstance(name, bytes) else name
+        self.name = _ascii(name)
         self.order = "<"
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
-        self.order = ">" if order == ">" else "<"
+        self.order = ">" if _ascii(state[1]) == ">" else "<"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -242,11 +277,22 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, shape, kind, columns_first, raw = state
-        self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order="F" if columns_first else "C")
+        order: Literal["F", "C"] = "F" if columns_first else "C"
+        self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order=order)
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, _Array) else value
+def _ascii(text: Any) -> Any:
+    """A text, which Python 2 wrote as bytes."""
+    if isinstance(text, bytes):
+        return text.decode("ascii")
+    return text
+
+
+def _array_or_value(value: Any) -> Any:
+    """The array that an `_Array` stands for; any other value as it is."""
+    if isinstance(value, _Array):
+        return value.value
+    return value
 
 
 _ALLOWED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,18 +18,23 @@ from ....settings.errors import DataError, SettingError, check, library, raised_
 from ....system.machine import core_count
 from ....system.paths import plain_file
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
-from .splits import ImageSplit, Pixels, Place
+from .splits import ImageSplit, Pixels, StoredImage
 
 if TYPE_CHECKING:
     from PIL import Image
 
 EXTRA = "fedsash[data]"
+"""What to install for the libraries that read images."""
 MODES = {1: "L", 3: "RGB"}
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Pillow's names of the channels: grey and RGB."""
+READERS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Those of Pillow's readers that are used."""
+ROWS = 256
+"""How many images a thread decodes in one task, when all are decoded at once."""
 
 
 @dataclass(frozen=True)
-class Look:
+class PixelFormat:
     """The size and the channels of decoded images. None means: as in the first image of the split.
 
     `channels` is 1 (grey) or 3 (RGB). With `size` the shorter side is scaled to `zoom * size` pixels (bilinear), and
@@ -42,12 +47,12 @@ class Look:
     negative: bool = False
 
 
-AS_IT_IS = Look()
+AS_STORED = PixelFormat()
 
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """Decodes images of a part on demand. The first image determines what `look` leaves open.
+    """Decodes images of a part on demand. The first image determines what `pixel_format` leaves open.
 
     Raises `DataError` for an image that can't be decoded, and `SettingError` for one whose size or channels differ from
     the first one's, or that would take more than `unpacked` GB of memory (see `memory.check_unpacked`). All name the
@@ -55,29 +60,38 @@ class Decoder:
     """
 
     part: ImageSplit
-    look: Look
+    pixel_format: PixelFormat
     unpacked: float = field(default=UNPACKED, metadata={"numbers": False})
 
     @property
     def ready(self) -> Pixels | None:
         """All images, if they are already pixels of the wanted size; otherwise None."""
         images = self.part.images
-        look = self.look
-        if not isinstance(images, np.ndarray) or look.channels not in (None, images.shape[3]):
+        channels = self.pixel_format.channels
+        size = self.pixel_format.size
+        if not isinstance(images, np.ndarray) or channels not in (None, images.shape[3]):
             return None
-        return images if look.size is None or (look.zoom == 1 and images.shape[1:3] == (look.size,) * 2) else None
+        if size is None:
+            return images
+        if self.pixel_format.zoom == 1 and images.shape[1:3] == (size, size):
+            return images
+        return None
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of every image."""
-        if (ready := self.ready) is not None:
+        ready = self.ready
+        if ready is not None:
             height, width, channels = ready.shape[1:]
             return height, width, channels
-        image = _open(self.part.images[0], self.part.where, 0, self.look, self.unpacked)
-        mode = image.mode if self.look.channels is None else MODES[self.look.channels]
-        right = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
-        check(mode in MODES.values(), self.part.where, mode, right)
-        return image.height, image.width, 1 if mode == "L" else 3
+        first = self.part.images[0]
+        image = _open(first, _name(first, self.part.where, 0), self.pixel_format, self.unpacked)
+        if self.pixel_format.channels is not None:
+            return image.height, image.width, self.pixel_format.channels
+        requirement = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
+        check(image.mode in MODES.values(), self.part.where, image.mode, requirement)
+        channels = next(channels for channels, mode in MODES.items() if mode == image.mode)
+        return image.height, image.width, channels
 
     @property
     def bytes(self) -> int:
@@ -88,21 +102,25 @@ class Decoder:
         """Write the images of these rows into `out`, uint8 `[b, H, W, channels]`."""
         ready = self.ready
         for pixels, row in zip(out, rows, strict=True):
-            pixels[...] = np.asarray(self._image(row)).reshape(self.shape) if ready is None else ready[row]
-        if self.look.negative:
+            if ready is not None:
+                pixels[...] = ready[row]
+            else:
+                pixels[...] = np.asarray(self._image(row)).reshape(self.shape)
+        if self.pixel_format.negative:
             np.subtract(255, out, out=out)
 
     def _image(self, row: int) -> Image.Image:
-        place = self.part.images[row]
-        where = self.part.where
-        image = _open(place, where, row, self.look, self.unpacked)
+        """The decoded image in a row, which must have the size and the channels of the first one."""
+        stored = self.part.images[row]
+        name = _name(stored, self.part.where, row)
+        image = _open(stored, name, self.pixel_format, self.unpacked)
         height, width, channels = self.shape
         if image.size != (width, height):
-            right = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
-            raise SettingError.at(f"{_name(place, where, row)}: size", image.size, right)
+            cure = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
+            raise SettingError.at(f"{name}: size", image.size, cure)
         if image.mode != MODES[channels]:
-            right = f"row 0 is {MODES[channels]}: set channels to 1 or 3 to convert them all"
-            check(self.look.channels is not None, f"{_name(place, where, row)}: mode", image.mode, right)
+            cure = f"row 0 is {MODES[channels]}: set channels to 1 or 3 to convert them all"
+            check(self.pixel_format.channels is not None, f"{name}: mode", image.mode, cure)
             image = image.convert(MODES[channels])
         return image
 
@@ -114,26 +132,32 @@ def decode(decoders: dict[str, Decoder]) -> dict[str, Pixels]:
     """
     for decoder in decoders.values():
         check_room(decoder.bytes, f"{decoder.part.where}: decoded images {list(decoder.shape)}")
-    with progress("decoding images", sum(len(decoder.part.images) for decoder in decoders.values())) as advance:
+    count = sum(len(decoder.part.images) for decoder in decoders.values())
+    with progress("decoding images", count) as advance:
         return {split: _decoded(decoder, advance) for split, decoder in decoders.items()}
 
 
 def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
+    """The pixels of all images of a split."""
     count = len(decoder.part.images)
-    if (ready := decoder.ready) is not None:
+    ready = decoder.ready
+    if ready is not None:
         advance(count)
-        return 255 - ready if decoder.look.negative else ready.copy()
+        if decoder.pixel_format.negative:
+            return 255 - ready
+        return ready.copy()
     out = np.empty((count, *decoder.shape), dtype=np.uint8)
 
     def decode_rows(start: int) -> None:
-        rows = range(start, min(start + 256, count))
+        rows = range(start, min(start + ROWS, count))
         decoder.into(out[start : rows.stop], rows)
         advance(len(rows))
 
     # Pillow releases the interpreter's lock while it decodes, but for small images switching threads costs more.
     height, width, _ = decoder.shape
-    with ThreadPoolExecutor(core_count() if height * width >= 64 * 64 else 1) as pool:
-        for _ in pool.map(decode_rows, range(0, count, 256)):
+    threads = core_count() if height * width >= 64 * 64 else 1
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(decode_rows, range(0, count, ROWS)):
             pass
     return out
 
@@ -144,41 +168,54 @@ def headers(part: ImageSplit, most: int) -> list[tuple[tuple[int, int], str]]:
     Only their headers are read. Raises `DataError`, naming the file or the row, for one that can't be read.
     """
     images = part.images
-    count = len(part.images)
+    count = len(images)
     if isinstance(images, np.ndarray):
-        return [((images.shape[2], images.shape[1]), MODES.get(images.shape[3], "other"))]
-    rows = range(count) if count <= most else [count * i // most for i in range(most)]
+        _, height, width, channels = images.shape
+        return [((width, height), MODES.get(channels, "other"))]
+    rows: Sequence[int] = range(count)
+    if count > most:
+        rows = [count * i // most for i in range(most)]
     return [_header(images[row], _name(images[row], part.where, row)) for row in rows]
 
 
-def _header(place: Place, name: str) -> tuple[tuple[int, int], str]:
+def _header(stored: StoredImage, name: str) -> tuple[tuple[int, int], str]:
+    """Width and height, and the mode, of an image."""
     with library("Pillow", "these data", EXTRA):
         from PIL import Image  # noqa: F401
-    if isinstance(place, np.ndarray):
-        return (place.shape[1], place.shape[0]), MODES.get(place.shape[2], "other")
-    with (
-        raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")),
-        io.BytesIO(place) if isinstance(place, bytes) else plain_file(place).open("rb") as opened,
-    ):
+    if isinstance(stored, np.ndarray):
+        height, width, channels = stored.shape
+        return (width, height), MODES.get(channels, "other")
+    with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")), _stream(stored) as opened:
         image = _identified(opened)
         return image.size, image.mode
 
 
-def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Image.Image:
+def _open(stored: StoredImage, name: str, pixel_format: PixelFormat, unpacked: float) -> Image.Image:
+    """A decoded image, scaled as the format says. Its mode is that of the file, unless it was scaled."""
     with library("Pillow", "these data", EXTRA):
         from PIL import Image
-    name = _name(place, where, row)
     with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")):
-        if isinstance(place, np.ndarray):
-            image = Image.fromarray(place.squeeze(-1) if place.shape[-1] == 1 else place)
+        if not isinstance(stored, np.ndarray):
+            image = _of_8_bits(_loaded(stored, unpacked, name), name)
+        elif stored.shape[-1] == 1:
+            image = Image.fromarray(stored.squeeze(-1))
         else:
-            image = _of_8_bits(_loaded(place, unpacked, name), name)
-        return image if look.size is None else _resized(image, look, unpacked, name)
+            image = Image.fromarray(stored)
+        if pixel_format.size is None:
+            return image
+        return _resized(image, pixel_format.size, pixel_format, unpacked, name)
 
 
-def _loaded(place: bytes | Path, unpacked: float, name: str) -> Image.Image:
+def _stream(stored: bytes | Path) -> IO[bytes]:
+    """An image file, opened."""
+    if isinstance(stored, bytes):
+        return io.BytesIO(stored)
+    return plain_file(stored).open("rb")
+
+
+def _loaded(stored: bytes | Path, unpacked: float, name: str) -> Image.Image:
     """The decoded image, if its header does not promise too many pixels."""
-    with io.BytesIO(place) if isinstance(place, bytes) else plain_file(place).open("rb") as opened:
+    with _stream(stored) as opened:
         image = _identified(opened)
         packed = opened.seek(0, io.SEEK_END)
         check_unpacked(PIXEL * image.width * image.height, packed, unpacked, name)
@@ -193,8 +230,9 @@ def _of_8_bits(image: Image.Image, name: str) -> Image.Image:
     """
     from PIL import Image
 
-    if image.mode in ("I", "F"):
-        kind = "whole numbers of 32 bits" if image.mode == "I" else "floating-point numbers"
+    kinds = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
+    if image.mode in kinds:
+        kind = kinds[image.mode]
         raise DataError(f"{name}: its pixels are {kind}: scale them to 0 to 255 and write them as 8 bits")
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
@@ -202,7 +240,7 @@ def _of_8_bits(image: Image.Image, name: str) -> Image.Image:
 
 
 def _identified(opened: IO[bytes]) -> Image.Image:
-    """The image with its header read. Of Pillow's readers only those of `FORMATS` are asked.
+    """The image with its header read. Of Pillow's readers only those of `READERS` are asked.
 
     `Image.open` would ask all of them (that of EPS starts another program), and has a limit of its own for pixels,
     which is a warning up to twice its value and holds for the whole process.
@@ -211,34 +249,39 @@ def _identified(opened: IO[bytes]) -> Image.Image:
 
     Image.init()
     head = opened.read(16)
-    for name in FORMATS:
+    for name in READERS:
         factory, accepts = Image.OPEN.get(name, (None, None))
         if factory is not None and accepts is not None and accepts(head) is True:
             opened.seek(0)
             return factory(opened, "")
-    raise OSError(f"it is none of {', '.join(FORMATS)}")
+    raise OSError(f"it is none of {', '.join(READERS)}")
 
 
-def _resized(image: Image.Image, look: Look, unpacked: float, name: str) -> Image.Image:
+def _resized(image: Image.Image, size: int, pixel_format: PixelFormat, unpacked: float, name: str) -> Image.Image:
+    """The middle `size x size` pixels of an image that is scaled by its shorter side."""
     from PIL import Image
 
-    size = look.size or 0
-    channels = look.channels
+    channels = pixel_format.channels
     if channels is not None and image.mode != MODES[channels]:
         image = image.convert(MODES[channels])  # before resizing, because a palette can't be interpolated
-    scale = look.zoom * size / min(image.size)
+    scale = pixel_format.zoom * size / min(image.size)
     if scale != 1:
         width = round(image.width * scale)
         height = round(image.height * scale)
         check_unpacked(PIXEL * width * height, PIXEL * image.width * image.height, unpacked, f"{name}, scaled")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
+    if image.size == (size, size):
+        return image
     left = (image.width - size) // 2
     top = (image.height - size) // 2
-    return image if image.size == (size, size) else image.crop((left, top, left + size, top + size))
+    return image.crop((left, top, left + size, top + size))
 
 
-def _name(place: Place, where: str, row: int) -> str:
-    return str(place) if isinstance(place, Path) else f"{where}, row {row}"
+def _name(stored: StoredImage, where: str, row: int) -> str:
+    """The name of an image in errors: its path, or its row."""
+    if isinstance(stored, Path):
+        return str(stored)
+    return f"{where}, row {row}"
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....settings.errors import DataError, check, some
+from ....settings.errors import DataError, SettingError, check, some
 from ....system.paths import inside
 from . import parquet
-from .memory import content, damages
-from .splits import Files, ImageSplits, spellings
+from .memory import read_bytes, reading
+from .splits import Files, ImageSplits, split_names
 
 STATE = "state.json"
 SPLITS = "dataset_dict.json"
@@ -27,10 +27,15 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     if (folder / STATE).is_file():
         return {splits[0]: _arrows(folder)}
     names = [str(name) for name in _json(folder / SPLITS).get("splits", ())]
-    found = {split: next((name for name in spellings(split) if name in names), None) for split in splits}
-    right = f"must hold the split {splits[0]}; there is {some(names)}"
-    check(found[splits[0]] is not None, "path", str(folder), right)
-    return {split: _arrows(inside(folder, name)) for split, name in found.items() if name is not None}
+    split_files = {}
+    for split in splits:
+        name = next((name for name in split_names(split) if name in names), None)
+        if name is not None:
+            split_files[split] = _arrows(inside(folder, name))
+        elif split == splits[0]:
+            requirement = f"must hold the split {split}; there is {some(names)}"
+            raise SettingError("", "path", str(folder), requirement)
+    return split_files
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
@@ -39,18 +44,20 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
 
 
 def _arrows(folder: Path) -> list[Path]:
-    with damages(folder / STATE):
-        found = [inside(folder, str(file["filename"])) for file in _json(folder / STATE)["_data_files"]]
-    check(bool(found), "path", str(folder), f"{STATE} names no file")
-    missing = next((file for file in found if not file.is_file()), None)
-    if missing is not None:
-        raise DataError(f"{missing} is missing; {folder / STATE} names it")
-    return found
+    """The files that the state of a data set names, each of which must be there."""
+    with reading(folder / STATE):
+        names = [str(entry["filename"]) for entry in _json(folder / STATE)["_data_files"]]
+        files = [inside(folder, name) for name in names]
+    check(len(files) > 0, "path", str(folder), f"{STATE} names no file")
+    for file in files:
+        if not file.is_file():
+            raise DataError(f"{file} is missing; {folder / STATE} names it")
+    return files
 
 
 def _json(file: Path) -> dict[str, Any]:
-    with damages(file):
-        found = json.loads(content(file))
-    if not isinstance(found, dict):
+    with reading(file):
+        content = json.loads(read_bytes(file))
+    if not isinstance(content, dict):
         raise DataError(f"{file} can't be read: it must hold a table")
-    return found
+    return content

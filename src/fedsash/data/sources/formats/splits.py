@@ -1,4 +1,4 @@
-"""The common result of all forms: one table for each split, with pixels or references to encoded images."""
+"""The common result of all file formats: one table for each split, with pixels or references to encoded images."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from numpy.typing import NDArray
 from ....settings.errors import SettingError, check
 
 Pixels: TypeAlias = NDArray[np.uint8]
-Place: TypeAlias = bytes | Path | Pixels
+StoredImage: TypeAlias = bytes | Path | Pixels
 """One image: the bytes of an image file, the path of one, or its pixels `[H, W, channels]`."""
 Files: TypeAlias = dict[str, list[Path]]
 """The files of each split, in the order in which they are read."""
 
 log = logging.getLogger("fedsash")
 VALIDATION = ("valid", "val", "validation")
+"""The names under which the split for validation may be stored."""
+NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
+"""The columns in words."""
+PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
+"""What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
     """One split of `n` samples before decoding.
 
-    `images` are pixels, uint8 `[n, H, W, channels]`, or the place of each image. `Decoder` decodes the places for a
+    `images` are pixels, uint8 `[n, H, W, channels]`, or the stored images one by one. `Decoder` decodes those of a
     batch, `pixels.decode` decodes all of them. `columns` has the `n` integers or strings of `y` and, if the files have
     them, of `domain`, `user` and `coarse`. `where` is the beginning of error messages about an image.
     """
 
-    images: Pixels | Sequence[Place]
+    images: Pixels | Sequence[StoredImage]
     columns: Mapping[str, NDArray[Any]]
     where: str
 
     def __post_init__(self) -> None:
         check(len(self.images) > 0, self.where, [], "must hold at least one image")
         for name, values in self.columns.items():
-            right = f"must be one for each of {len(self.images)} images"
-            check(len(values) == len(self.images), f"{self.where}: number of {NAMES[name]}", len(values), right)
-
-
-NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
+            requirement = f"must be one for each of {len(self.images)} images"
+            check(len(values) == len(self.images), f"{self.where}: number of {NAMES[name]}", len(values), requirement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,11 @@ class ImageSplits:
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
-class Form(Protocol):
+class FileFormat(Protocol):
     """A file format of data sets: a module with these functions."""
 
     def matches(self, folder: Path) -> bool:
-        """Whether the folder holds data in this form."""
+        """Whether the folder holds data in this format."""
 
     def files(self, folder: Path, splits: Sequence[str]) -> Files:
         """The files of each of these splits that exists. Raises `SettingError` if the first split has no files."""
@@ -73,45 +75,54 @@ class Form(Protocol):
         """
 
 
-PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
-"""What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
+def folder_with(folder: Path, *patterns: str) -> Path | None:
+    """The only folder that has a file like one of `patterns`: `folder` or up to two levels below it; None without one.
+
+    Raises `SettingError` if several folders have one.
+    """
+    folders = set()
+    for depth in ("", "*/", "*/*/"):
+        for pattern in patterns:
+            folders |= {file.parent for file in folder.glob(depth + pattern)}
+    names = sorted(str(one.relative_to(folder)) for one in folders)
+    check(len(folders) < 2, "path", str(folder), f"{patterns[0]} is in several folders; choose one of {names}")
+    return next(iter(folders), None)
 
 
-def home(folder: Path, *marks: str) -> Path | None:
-    """The only folder that has a file like one of `marks`: `folder` or up to two levels below it; None without one."""
-    found = {file.parent for depth in ("", "*/", "*/*/") for mark in marks for file in folder.glob(depth + mark)}
-    places = sorted(str(place.relative_to(folder)) for place in found)
-    check(len(found) < 2, "path", str(folder), f"{marks[0]} is in several folders; choose one of {places}")
-    return next(iter(found), None)
-
-
-def spellings(split: str) -> tuple[str, ...]:
+def split_names(split: str) -> tuple[str, ...]:
     """The names under which a split may be stored."""
-    return VALIDATION if split in VALIDATION else (split,)
+    if split in VALIDATION:
+        return VALIDATION
+    return (split,)
 
 
-def is_of(file: Path, split: str) -> bool:
+def belongs_to(split: str, file: Path) -> bool:
     """Whether a file is that of a split, or one of its pieces: `train.csv`, `train-00000-of-00002.parquet`."""
     name, _, piece = file.stem.partition("-")
-    return name in spellings(split) and (not piece or PIECE.fullmatch(piece) is not None)
+    return name in split_names(split) and (not piece or PIECE.fullmatch(piece) is not None)
 
 
-def asked(train: str, test: str) -> list[str]:
+def splits_to_find(train: str, test: str) -> list[str]:
     """The splits to look for: also one for validation, which is used without a test split, or at least named."""
-    return [train, test, *([] if {train, test} & set(VALIDATION) else VALIDATION[:1])]
+    splits = [train, test]
+    if not {train, test} & set(VALIDATION):
+        splits.append(VALIDATION[0])
+    return splits
 
 
-def tested(files: Files, test: str, where: str) -> str | None:
+def chosen_test_split(files: Files, test: str, where: str) -> str | None:
     """The split of `files` that is the test set: `test`, else the one for validation, else None.
 
     A line in the log says that the validation split is used as the test set, or that it is not used.
     """
     valid = next((split for split in VALIDATION if split in files and split != test), None)
+    if test in files:
+        if valid is not None:
+            log.warning("%s: its validation split is not used: there is a test split", where)
+        return test
     if valid is not None:
-        unused = "its validation split is not used: there is a test split"
-        line = unused if test in files else f"it has no split {test!r}, so its validation split is the test set"
-        log.warning("%s: %s", where, line)
-    return test if test in files else valid
+        log.warning("%s: it has no split %r, so its validation split is the test set", where, test)
+    return valid
 
 
 def numbered(
@@ -123,22 +134,25 @@ def numbered(
     integers of unknown range) become their positions in the sorted list of all values. Raises `SettingError` for a
     number out of range, or if there are not `count` different values.
     """
-    kinds = {split: np.issubdtype(array.dtype, np.integer) for split, array in values.items()}
-    check(len(set(kinds.values())) == 1, NAMES[column], list(kinds), "must be numbers in all of them, or words in all")
-    if whole := all(kinds.values()):
+    are_integers = [np.issubdtype(array.dtype, np.integer) for array in values.values()]
+    requirement = "must be numbers in all of them, or words in all"
+    check(len(set(are_integers)) == 1, NAMES[column], list(values), requirement)
+    if are_integers[0]:
         for split, array in values.items():
             check(int(array.max()) < 2**63, f"{NAMES[column]} of {split}", int(array.max()), "must be below 2^63")
         values = {split: array.astype(np.int64) for split, array in values.items()}
-    if not whole or (names is None and count is None):
-        known = np.unique(np.concatenate(list(values.values())))
-        names = [str(value).encode(errors="backslashreplace").decode() for value in known]
-        values = {split: np.searchsorted(known, array) for split, array in values.items()}
-    names = names or [str(i) for i in range(count or 0)]
-    wanted = len(names) if count is None else count
-    check(len(names) == wanted, f"number of different {NAMES[column]}", len(names), f"must be {wanted}")
+    if not are_integers[0] or (names is None and count is None):
+        distinct = np.unique(np.concatenate(list(values.values())))
+        names = [str(value).encode(errors="backslashreplace").decode() for value in distinct]
+        values = {split: np.searchsorted(distinct, array) for split, array in values.items()}
+    if not names:
+        names = [str(i) for i in range(count or 0)]
+    if count is None:
+        count = len(names)
+    check(len(names) == count, f"number of different {NAMES[column]}", len(names), f"must be {count}")
     for split, array in values.items():
-        bad = np.flatnonzero((array < 0) | (array >= wanted))
+        bad = np.flatnonzero((array < 0) | (array >= count))
         if bad.size:
             value = int(array[bad[0]])
-            raise SettingError.at(f"{NAMES[column]} of {split}, row {bad[0]}", value, f"must be 0 to {wanted - 1}")
+            raise SettingError.at(f"{NAMES[column]} of {split}, row {bad[0]}", value, f"must be 0 to {count - 1}")
     return {split: array.astype(np.int64) for split, array in values.items()}, names

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...vector.arrays import Ints
-from ..inputs import Inputs, ModelInput, each
-from .formats.memory import check_room
-from .formats.pixels import Decoder
+from ..vector.arrays import Ints
+from .inputs import Inputs, ModelInput, each
+from .sources.formats.memory import check_room
+from .sources.formats.pixels import Decoder
 
 AHEAD = 2
 """How many batches are decoded in the background, in addition to the one in use."""
@@ -41,7 +41,9 @@ class EncodedImages:
     def __init__(self, decoder: Decoder, rows: Ints | None = None, device: torch.device | str = "cpu") -> None:
         self.decoder = decoder
         self.device = torch.device(device)
-        self.rows = np.arange(len(decoder.part.images)) if rows is None else rows
+        if rows is None:
+            rows = np.arange(len(decoder.part.images))
+        self.rows = rows
 
     @property
     def shape(self) -> torch.Size:
@@ -68,7 +70,10 @@ class EncodedImages:
         return EncodedImages(self.decoder, self.rows[index.cpu().numpy()], self.device)
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        return _Batch(self, np.arange(len(self))[index if isinstance(index, slice) else index.cpu().numpy()]).pixels()
+        positions = np.arange(len(self))
+        if isinstance(index, slice):
+            return _Batch(self, positions[index]).pixels()
+        return _Batch(self, positions[index.cpu().numpy()]).pixels()
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
         """The pixels of the images at `index` `[b]`, `[b, H, W, channels]`; `dim` is 0."""
@@ -93,20 +98,26 @@ def split(x: Features, size: int) -> Iterable[ModelInput]:
     Encoded images of the next batches are decoded in the background.
     """
     if not isinstance(x, EncodedImages):
-        return (each(batch, torch.clone) for batch in x.split(size))
-    batches = [np.arange(k, min(k + size, len(x))) for k in range(0, len(x), size)]
+        for batch in x.split(size):
+            yield each(batch, torch.clone)
+        return
+    batches = [np.arange(start, min(start + size, len(x))) for start in range(0, len(x), size)]
     ahead = x.ahead(batches)
-    return (ahead.index_select(0, torch.from_numpy(index)) for index in batches)
+    for index in batches:
+        yield ahead.index_select(0, torch.from_numpy(index))
 
 
 class _Ahead(EncodedImages):
+    """Images whose coming batches are decoded in the background, as `EncodedImages.ahead` makes them."""
+
     def __init__(self, x: EncodedImages, batches: Iterable[Ints]) -> None:
         super().__init__(x.decoder, x.rows, x.device)
         self._coming = (_Batch(x, index) for index in batches)
         self._begun = deque(islice(self._coming, AHEAD))
 
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        if not (self._begun and np.array_equal(self._begun[0].index, index.cpu().numpy())):
+        is_next = len(self._begun) > 0 and np.array_equal(self._begun[0].index, index.cpu().numpy())
+        if not is_next:
             return super().index_select(dim, index)
         batch = self._begun.popleft()
         self._begun.extend(islice(self._coming, 1))
@@ -122,14 +133,17 @@ class _Batch:
         rows, self._places = np.unique(x.rows[index], return_inverse=True)
         check_room(len(rows) * math.prod(x.decoder.shape), f"a batch of {len(rows)} images {list(x.decoder.shape)}")
         self._out = np.empty((len(rows), *x.decoder.shape), dtype=np.uint8)
-        pieces = [slice(k, k + PIECE) for k in range(0, len(rows), PIECE)]
+        # The pool is kept for a process and its number of threads: a forked process has the object, not its threads.
         pool = _pool(os.getpid(), torch.get_num_threads())
-        self._pieces = [pool.submit(x.decoder.into, self._out[piece], rows[piece].tolist()) for piece in pieces]
+        self._tasks = []
+        for start in range(0, len(rows), PIECE):
+            piece = slice(start, start + PIECE)
+            self._tasks.append(pool.submit(x.decoder.into, self._out[piece], rows[piece].tolist()))
 
     def pixels(self) -> Tensor:
         """The pixels; waits until all are decoded."""
-        for piece in self._pieces:
-            piece.result()
+        for task in self._tasks:
+            task.result()
         return torch.from_numpy(self._out[self._places]).to(self._device)
 
 

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...settings.setting import Setting
-from ...tasks import Task, check_unnamed
-from ...vector.arrays import Ints
-from ...vector.randomness import Purpose, generator
-from ...vector.shown import Shown
-from ..federated import FederatedData
-from ..partitions import as_partition
-from ..partitions.common import Partition, assigned, fields_of
-from ..samples import Samples, Scales
-from ..transform import Transform
+from ..settings.setting import Setting
+from ..tasks import Task, check_unnamed
+from ..vector.arrays import Ints
+from ..vector.randomness import Purpose, generator
+from ..vector.shown import Shown
+from .federated import FederatedData
+from .partitions import as_partition
+from .partitions.common import Partition, assigned, fields_of
+from .samples import Samples, Scales
+from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws
 
@@ -42,9 +42,12 @@ class Source(Shown):
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""
         check_unnamed(task, self.label_names, "the labels")
-        parts = {"training": self.train} | ({} if self.test is None else {"test": self.test})
-        labels = {name: task.labelled(samples.y) for name, samples in parts.items()}
-        classes = (self.classes or max(map(task.classes, labels.values()))) if task.labels == "integers" else 0
+        labels = {"training": task.labelled(self.train.y)}
+        if self.test is not None:
+            labels["test"] = task.labelled(self.test.y)
+        classes = 0
+        if task.labels == "integers":
+            classes = self.classes or max(task.classes(y) for y in labels.values())
         for name, y in labels.items():
             task.check_labels(y, classes, f"the {name} labels")
         return replace(self, task=task, classes=classes)
@@ -65,7 +68,9 @@ class Source(Shown):
         The test set is dealt out by the fields that the rule uses (see `FederatedData.deal_test`).
         """
         data = FederatedData(**vars(self), clients=clients)
-        return data if self.test is None else data.deal_test(seed, fields_of(rule))
+        if self.test is None:
+            return data
+        return data.deal_test(seed, fields_of(rule))
 
 
 @runtime_checkable
@@ -85,16 +90,24 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Sample
     Each of them keeps at least one sample. A pure function of the samples' order, `share` and `seed`. Returns the rest
     and the split-off samples, both in the samples' order. The second is None if it has no sample.
     """
-    groups = next((g.numpy() for g in (samples.user, samples.domain) if g is not None), np.zeros(len(samples)))
-    held = torch.from_numpy(split_off(groups, share, seed))
-    return (samples[~held], samples[held]) if held.any() else (samples, None)
+    if samples.user is not None:
+        groups = samples.user.numpy()
+    elif samples.domain is not None:
+        groups = samples.domain.numpy()
+    else:
+        groups = np.zeros(len(samples))
+    is_held_out = torch.from_numpy(split_off(groups, share, seed))
+    if not is_held_out.any():
+        return samples, None
+    return samples[~is_held_out], samples[is_held_out]
 
 
 def split_off(groups: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
     """Which samples `[n]` a random `share` of each group has, given the group of each sample `[n]`."""
     rng = generator(seed, Purpose.PARTITION, _HELD_OUT)
     _, sizes = np.unique(groups, return_counts=True)
-    held = np.zeros(len(groups), dtype=np.bool_)
+    is_held_out = np.zeros(len(groups), dtype=np.bool_)
     for members in np.split(np.argsort(groups, kind="stable"), sizes.cumsum()[:-1]):
-        held[rng.permutation(members)[: min(round(share * len(members)), len(members) - 1)]] = True
-    return held
+        count = min(round(share * len(members)), len(members) - 1)
+        is_held_out[rng.permutation(members)[:count]] = True
+    return is_held_out

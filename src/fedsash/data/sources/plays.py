@@ -22,9 +22,9 @@ from ...system.paths import plain_file
 from ...tasks import PAD, NextCharacter
 from ...vector.arrays import Ints
 from ..samples import Samples
+from ..source import NamedDataset, Source
 from ..transform import PLAIN
 from .formats.memory import check_room
-from .source import NamedDataset, Source
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
 """The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses."""
@@ -32,7 +32,6 @@ CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\na
 BOS = 1
 EOS = 2
 OOV = 3 + len(CHARACTERS)
-NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in CHARACTERS), "OOV")
 TIMES = 32
 """What the numbers of a text take in memory while it is read, in sizes of the file."""
 LENGTH = 80
@@ -41,6 +40,16 @@ LENGTH = 80
 Speeches: TypeAlias = dict[str, list[str]]
 """The speeches of each user."""
 
+
+def _name(character: str) -> str:
+    """A character as it is shown among the names of the classes."""
+    if character == " ":
+        return "space"
+    return repr(character)[1:-1]
+
+
+NAMES = ("PAD", "BOS", "EOS", *map(_name, CHARACTERS), "OOV")
+"""The names of the numbers."""
 _Kind = TypeVar("_Kind")
 _NUMBERS = np.full(128, OOV)
 _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
@@ -58,7 +67,7 @@ class Shakespeare(NamedDataset, name="shakespeare"):
     of 80 characters, `x` `[n, 80]`, with the next characters as labels, `y` `[n, 80]`. The last sequence is padded.
     There are 90 numbers: 0 is PAD, 1 BOS, 2 EOS, 3 to 88 the 86 known characters, 89 any other one. The 86 characters
     are those of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses
-    (`fedsash.data.sources.text.CHARACTERS`).
+    (`fedsash.data.sources.plays.CHARACTERS`).
 
     The test set is in `test/`. Without this folder it is the last floor(test * n) of each user's n sequences (McMahan
     et al. 2017 hold out a fifth of each role's lines). There are no random draws.
@@ -76,10 +85,12 @@ class Shakespeare(NamedDataset, name="shakespeare"):
 
     def load(self, seed: int = 0) -> Source:
         """The sequences, user by user."""
-        spoken, spoken_later = map(_read, _find(self.path))
-        users = [*spoken, *(user for user in spoken_later if user not in spoken)]
-        train = _samples(spoken, users)
-        test = _samples(spoken_later, users)
+        train_files, test_files = _find(self.path)
+        train_speeches = _read(train_files)
+        test_speeches = _read(test_files)
+        users = list(train_speeches | test_speeches)
+        train = _samples(train_speeches, users)
+        test = _samples(test_speeches, users)
         if train is None:
             raise SettingError("Shakespeare", "path", self.path, "there is no speech in it")
         if test is None:
@@ -92,12 +103,18 @@ def _find(path: str) -> tuple[list[Path], list[Path]]:
     place = Path(path).expanduser()
     if place.is_file():
         return [place], []
-    right = "there is no such file or folder; plays are not fetched from the hub"
-    check(place.is_dir(), "Shakespeare.path", path, right)
-    folder = next((place / name for name in ("train", "all_data") if (place / name).is_dir()), place)
-    train = _files(folder)
-    check(len(train) > 0, "Shakespeare.path", str(folder), "this folder holds no .json and no .txt file")
-    return train, _files(place / "test") if folder.name == "train" else []
+    requirement = "there is no such file or folder; plays are not fetched from the hub"
+    check(place.is_dir(), "Shakespeare.path", path, requirement)
+    folder = place
+    test_files: list[Path] = []
+    if (place / "train").is_dir():
+        folder = place / "train"
+        test_files = _files(place / "test")
+    elif (place / "all_data").is_dir():
+        folder = place / "all_data"
+    train_files = _files(folder)
+    check(len(train_files) > 0, "Shakespeare.path", str(folder), "this folder holds no .json and no .txt file")
+    return train_files, test_files
 
 
 def _files(folder: Path) -> list[Path]:
@@ -109,19 +126,19 @@ def _read(files: Iterable[Path]) -> Speeches:
     """The speeches of all users in these files, without users that have no text. Files are read in their order."""
     speeches: Speeches = {}
     for file in files:
-        with _damages(file):
+        with _reading(file):
             check_room(TIMES * plain_file(file).stat().st_size, str(file))
             text = file.read_text(encoding="utf-8-sig")
             if not text.strip():
                 raise DataError("it is empty")
-            own = _leaf(json.loads(text)) if file.suffix == ".json" else _play(file.stem, text)
-        for user, said in own.items():
-            speeches.setdefault(user, []).extend(said)
-    return {user: said for user, said in speeches.items() if any(said)}
+            speeches_of_file = _leaf(json.loads(text)) if file.suffix == ".json" else _play(file.stem, text)
+        for user, texts in speeches_of_file.items():
+            speeches.setdefault(user, []).extend(texts)
+    return {user: texts for user, texts in speeches.items() if any(texts)}
 
 
 @contextmanager
-def _damages(file: Path) -> Iterator[None]:
+def _reading(file: Path) -> Iterator[None]:
     """Add the file's name to errors."""
     try:
         yield
@@ -135,22 +152,27 @@ def _damages(file: Path) -> Iterator[None]:
 
 def _play(title: str, text: str) -> Speeches:
     """The speeches of each role of a play. A speech begins after an empty line with a line that ends in a colon."""
-    speeches: dict[str, list[list[str]]] = {}
-    own: list[list[str]] = []
+    # The blocks of each speech; empty lines divide a text into blocks.
+    blocks_of_roles: dict[str, list[list[str]]] = {}
+    speeches: list[list[str]] = []
     for block in re.split(r"\n\s*\n", text):
-        first, _, rest = block.strip().partition("\n")
-        if first.rstrip().endswith(":"):
-            own = speeches.setdefault(f"{title}: {first.rstrip()[:-1]}", [])
-            own.append([rest])
-        elif own:
-            own[-1].append(block.rstrip())
-    if not speeches:
+        first_line, _, rest = block.strip().partition("\n")
+        if first_line.rstrip().endswith(":"):
+            role = f"{title}: {first_line.rstrip()[:-1]}"
+            speeches = blocks_of_roles.setdefault(role, [])
+            speeches.append([rest])
+        elif speeches:
+            speeches[-1].append(block.rstrip())
+    if not blocks_of_roles:
         raise DataError("no role was found: neither the first line nor one after an empty line ends with a colon")
-    return {role: [_speech(*blocks) for blocks in said] for role, said in speeches.items()}
+    return {role: [_speech(blocks) for blocks in speeches] for role, speeches in blocks_of_roles.items()}
 
 
-def _speech(first: str, *others: str) -> str:
-    return "\n\n".join([first, *others]).strip() if others else first
+def _speech(blocks: list[str]) -> str:
+    """The text of a speech. A single block is as it is, and several are stripped at their ends."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return "\n\n".join(blocks).strip()
 
 
 def _leaf(content: Any) -> Speeches:
@@ -159,10 +181,11 @@ def _leaf(content: Any) -> Speeches:
     data = _of(dict, table.get("user_data"), "user_data")
     speeches: Speeches = {}
     for i, user in enumerate(_of(list, table.get("users"), "users")):
-        place = f"user_data[{_of(str, user, f'users[{i}]')!r}]"
-        own = _of(dict, data.get(user), place)
-        x = _strings(own, "x", place)
-        y = _strings(own, "y", place)
+        _of(str, user, f"users[{i}]")
+        place = f"user_data[{user!r}]"
+        windows = _of(dict, data.get(user), place)
+        x = _strings(windows, "x", place)
+        y = _strings(windows, "y", place)
         check(len(x) == len(y), f"{place}: length of y", len(y), f"must be {len(x)}, as of x")
         speeches[user] = _joined(x, y)
     return speeches
@@ -182,6 +205,7 @@ def _joined(x: list[str], y: list[str]) -> list[str]:
 
 
 def _strings(table: Mapping[str, Any], key: str, place: str) -> list[str]:
+    """The list of strings at a key of a table. Raises `DataError` with the place of anything else."""
     values = _of(list, table.get(key), f"{place}.{key}")
     for i, value in enumerate(values):
         if not isinstance(value, str):
@@ -193,18 +217,28 @@ def _of(kind: type[_Kind], value: Any, place: str) -> _Kind:
     """The value, if it is of that kind. Otherwise raises `DataError` with its place."""
     if isinstance(value, kind):
         return value
-    found = "is missing" if value is None else f"is a {type(value).__name__}"
-    raise DataError(f"{place} {found}, must be a {kind.__name__}")
+    if value is None:
+        raise DataError(f"{place} is missing, must be a {kind.__name__}")
+    raise DataError(f"{place} is a {type(value).__name__}, must be a {kind.__name__}")
 
 
 def _samples(speeches: Speeches, users: list[str]) -> Samples | None:
     """All sequences, user by user, with the users' positions in `users`; None if there is no sequence."""
-    cut = [sequences(speeches.get(user, [])) for user in users]
-    user = np.repeat(np.arange(len(users)), [len(x) for x, _ in cut])
-    if not len(user):
+    inputs = []
+    next_characters = []
+    positions = []
+    for position, user in enumerate(users):
+        x, y = sequences(speeches.get(user, []))
+        inputs.append(x)
+        next_characters.append(y)
+        positions += [position] * len(x)
+    if not positions:
         return None
-    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*cut, strict=True))
-    return Samples(x, y, user=torch.from_numpy(user))
+    return Samples(
+        torch.from_numpy(np.concatenate(inputs)),
+        torch.from_numpy(np.concatenate(next_characters)),
+        user=torch.tensor(positions),
+    )
 
 
 def sequences(speeches: Iterable[str]) -> tuple[Ints, Ints]:
@@ -213,16 +247,22 @@ def sequences(speeches: Iterable[str]) -> tuple[Ints, Ints]:
     The speeches, each between BOS and EOS, are joined and cut into inputs of `LENGTH` characters. The target of each
     character is the next one. The last pair is padded with PAD. Empty speeches are left out.
     """
-    numbers = [np.array([BOS, *_numbers(speech), EOS]) for speech in speeches if speech]
-    joined = np.concatenate([*numbers, np.empty(0, dtype=np.int64)])
-    length = max(len(joined) - 1, 0)
-    pair = np.full((2, -(-length // LENGTH) * LENGTH), PAD)
-    pair[:, :length] = joined[:-1], joined[1:]
-    x, y = pair.reshape(2, -1, LENGTH)
-    return x, y
+    parts = [np.empty(0, dtype=np.int64)]
+    for speech in speeches:
+        if speech:
+            parts.append(np.array([BOS, *_numbers(speech), EOS]))
+    text = np.concatenate(parts)
+    length = max(len(text) - 1, 0)
+    count = -(-length // LENGTH)  # rounded up
+    x = np.full(count * LENGTH, PAD)
+    y = np.full(count * LENGTH, PAD)
+    x[:length] = text[:-1]
+    y[:length] = text[1:]
+    return x.reshape(count, LENGTH), y.reshape(count, LENGTH)
 
 
 def _numbers(text: str) -> Ints:
+    """The number of each character; any character beyond ASCII has the number of the last one there, OOV."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     return _NUMBERS.take(points, mode="clip")
 
@@ -231,7 +271,10 @@ def _split_off_the_last(samples: Samples, share: float) -> tuple[Samples, Sample
     """Split off the last floor(share * n) of each user's n adjacent sequences; the second is None if it is empty."""
     assert samples.user is not None
     counts = samples.user.bincount()
-    place = torch.arange(len(samples)) - (counts.cumsum(0) - counts)[samples.user]
-    kept = counts - (share * counts.double() + 1e-9).long()  # 0.29 * 100 is a little less than 29
-    test = place >= kept[samples.user]
-    return samples[~test], samples[test] if test.any() else None
+    starts = counts.cumsum(0) - counts
+    position = torch.arange(len(samples)) - starts[samples.user]
+    train_counts = counts - (share * counts.double() + 1e-9).long()  # 0.29 * 100 is a little less than 29
+    is_test = position >= train_counts[samples.user]
+    if not is_test.any():
+        return samples[~is_test], None
+    return samples[~is_test], samples[is_test]

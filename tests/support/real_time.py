@@ -52,7 +52,7 @@ CLOCK = Clock()
 
 def on_own_clock(patch: pytest.MonkeyPatch) -> None:
     """Let the server in real time look at `CLOCK` in place of the clock on the wall."""
-    for room in ("real_time.in_flight", "real_time.site", "nodes.on_grid", "nodes.roll_call"):
+    for room in ("real_time.arrivals", "real_time.site", "nodes.on_grid", "nodes.roll_call"):
         patch.setattr(f"fedsash.flower.{room}.time", CLOCK)
 
 

@@ -87,7 +87,7 @@ def timed(world: Federation, rounds: int) -> Iterator[float]:
 @contextmanager
 def counted() -> Iterator[list[int]]:
     """The numbers of bytes that this process packs for actors, and that it unpacks."""
-    from fedsash.engines.ray import calls, held, on_ray
+    from fedsash.engines.ray import object_store, on_ray, pool
 
     bytes_: list[int] = []
     before: list[tuple[Any, str, Callable[[Any], Any]]] = []
@@ -100,7 +100,7 @@ def counted() -> Iterator[list[int]]:
 
         return count
 
-    for module, name in ((calls, "packed"), (calls, "copied"), (held, "packed"), (on_ray, "packed")):
+    for module, name in ((pool, "packed"), (pool, "copied"), (object_store, "packed"), (on_ray, "packed")):
         before.append((module, name, getattr(module, name)))
         setattr(module, name, counting(getattr(module, name)))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from packaging.version import Version
 
 from support.places import DOCS, ROOT
 from support.release import EXTRAS, PROJECT
@@ -27,9 +28,16 @@ def _members(extra: str) -> set[str]:
     return {name for needed in EXTRAS[extra] for found in NAMED.findall(needed) for name in found.split(",")}
 
 
-def test_the_changelog_begins_with_the_version_of_the_project() -> None:
-    versions = re.findall(r"^## \[(.+?)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions[0] == PROJECT["version"]
+def test_the_changelog_begins_with_the_version_of_the_project_or_what_is_not_released_yet() -> None:
+    """Code after a release has the version of the next one, as a state names the version that can go on with it."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    (released, *_) = re.findall(r"^## \[(.+?)\] - \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+    version = Version(PROJECT["version"])
+    if version.is_devrelease:
+        assert headings[0] == "Unreleased" and version > Version(released)
+    else:
+        assert released == PROJECT["version"]
 
 
 def test_every_extra_that_a_message_or_a_page_names_exists() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from fedsash import SWA, Broadcast, LocalTraining, Window
 from fedsash.methods import FedFA
-from fedsash.schedules import Cyclic, Mild
+from fedsash.methods.schedules import Cyclic, Mild
 from support.worlds import after, federation
 
 ROUNDS = 5

@@ -69,8 +69,8 @@ class Process:
         self.pid = int(self._told.readline())
         self.returncode: int | None = None
         self.seconds = 0.0  # of its processors' time
-        self.stdin: IO[str] | None = None
-        self.stdout: IO[str] | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code; minus the signal that killed it. Raises `TimeoutError` after `timeout` seconds."""
@@ -162,20 +162,21 @@ def _popen(command: Sequence[str], *, stderr: IO[bytes], **settings: Any) -> Any
         return subprocess.Popen(command, stderr=stderr, **settings)
     (input, write), (read, output) = os.pipe(), os.pipe()
     place = os.environ[SOCKET]
-    more = {"environment": dict(settings.get("env") or os.environ)}
+    more = {"environment": dict(settings.get("env") or os.environ), "folder": str(settings.get("cwd") or os.getcwd())}
     process = Process(place, "torture.server:job", [], [input, output, stderr.fileno()], **more)
     os.close(input)
     os.close(output)
-    process.stdin, process.stdout = os.fdopen(write, "w"), os.fdopen(read)
+    process.stdin = os.fdopen(write, "wb")
+    process.stdout = os.fdopen(read, "rb")
     return process
 
 
 def command(arguments: Sequence[str]) -> int:
     """The command line of fedsash in a forked process. A sweep in it starts its processes at the server."""
     from fedsash.lab.cli import main
-    from fedsash.lab.sweeps import process
+    from fedsash.system import subprocesses
 
-    vars(process)["subprocess"] = SimpleNamespace(Popen=_popen, PIPE=subprocess.PIPE)
+    vars(subprocesses)["subprocess"] = SimpleNamespace(Popen=_popen, PIPE=subprocess.PIPE)
     sys.argv = ["fedsash", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return main(arguments)

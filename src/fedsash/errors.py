@@ -1,8 +1,16 @@
 """Errors that a user can correct: one line each."""
 
-from .lab.config import ConfigError
-from .runs import UnknownModelError
-from .settings.errors import DataError, FedsashError, LibraryError, ModelError, RunError, SettingError, WorkerError
+from .runs.models import UnknownModelError
+from .settings.errors import (
+    ConfigError,
+    DataError,
+    FedsashError,
+    LibraryError,
+    ModelError,
+    RunError,
+    SettingError,
+    WorkerError,
+)
 
 __all__ = [
     "ConfigError",

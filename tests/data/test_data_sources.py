@@ -64,7 +64,7 @@ def test_what_is_held_out_depends_on_the_seed_alone() -> None:
 
 def test_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match='scikit-learn is needed for these data: pip install "scikit-learn"'):
+    with pytest.raises(ImportError, match=r'scikit-learn is needed for these data: pip install "fedsash\[lab\]"'):
         Digits().load()
 
 

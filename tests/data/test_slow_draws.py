@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from fedsash.data import DirichletClasses
-from fedsash.data.partitions import dirichlet
+from fedsash.data.partitions import by_labels
 from fedsash.settings.errors import DataError
 
 
 def test_a_partition_that_is_drawn_again_and_again_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(dirichlet, "SILENT", 0.0)
+    monkeypatch.setattr(by_labels, "SILENT", 0.0)
     with pytest.raises(DataError, match="none of 20 draws"):
         DirichletClasses(clients=50, alpha=0.001, tries=20)(np.arange(500) % 10, seed=0)
     [line] = caplog.messages

@@ -204,10 +204,39 @@ def test_a_resumed_run_is_as_fast_as_its_own_rounds(capsys: pytest.CaptureFixtur
 
 def test_slow_rounds_have_a_time_each(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with Progress(7202, True) as progress:
-        progress.update(1, {"model": math.nan})
+        progress.update(0, {"model": math.nan})
+        progress.update(1)
         clock.now += 1.125
         progress.update(2)
     assert "0:01, 2:15:00 left  1.1 s each  model nan" in capsys.readouterr().out
+
+
+def test_the_first_round_says_nothing_of_the_pace_since_it_waits_for_the_choice_of_the_engine(
+    capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    with Progress(156) as progress:
+        progress.update(0)
+        clock.now += 11
+        progress.update(1)
+        assert progress.time == "0:11" and progress.pace == ""
+        clock.now += 0.25
+        progress.update(2)
+        assert progress.time == "0:11, 0:38 left" and progress.pace == "4.0/s"
+    capsys.readouterr()
+
+
+def test_the_bar_says_the_time_left_that_follows_from_its_pace(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    with terminal(monkeypatch) as screen, Progress(10) as progress:
+        progress.update(0)
+        for t in range(1, 11):
+            clock.now += 1.25
+            progress.update(t)
+            if t == 4:
+                while not any("4/10" in line for line in screen.lines()):
+                    time.sleep(0.01)  # a thread draws
+    lines = screen.lines()
+    assert any(re.search(r" 4/10 .* 0:05, 0:08 left 1\.2 s each", line) for line in lines)
+    assert not any("left" in line for line in lines if " 0/10" in line or "10/10" in line)
 
 
 def needed(work: Callable[[], object]) -> float:

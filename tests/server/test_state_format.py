@@ -151,13 +151,16 @@ def test_a_manifest_is_readable(tmp_path: Path) -> None:
 
 def test_a_run_of_an_older_format_is_neither_resumed_nor_forked_and_the_line_says_what_to_do(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path / "old")
-    file = place(tmp_path / "old" / "state", 2) / MANIFEST
-    manifest = json.loads(file.read_text()) | {"format": 6, "versions": "fedsash 0.2.0 and torch 2.13.0"}
-    del manifest["checksum"]
-    file.write_text(json.dumps(manifest | {"checksum": json_checksum(manifest)}))
+    go_on(observed(), 3, tmp_path / "old")
+    for round in (2, 3):
+        file = place(tmp_path / "old" / "state", round) / MANIFEST
+        manifest = json.loads(file.read_text()) | {"format": 6, "versions": "fedsash 0.2.0 and torch 2.13.0"}
+        del manifest["checksum"]
+        file.write_text(json.dumps(manifest | {"checksum": json_checksum(manifest)}))
     right = r"format 6, .*reads format 7: go on with what saved it \(fedsash 0\.2\.0 .*\), or begin anew"
-    with pytest.raises(RunError, match=right):
+    with pytest.raises(RunError, match=right) as error:
         go_on(observed(), 4, tmp_path / "old")
+    assert str(error.value).count("reads format 7") == 2 and str(error.value).count("go on with") == 1
     with pytest.raises(RunError, match=right):
         start(observed(), 4, tmp_path / "new", fork=Fork(tmp_path / "old", 2))
     assert not (tmp_path / "new").exists()

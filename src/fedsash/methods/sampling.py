@@ -196,7 +196,7 @@ class Weighted(Sampling, name="weighted"):
 
 @dataclass(frozen=True)
 class FixedClients(Sampling, name="fixed"):
-    """A list of client ids for each round; after the last list it starts again with the first.
+    """`rounds` has a list of client ids for each round; after the last list it starts again with the first.
 
     So a single list holds for every round.
     """

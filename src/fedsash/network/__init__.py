@@ -1,5 +1,10 @@
 """Federations on a simulated network. Time, congestion and failures are simulated; the models are really trained."""
 
+from ..settings.errors import library
+
+with library("simpy", "fedsash.network", "fedsash[lab]"):
+    import simpy  # noqa: F401  # what all modules of this room need
+
 from .clients import SimulatedClients
 from .driver import Asynchronous
 from .fedwindow import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow, FedWindow

@@ -72,7 +72,7 @@ class ClientWindow(Setting, ABC):
 
 @dataclass(frozen=True)
 class ConstantWindow(ClientWindow, name="fixed"):
-    """A constant number of clients."""
+    """A constant number of clients, `size`."""
 
     size: Count = 3
     """W, the number of clients in the window"""
@@ -106,9 +106,9 @@ class CapacityWindow(ClientWindow, name="capacity"):
 
 @dataclass(frozen=True)
 class AIMDWindow(ClientWindow, name="aimd"):
-    """Additive increase, multiplicative decrease: W grows with uploads in time, and shrinks if one fails or is late.
+    """Additive increase, multiplicative decrease: W = `start` grows by `increase` after W uploads in time.
 
-    W stays between 1 and N.
+    It is multiplied by `decrease` when an upload fails, or is late by `delay`. W stays between 1 and N.
     """
 
     start: Count = 1

@@ -22,7 +22,7 @@ def plot_clients(data: FederatedData) -> Picture:
     """The picture of a partition: each client's samples, and below them a dot for each class that it holds.
 
     A notebook shows the picture; `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the
-    same one. Raises `ImportError`, when it is drawn, without matplotlib.
+    same one. Raises `LibraryError`, when it is drawn, without matplotlib.
     """
     return partition(record(data))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from .drawn import draw_clients, draw_timeline
 from .driver import Driver
 from .model_files import INDEX, lost_models, write_models
 from .partition import record
-from .pictures.paper import draw
+from .pictures.paper import can_draw, draw
 from .records import Records
 from .result import Result
 from .running_sums import RunningSums
@@ -195,11 +196,12 @@ class RunFolder:
         criterion = result.federation.goal.criterion
         timeline = None if chronicle is None else chronicle.timeline()
         curves = result.history.curves(criterion)
-        if timeline is not None:
-            draw_timeline(folder, timeline, result.history, curves)
-        if curves:
-            draw(result.plot(), folder / "curves.png")
-        draw_clients(folder, criterion)
+        if can_draw():
+            if timeline is not None:
+                draw_timeline(folder, timeline, result.history, curves)
+            if curves:
+                draw(result.plot(), folder / "curves.png")
+            draw_clients(folder, criterion)
         write_models(folder, ((name, result.federation.export(w)) for name, w in result.vectors().items()))
         if timeline is not None:
             files.write_table(folder / "timeline.json", timeline)
@@ -233,8 +235,24 @@ def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write `config.toml`, and with it a permit for the code of one's own that it names."""
-    import tomli_w
-
-    files.replace_file(folder / "config.toml", tomli_w.dumps(config).encode())
+    files.replace_file(folder / "config.toml", _toml(config).encode())
     for name, content in own_code.permit(folder, config).items():
         files.replace_file(folder / name, content)
+
+
+def _toml(config: Mapping[str, Any]) -> str:
+    """The config as TOML: by tomli_w with its tables below each other, or a line for each key where it is missing."""
+    try:
+        from tomli_w import dumps
+    except ImportError:
+        return "".join(f"{key} = {_toml_value(value)}\n" for key, value in config.items())
+    return dumps(config)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs = [f"{key} = {_toml_value(entry)}" for key, entry in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # numbers, texts, true and false are written alike in TOML

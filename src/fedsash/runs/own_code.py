@@ -21,8 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_state_path
-
 from ..settings.resolve import was_resolved
 from ..system.files import json_of
 from ..system.paths import plain_file
@@ -103,6 +101,8 @@ def _sign(key: bytes, folder: Path, places: list[str]) -> str:
 
 def _key(make: bool) -> bytes | None:
     """The user's key. None if there is none, or if others could have read or written it."""
+    from platformdirs import user_state_path
+
     try:
         file = user_state_path("fedsash", appauthor=False) / "key"
         if make and not file.exists():

@@ -41,6 +41,7 @@ class Progress:
         self.values: Mapping[str, str] = {}
         self.evaluating = ""
         self._enabled = enabled
+        self._first: int | None = None
         self._start: tuple[float, int] | None = None
         self._began = self._reached = time.monotonic()
         self._view: _Lines | _Bar | None = None
@@ -62,7 +63,9 @@ class Progress:
         """`round` rounds are finished. `values`, as text by name, are shown until newer ones arrive."""
         self.round = round
         self._reached = time.monotonic()
-        if self._start is None or round == self._start[1]:  # as long as it does not change, training has not begun
+        if self._first is None:
+            self._first = round
+        if self._start is None and round > self._first:  # the first round waited for the choice of the engine
             self._start = self._reached, round
         if values is not None:
             self.values = values
@@ -90,18 +93,21 @@ class Progress:
 
     @property
     def each(self) -> float | None:
-        """The seconds that a round has taken, with its evaluations. None as long as this is not known."""
+        """The seconds of a round with its evaluations, from the first finished round on. None until a second one is."""
         if self._start is None or self.round == self._start[1]:
             return None
         began, first = self._start
-        return max(self._reached - began, 1e-9) / (self.round - first)
+        seconds = max(self._reached - began, 1e-9)
+        return seconds / (self.round - first)
 
     @property
     def time(self) -> str:
         """The time taken, and the time left as soon as a pace is known: `1:20, 4:00 left`."""
+        taken = _minutes(self.taken)
         if self.each is None or self.round >= self.rounds:
-            return _minutes(self.taken)
-        return f"{_minutes(self.taken)}, {_minutes(self.each * (self.rounds - self.round))} left"
+            return taken
+        left = _minutes(self.each * (self.rounds - self.round))
+        return f"{taken}, {left} left"
 
     @property
     def pace(self) -> str:
@@ -166,15 +172,9 @@ class _Bar:
         self._rich = _rich(progress, self._console)
         self._task = self._rich.add_task("", total=progress.rounds, note="")
         self._rich.start()
-        self._begun = False
 
     def show(self) -> None:
         progress = self._progress
-        if not self._begun:
-            self._rich.reset(
-                self._task, completed=progress.round
-            )  # rounds of earlier sessions took no time in this one
-            self._begun = True
         self._rich.update(self._task, completed=progress.round, note=progress.evaluating or progress.pace)
 
     def say(self, line: str) -> None:
@@ -193,11 +193,16 @@ def _rich(shown: Progress, console: Console) -> RichProgress:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.table import Column
+    from rich.text import Text
+
+    class Time(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(shown.time, "progress.elapsed")
 
     class Bar(Progress):
         def get_renderables(self) -> Iterator[RenderableType]:
@@ -205,9 +210,8 @@ def _rich(shown: Progress, console: Console) -> RichProgress:
             yield from _below(shown.values, console.width)
 
     whole = Column(no_wrap=True)
-    left = TextColumn("left")
     note = TextColumn("{task.fields[note]}")
-    columns = [MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), left, note]
+    columns = [MofNCompleteColumn(), Time(), note]
     if console.width >= 60:
         columns.insert(1, BarColumn(min(console.width - 50, WIDEST_BAR), table_column=whole))
     return Bar(*columns, console=console, redirect_stderr=terminal.is_terminal(sys.stderr))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import textwrap
 from contextlib import suppress
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
+TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+"""The spaces with which rich fills the lines of a table, before the codes that end their style."""
 WIDE = 250
 """The longest line of a table where there is no terminal."""
 
@@ -58,7 +61,9 @@ def show(thing: RenderableType) -> None:
     if not out.is_terminal and "COLUMNS" not in os.environ:
         out.width = WIDE
     out.width = max(out.width, getattr(thing, "min_width", None) or 0)
-    out.print(thing, crop=False)
+    with out.capture() as captured:
+        out.print(thing, crop=False)
+    print(TRAILING.sub(r"\1", captured.get()), end="", flush=True)
 
 
 def console(**settings: Any) -> Console:

@@ -30,7 +30,6 @@ from ..methods import Aggregation, FedAvg, Method, Privacy, WeightedMean
 from ..methods.sampling import Sampling, Uniform
 from ..methods.schedules import Constant
 from ..methods.server_optimisers import Server, ServerSGD
-from ..server.evaluator import Evaluator
 from ..settings.errors import RunError, check
 from ..settings.fingerprint import fingerprint
 from ..settings.limits import Seed
@@ -43,6 +42,7 @@ from ..vector.sharing import OWN, Buffers, Personal, Sharing
 from ..vector.shown import Shown
 from ..vector.spaces import AggregationMemory, ClientState, ExecutorMemory, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcast, Broadcaster, settings_with
+from .evaluator import Evaluator
 from .round import ServerRound
 from .state import State
 

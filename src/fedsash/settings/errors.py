@@ -113,6 +113,22 @@ def check_choice(place: str, value: str, *known: str) -> None:
     check(value in known, place, value, f"must be {' or '.join(map(repr, known))}")
 
 
+class ConfigError(FedsashError, ValueError):
+    """An error in an experiment, a sweep or a reproduction, described in one `line`.
+
+    `file` is the file with the error, or empty. `key` is the dotted key that is wrong, or empty.
+    """
+
+    def __init__(self, line: str, key: str = "", file: str = "") -> None:
+        super().__init__(line, key, file)
+        self.line = line
+        self.key = key
+        self.file = file
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.line}" if self.file else self.line
+
+
 @contextmanager
 def library(name: str, purpose: str, install: str) -> Iterator[None]:
     """Turn a failed import inside into a `LibraryError` that says what to install."""

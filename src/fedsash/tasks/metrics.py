@@ -77,7 +77,7 @@ class Metric(Setting):
 
 @dataclass(frozen=True)
 class Accuracy(Metric, name="accuracy"):
-    """The share of right predictions among all that count."""
+    """The share of right predictions among all that count: the label is among the `top` highest outputs."""
 
     top: AtLeastOne = 1
     """a prediction is right if the label is among so many highest outputs"""

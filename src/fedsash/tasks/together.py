@@ -41,7 +41,7 @@ class Together(Metric):
 
 @dataclass(frozen=True)
 class TorchMetric(Metric, name="torchmetrics"):
-    """A metric of the library torchmetrics.
+    """A metric of the library torchmetrics; `metric` names its class.
 
     It is a metric of all samples together, as `Together` says, and takes probabilities where the task's outputs are
     those of classes. Raises `LibraryError` without torchmetrics.

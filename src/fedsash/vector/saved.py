@@ -48,6 +48,15 @@ class UnreadableError(StateError):
     """A saved state whose files are damaged or in another format."""
 
 
+class OtherFormatError(UnreadableError):
+    """A saved state in another format: the `fact`, and as its `cure` what to do."""
+
+    def __init__(self, fact: str, cure: str) -> None:
+        super().__init__(f"{fact}: {cure}")
+        self.fact = fact
+        self.cure = cure
+
+
 def save(
     folder: Path,
     round: int,
@@ -105,15 +114,20 @@ def read(path: Path, format: int) -> tuple[dict[str, Any], Vectors]:
 def newest(folder: Path, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
     """What `load` makes of the newest readable state, None if none was saved, and lines about those before it.
 
-    A line names each unreadable state. Another one says if other versions of the libraries have saved the state.
+    A line names each unreadable state; what to do with those of another format is said once. Another one says if other
+    versions of the libraries have saved the state.
 
     Raises `StateError` if all saved states are unreadable, and whatever else `load` raises.
     """
     notes: list[str] = []
+    cures = set[str]()
     for round in reversed(saved_rounds(folder)):
         try:
             loaded = load(place(folder, round))
             return loaded, [*(f"{note}; using the state before it" for note in notes), *_news(place(folder, round))]
+        except OtherFormatError as error:
+            notes.append(error.fact if error.cure in cures else str(error))
+            cures.add(error.cure)
         except UnreadableError as error:
             notes.append(str(error))
     if notes:
@@ -134,10 +148,8 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
         raise UnreadableError(f"{file} is damaged")
     if format not in (None, own):
         wrote = found.get("versions", "another fedsash")
-        raise UnreadableError(
-            f"{path} is in format {own}, and this fedsash reads format {format}: go on with what saved it "
-            f"({wrote}), or begin anew in another folder"
-        )
+        fact = f"{path} is in format {own}, and this fedsash reads format {format}"
+        raise OtherFormatError(fact, f"go on with what saved it ({wrote}), or begin anew in another folder")
     return found
 
 

@@ -118,6 +118,9 @@ def test_no_progress_leaves_only_the_table(
     main(["run", str(experiment), "--out", str(tmp_path / "run"), "--no-progress"])
     out = capsys.readouterr().out
     assert "round 2/2" not in out and "at the end" in out
+    assert out.lstrip("\n") == out and all(line.rstrip() == line for line in out.splitlines())
+    assert main(["partition", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.startswith("100 clients, 10 classes, 1,438 training samples\n")
 
 
 def test_tensorboard_gets_a_folder_in_the_run(experiment: Path, tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_an_unknown_option_names_the_command_and_the_nearest_option(capsys: pyte
     for words, line in (
         ("average RUN --windw 40", "fedsash average: unknown: --windw 40; did you mean --window? (see fedsash average"),
         ("list --xqzxqz", "fedsash list: unknown: --xqzxqz (see fedsash list --help)"),
+        ("network x.toml --rounds 12", "fedsash network: unknown: --rounds 12 (a setting: --set rounds=VALUE) (see"),
         ("--verson list", "fedsash: unknown: --verson; did you mean --version? (see fedsash --help)"),
     ):
         with pytest.raises(SystemExit):

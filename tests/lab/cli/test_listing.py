@@ -33,7 +33,7 @@ def test_list_alone_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]
     top = [key.path for key in keys() if "." not in key.path]
     things = [name for registry in REGISTRIES.values() for name in registry.things]
     assert set(options(Experiment)) < set(top)
-    assert named == [*top, *things, *papers.names()]
+    assert sorted(named) == sorted([*top, *things, *papers.names()])
     assert all(len(line.split()) > 2 for line in lines if line.startswith("  "))
 
 
@@ -122,7 +122,7 @@ def test_as_json_it_is_the_same_as_data(capsys: pytest.CaptureFixture[str]) -> N
     (thing,) = json.loads(listed(capsys, "methods", "fedprox", "--json"))
     assert thing["name"] == "fedprox" and "method.mu" in [key["key"] for key in thing["keys"]]
     every = json.loads(listed(capsys, "--json"))
-    assert list(every[1]["things"]) == list(REGISTRIES["methods"].things)
+    assert every[1]["things"].keys() == REGISTRIES["methods"].things.keys()
 
 
 def test_a_reproduction_is_found_by_its_name_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,3 +130,11 @@ def test_a_reproduction_is_found_by_its_name_alone(capsys: pytest.CaptureFixture
     alone = capsys.readouterr().out
     assert main(["list", "reproductions", "wima-table-5"]) == 0
     assert capsys.readouterr().out == alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"), [("methods", "fedavg"), ("partitions", "dirichlet"), ("schedulers", "synchronous")]
+)
+def test_a_list_begins_with_the_default(kind: str, default: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = listed(capsys, kind).splitlines()[1]
+    assert first.split()[0] == default

@@ -118,7 +118,7 @@ def test_report_and_compare_take_runs_of_scripts(folder: Path, capsys: pytest.Ca
     assert "fedsash run a/config.toml" not in page
     capsys.readouterr()
     assert main(["compare", "a", "b"]) == 0
-    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[2:]] == [
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[3:]] == [
         [run, model] for run in "ab" for model in ("model", "w")
     ]
 

@@ -393,7 +393,7 @@ def test_one_part_that_fails_is_a_no(name: str) -> None:
 def test_two_seeds_decide_nothing(name: str) -> None:
     for case in CASES[name]:
         finding = CLAIMS[name].judged(case(2))
-        assert finding.verdict == "not decided" and "2 of 3 seeds" in finding.words
+        assert finding.verdict == "not decided" and "2 of the 3 seeds" in finding.words
 
 
 # --- Evidence that is not whole, or in another order ---
@@ -542,7 +542,7 @@ def test_a_mean_that_falls_with_its_clients_stays_near_the_bottom(clients: float
 def test_near_clients_may_be_like_an_ensemble_while_the_gap_falls_with_their_distance() -> None:
     """The correlation stands beside: it neither decides nor is it needed."""
     finding = CLAIMS["B6"].judged(ensembles(0.5, lambda distance: 2 - 0.1 * distance)(3))
-    assert finding.verdict == "yes" and "correlation of gap and distance 0 of 2 above 0" in finding.words
+    assert finding.verdict == "yes" and "correlation of gap and distance 0 of 2 certainly above 0" in finding.words
 
 
 # --- What is calculated, and what is printed ---

@@ -227,6 +227,26 @@ def test_evidence_for_a_claim_is_never_exact_and_its_setting_is_found_anew(tmp_p
     assert "rounds = 5 (print: 10000)" in kept["setting"]
 
 
+def test_what_a_command_enters_replaces_what_it_entered_before_all_its_runs_had_ended(tmp_path: Path) -> None:
+    claim = claims()["WiMA"]["W46"]
+    part, whole, other = ({"rounds": "5"}, {"rounds": "6"}, {"rounds": "7"})
+    rows = TABLE_5.labels["data"]
+    numbers = Numbers.measured(DIMS, {(row, "all", ""): [1.0] for row in rows}).saved()
+    ledger = Ledger(tmp_path)
+
+    def enter(source: str, *runs: dict[str, str]) -> None:
+        setting = " and ".join(run["rounds"] for run in runs)
+        row = {"evidence": {"accuracy": numbers}, "runs": list(runs), "setting": setting, "source": source}
+        ledger.enter_claim("WiMA", claim, row)
+
+    enter("mine", part)
+    enter("mine", part, whole)
+    assert [row["setting"] for row in ledger.evidence("WiMA", claim)] == ["5 and 6"]
+    enter("mine", other)
+    enter("yours", part, whole, other)
+    assert [row["setting"] for row in ledger.evidence("WiMA", claim)] == ["5 and 6", "7", "5 and 6 and 7"]
+
+
 def test_bfloat16_is_a_row_of_its_own(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.enter(cell(), row({"0": 59.0}))

@@ -85,7 +85,7 @@ def test_reproduction_are_listed_and_described(capsys: pytest.CaptureFixture[str
     assert all(name in said for name in names()) and len(said.splitlines()) == len(names()) + 1
     assert main(["list", "reproductions", "ima-table-2"]) == 0
     said = capsys.readouterr().out
-    assert "38 runs, 15,200 rounds asked" in said and "start: 150, 200, 250, 300, FMA" in said
+    assert "38 runs, 15,200 rounds asked" in said and "start: 150; 200; 250; 300; FMA" in said
     assert main(["list", "reproductions", "table"]) == 2
 
 

@@ -307,7 +307,7 @@ def test_two_seeds_decide_nothing(name: str) -> None:
     for evidence in OF_RUNS[name]:
         finding = CLAIMS[name].judged(evidence(2))
         assert finding.verdict == "not decided"
-        assert "2 of 3 seeds" in finding.words
+        assert "2 of the 3 seeds" in finding.words
 
 
 CIFAR = [split for split in SPLITS if split.startswith("CIFAR")]

@@ -258,7 +258,8 @@ def test_the_command_says_which_metric_it_is_unless_it_is_the_usual_one(
     sweep(tmp_path / "usual", [(0.5, 0.625)])
     sweep(tmp_path / "rmse", [(8.5, 6.25), (2.5, 1.25)], criterion=RMSE)
     assert main(["compare", str(tmp_path / "usual")]) == 0
-    assert "better" not in capsys.readouterr().out
+    usual = capsys.readouterr().out
+    assert usual.startswith("accuracy on the test set, mean over the last 1 evaluation\n") and "better" not in usual
     assert main(["compare", str(tmp_path / "rmse")]) == 0
     out = capsys.readouterr().out
     assert "rmse on the test set; lower is better" in out and "3.75 ± 3.536" in out and "+1.75 ± " in out

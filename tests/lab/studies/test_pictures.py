@@ -124,8 +124,8 @@ def test_a_number_that_is_not_finite_is_a_gap(kind: str, changes: dict[str, Any]
 def test_an_error_of_0_has_its_place_beside_the_similarity() -> None:
     _, similar, apart = picture("ensemble", cka=[0.5, 0.7], mean=[[0.5, 0.0], [0.3]]).panels
     (points,) = of(similar, Points)
-    assert list(zip(points.names, points.x, points.y, strict=True)) == [("11", 0.5, 0.0), ("21", 0.7, 30.0)]
-    assert [list(points.names) for points in of(apart, Points)] == [["11"]], "0 has none on a logarithmic axis"
+    assert list(zip(points.names, points.x, points.y, strict=True)) == [("10", 0.5, 0.0), ("20", 0.7, 30.0)]
+    assert [list(points.names) for points in of(apart, Points)] == [["10"]], "0 has none on a logarithmic axis"
 
 
 def test_a_line_shows_loss_and_error_between_its_models() -> None:
@@ -161,7 +161,7 @@ def test_a_decomposition_shows_what_is_known() -> None:
     names = ["squared error", "train bias", "heterogeneous bias"]
     assert [line.name for line in of(parts, Line)] == names
     assert [values(line) for line in of(distances, Line)] == [[2], [2]] and likeness.layers == []
-    assert [values(line) for line in of(wrong, Line)] == [[0.5]]
+    assert [values(line) for line in of(wrong, Line)] == [[50]], "in per cent"
     (several, *_) = picture("decomposition", variance=[0.1], covariance=[0.2], bias=[0.2]).panels
     assert {line.name for line in of(several, Line)} > {"squared bias", "variance", "covariance"}
 
@@ -190,7 +190,7 @@ def test_a_map_has_a_row_for_each_size_and_a_curve_for_the_best_window_at_the_la
 
 def test_variance_and_covariance_are_shown_beside_their_bounds_and_by_distance_for_the_last_round() -> None:
     falls, held, whole, clients = picture("variance").panels
-    assert [line.name for line in of(held, Line)] == ["round 11", "round 11, bound", "round 21", "round 21, bound"]
+    assert [line.name for line in of(held, Line)] == ["round 10", "round 10, bound", "round 20", "round 20, bound"]
     assert [values(line) for line in of(falls, Line)][:2] == [[0.2, 0.1], [0.2, 0.1]]
     assert [list(line.x) for line in of(whole, Line)] == [[1, 2], [1, 2], [1], [1]]
     (points,) = of(clients, Points)

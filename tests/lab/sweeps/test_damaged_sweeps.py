@@ -52,6 +52,15 @@ def test_a_plan_says_what_is_done_and_what_is_left(out: Path, capsys: pytest.Cap
     assert "; 0 of" not in capsys.readouterr().out
 
 
+def test_a_run_that_copies_shared_rounds_alone_and_lost_its_rows_is_not_one_that_has_not_begun(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = run(out, 1) / "metrics.jsonl"
+    lost.unlink()
+    assert main(["compare", str(out)]) == 2
+    assert f"run size=1 is left out: {lost} is missing" in capsys.readouterr().err
+
+
 def test_commands_that_are_printed_quote_a_folder_with_blanks(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = out.rename(out.with_name("drei Läufe"))
     assert again(folder) == 0
@@ -74,7 +83,7 @@ def test_the_same_command_mends_runs_whatever_file_they_have_lost(
     goal = run(out, 3) / "goal.json"
     cure = f"remove {goal.with_name('summary.json')}, and the command of its sweep writes it again"
     assert f"{goal} is missing: {cure}" in left_out
-    assert f"run size={len(LOST)} has not begun" in left_out, "it has trained no round beyond those that it shares"
+    assert f"run size={len(LOST)} is left out: {run(out, len(LOST)) / 'metrics.jsonl'} is missing" in left_out
     assert again(out) == 0
     capsys.readouterr()
     for size, name in enumerate(LOST, 1):

@@ -12,7 +12,7 @@ import pytest
 from fedsash.evaluation import Curves
 from fedsash.evaluation.history import Models
 from fedsash.runs.pictures import Line, Panel, Rule
-from fedsash.runs.pictures.curves import ORDER, WINDOW, curves, lines, smooth
+from fedsash.runs.pictures.curves import BEYOND, ORDER, WINDOW, curves, lines, smooth
 from fedsash.runs.pictures.paper import draw
 from fedsash.tasks import Criterion
 from support.by_default import rotated
@@ -143,3 +143,11 @@ def test_smoothing_fits_parabolas_and_keeps_what_is_too_short() -> None:
     smoothed = smooth([*(parabola(t) for t in range(n)), math.nan, *few])
     assert ORDER == 2 and smoothed[:n] == pytest.approx(fitted, abs=1e-12)
     assert math.isnan(smoothed[n]) and smoothed[n + 1 :] == few
+
+
+def test_a_picture_says_that_its_axis_leaves_out_the_first_steps_where_it_does() -> None:
+    climbing = {t: min(0.1 * t, 0.8 + 0.001 * t) for t in range(1, 41)}
+    picture = curves(found({"model": climbing}))
+    assert picture.caption == BEYOND and picture.below == [BEYOND]
+    whole = curves(found({"model": dict.fromkeys(range(1, 41), 0.5)}))
+    assert whole.caption == "" and whole.below == []

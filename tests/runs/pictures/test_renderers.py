@@ -17,7 +17,7 @@ from fedsash.runs.pictures.layers import DASHES
 from fedsash.runs.pictures.page import MAP, plotly
 from fedsash.runs.pictures.paper import draw, figure
 from fedsash.runs.pictures.scales import common
-from fedsash.runs.pictures.styles import of_bars, paired
+from fedsash.runs.pictures.styles import INK, of_bars, paired
 
 X = [1.0, 2.0, 4.0]
 
@@ -284,3 +284,22 @@ def test_a_panel_without_layers_says_so_and_a_picture_without_panels_is_refused(
     assert [text.get_text() for text in paper().texts] == ["nothing is known"]
     with pytest.raises(ValueError, match="it holds no numbers"):
         plotly(Picture("", []))
+
+
+def test_names_of_near_points_stand_apart_in_ink_and_none_is_where_no_room_is() -> None:
+    near = Points(["56", "29", "14", "10", "88"], [0.0] * 5, [0.0] * 5)
+    one_far = Points(["32"], [1.0], [1.0])
+    axes = paper(near, one_far)
+    names = [text.get_text() for text in axes.texts]
+    assert names == ["56", "29", "14", "10", "32"], "there is room on four sides of marks upon each other"
+    axes = paper(Points(["56", "29", "32"], [0.5, 0.5, 1.0], [0.0, 0.02, 1.0]))
+    extents = [text.get_window_extent() for text in axes.texts]
+    assert len(extents) == 3 and not extents[0].overlaps(extents[1])
+    assert {to_hex(text.get_color()) for text in axes.texts} == {INK} and not axes.texts[0].get_path_effects()
+
+
+def test_marks_at_the_end_of_an_axis_are_whole_and_lines_that_leave_it_are_cut() -> None:
+    inside = Line("a", X, [0.0, 50.0, 100.0], look(0))
+    beyond = Line("b", X, [-20.0, 50.0, 100.0], look(1))
+    one, other = paper(inside, beyond, y=Axis("share", low=0, high=100)).get_lines()
+    assert not one.get_clip_on() and other.get_clip_on()

@@ -127,7 +127,7 @@ class Digits(NamedDataset, name="digits"):
 
     def load(self, seed: int = 0) -> Source:
         """The digits; `seed` decides which of them become the test set."""
-        with library("scikit-learn", "these data", "scikit-learn"):
+        with library("scikit-learn", "these data", "fedsash[lab]"):
             from sklearn.datasets import load_digits
         pixels, labels = load_digits(return_X_y=True)  # whole numbers from 0 to 16
         x = torch.from_numpy(pixels.astype(np.float32) / 16)

@@ -8,9 +8,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
 
 from ...runs import terminal
-from ...settings.errors import FedsashError, one_line
+from ...settings.errors import FedsashError, LibraryError, one_line
 from ...system.machine import own_version
 from ..studies import STUDIES
 from .arguments import Parser
@@ -77,8 +78,17 @@ def parser(changes: Mapping[str, tuple[str, str]] | None = None) -> Parser:
     return parser
 
 
+def check_installed() -> None:
+    """Raise `LibraryError` if a library is missing that commands need: the core comes without them."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        names = ", ".join(missing)
+        raise LibraryError(f'commands need {names}, which the core lacks: pip install "fedsash[lab]"')
+
+
 def _answer(args: Namespace) -> int:
     """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
+    check_installed()
     if not getattr(args, "json", False):
         return _run(args)
     from ...system.files import json_of
@@ -125,6 +135,9 @@ def _show_first_steps(args: Namespace) -> int:
     terminal.say(FIRST)
     return OK
 
+
+LIBRARIES = ("matplotlib", "platformdirs", "rich", "shtab", "simpy", "sklearn", "tomli_w")
+"""What the extra `lab` brings."""
 
 DESCRIPTION = "Federated learning with averages of global models over rounds."
 

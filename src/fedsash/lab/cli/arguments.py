@@ -46,8 +46,11 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, unknown: Sequence[str]) -> str:
         """What the user may have meant by arguments that are unknown."""
         options = self._option_string_actions
-        close = [match for word in unknown for match in get_close_matches(word, options, n=1)]
-        hint = f"; did you mean {close[0]}?" if close else ""
+        by_name = {option.lstrip("-"): option for option in options}  # the dashes alone make no two options alike
+        close = []
+        for word in unknown:
+            close += get_close_matches(word.lstrip("-"), by_name, n=1)
+        hint = f"; did you mean {by_name[close[0]]}?" if close else ""
         if "--set" in options and unknown[0].startswith("--"):
             hint += f" (a setting: --set {unknown[0][2:].partition('=')[0]}=VALUE)"
         return hint

@@ -53,7 +53,7 @@ def add_partition(parser: Parser) -> None:
     """Add the arguments of `fedsash partition`."""
     parser.epilog = PARTITION
     parser.set_defaults(command=_partition)
-    parser.add_argument("experiment", type=Path, nargs="?", help="experiment file (TOML)")
+    parser.add_argument("experiment", type=Path, nargs="?", help="experiment file (TOML), or a run's folder")
     add_options(parser, "--set", "--own-code", "--federation")
     line = "also draw a picture into this file (.png, .svg, .pdf)"
     parser.add_argument("--out", dest="picture", type=nonempty_path, help=line)
@@ -63,11 +63,15 @@ def add_partition(parser: Parser) -> None:
 def _partition(args: Namespace) -> int:
     from ...runs import plot_clients
     from ...runs.partition import record, table
+    from ..config import load_run
     from ..config.errors import prefixed
 
     if args.picture is not None:
         _check_picture(args.picture)
-    experiment = load_experiment(args)
+    if args.experiment is not None and args.experiment.is_dir():
+        experiment = load_run(args.experiment, args.set, args.own_code, args.federation)
+    else:
+        experiment = load_experiment(args)
     with prefixed(args.experiment or args.federation):
         data = experiment.federated_data()
     args.answer = record(data)
@@ -127,6 +131,7 @@ examples:
   fedsash partition experiment.toml
   fedsash partition experiment.toml --out clients.png
   fedsash partition experiment.toml --set partition.alpha=0.01
+  fedsash partition runs/a
 """
 
 SCHEMA = """\

@@ -118,7 +118,7 @@ def _reproduction_text(entry: Mapping[str, Any]) -> str:
     """A reproduction as text."""
     texts = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
     texts += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]
-    texts += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in entry["axes"].items())]
+    texts += ["", "Axes:", *(f"  {axis}: {'; '.join(labels)}" for axis, labels in entry["axes"].items())]
     lines: list[str] = []
     for text in texts:
         indent = "    " if text.startswith(" ") else ""

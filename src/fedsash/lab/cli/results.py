@@ -30,7 +30,7 @@ def add_compare(parser: Parser) -> None:
 
 def _compare(args: Namespace) -> int:
     from ..report.collect import collect
-    from ..report.comparison import compare, table, unlike
+    from ..report.comparison import compare, head, table, unlike
 
     collection = collect(args.folders)
     notes = [*collection.notes, *collection.damaged]
@@ -44,8 +44,11 @@ def _compare(args: Namespace) -> int:
         notes.append(f"left out, since others are finished: {some(unfinished)}")
     for note in notes:
         terminal.complain(f"fedsash: {note}")
-    rows = compare(finished or collection.runs, args.against, args.of)
+    compared = finished or collection.runs
+    rows = compare(compared, args.against, args.of)
     args.answer = [row.plain() for row in rows]
+    if rows:
+        terminal.say(head(rows, compared, args.of))
     terminal.show(table(rows))
     return WRONG if collection.damaged else OK
 

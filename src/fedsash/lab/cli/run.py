@@ -177,8 +177,9 @@ def _end(args: Namespace, result: Result | TimeStudy, tables: Iterable[Table], l
     args.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
     if result.interrupted:
         return report_stop(args, result.signal)
-    for table in tables:
-        terminal.say()
+    for place, table in enumerate(tables):
+        if place > 0 or args.progress:
+            terminal.say()
         terminal.show(table)
     terminal.say()
     for line in lines:

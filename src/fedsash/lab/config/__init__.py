@@ -1,6 +1,6 @@
 """Experiment files: reading and checking them."""
 
-from .errors import ConfigError
+from ...settings.errors import ConfigError
 from .experiment import Experiment, OwnExperiment
 from .model import Model
 from .network import NetworkExperiment

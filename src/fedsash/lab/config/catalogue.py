@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...settings.errors import shortened
+from ...settings.errors import ConfigError, shortened
 from ...settings.options import options
-from .errors import ConfigError
 from .keys import Key, keys, keys_of
 from .registries import REGISTRIES, Registry, find
 from .words import about, suggestion, summary
@@ -103,7 +102,22 @@ def _inside(key: Key) -> list[Key]:
 
 
 def _registry(registry: Registry) -> Entry:
-    return {"key": f"{registry.key}.name", "things": {name: summary(make) for name, make in registry.things.items()}}
+    """The things of a registry, beginning with the one that a file has without naming one."""
+    things = {}
+    default = _default(registry)
+    if default is not None:
+        things[default] = summary(registry.things[default])
+    for name, make in registry.things.items():
+        things[name] = summary(make)
+    return {"key": f"{registry.key}.name", "things": things}
+
+
+def _default(registry: Registry) -> str | None:
+    """The name of the thing that is the default at the registry's key; None if a file without it has none."""
+    for key in keys():
+        if key.path == registry.key and isinstance(key.option.default, registry.base):
+            return registry.name_of(key.option.default)
+    return None
 
 
 def _thing(registry: Registry, name: str) -> Entry:

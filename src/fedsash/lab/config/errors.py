@@ -8,27 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...settings.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
+from ...settings.errors import (
+    ConfigError,
+    FedsashError,
+    LibraryError,
+    ModelError,
+    SettingError,
+    brief,
+    one_line,
+    shortened,
+)
 from .words import describe, shown, suggestion
 
 TABLES = {"Evaluation": "evaluation", "LocalTraining": "local", "Personal": "personal"}
 """The tables of settings that are checked when all parts of an experiment come together."""
-
-
-class ConfigError(FedsashError, ValueError):
-    """An error in an experiment, a sweep or a reproduction, described in one `line`.
-
-    `file` is the file with the error, or empty. `key` is the dotted key that is wrong, or empty.
-    """
-
-    def __init__(self, line: str, key: str = "", file: str = "") -> None:
-        super().__init__(line, key, file)
-        self.line = line
-        self.key = key
-        self.file = file
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.line}" if self.file else self.line
 
 
 @contextmanager

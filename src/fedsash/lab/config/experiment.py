@@ -24,7 +24,7 @@ from ...runs import Callback, Checkpoint, Driver, RunningSums
 from ...runs.callbacks import Track
 from ...server.broadcast import Broadcast
 from ...server.federation import Federation
-from ...settings.errors import check
+from ...settings.errors import ConfigError, check
 from ...settings.limits import Count, Seed
 from ...settings.resolve import resolve
 from ...settings.setting import Accepts, Setting, default
@@ -32,7 +32,7 @@ from ...tasks import Metric, OnlyLoss, Task
 from ...vector.layout import Layout, ModelSlice
 from ...vector.sharing import Buffers, Personal
 from . import tables
-from .errors import ConfigError, located
+from .errors import located
 from .model import Model
 
 log = logging.getLogger("fedsash")

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
-from ...settings.errors import one_line, shortened
+from ...settings.errors import ConfigError, one_line, shortened
 from ...settings.options import options
 from ...system.paths import plain_file
-from .errors import ConfigError, join
+from .errors import join
 
 TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")

@@ -15,8 +15,9 @@ from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
 from ...runs import Driver
 from ...runs.callbacks import Track
+from ...settings.errors import ConfigError
 from ..timing import TimeStudy, simulate
-from .errors import ConfigError, located
+from .errors import located
 from .experiment import Experiment
 from .registries import REGISTRIES
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from ...runs import own_code as permits
 from ...runs.records import Records
-from ...settings.errors import shortened
+from ...settings.errors import ConfigError, shortened
 from ...settings.resolve import Allowed, allow, allowed_only
 from . import tables
-from .errors import ConfigError, located, prefixed
+from .errors import located, prefixed
 from .experiment import OWN_KEYS, Experiment, OwnExperiment
 from .files import check_content, overridden, read, without_others
 from .network import NetworkExperiment

@@ -23,12 +23,11 @@ from ...network.fedwindow import CLIENT_WINDOWS, ClientWindow
 from ...network.schedulers import SCHEDULERS, Scheduler
 from ...runs import Callback
 from ...runs.callbacks import CALLBACKS
-from ...settings.errors import SettingError, check
+from ...settings.errors import ConfigError, SettingError, check
 from ...settings.options import Make, Option, options
 from ...settings.resolve import resolve
 from ...settings.setting import hints_of
 from ...tasks import METRICS, TASKS, Metric, Task
-from .errors import ConfigError
 from .model import Model, options_of
 from .words import shown, suggestion
 

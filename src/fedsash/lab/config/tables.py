@@ -22,11 +22,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, short_form
-from ...settings.errors import shortened
+from ...settings.errors import ConfigError, shortened
 from ...settings.limits import union_of
 from ...settings.options import REQUIRED, Make, Option, options
 from ...settings.setting import Setting, hints_of
-from .errors import ConfigError, join, located
+from .errors import join, located
 from .files import SHORT
 from .model import Model, options_of
 from .registries import Registry, find, registry_of

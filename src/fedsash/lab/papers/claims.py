@@ -218,10 +218,8 @@ def _all(
     if not numbers:
         return Finding(None, NO_NUMBERS)
     said = [_side(quantity, yes, no) for quantity in numbers.values()]
-    held = said.count(True)
-    return Finding(
-        _conjunction(said), f"{_counted(held, len(numbers), what)}: {_listed(numbers)}{_short_of_seeds(numbers)}"
-    )
+    counted = _counted(said.count(True), numbers, what)
+    return Finding(_conjunction(said), f"{counted}: {_listed(numbers)}{_short_of_seeds(numbers)}")
 
 
 def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
@@ -231,8 +229,19 @@ def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[
     return False if no(low, high) else None
 
 
-def _counted(held: int, count: int, what: str) -> str:
-    return what if held == count == 1 else f"{held} of {count} {what}"
+def _counted(held: int, numbers: Numbers, what: str) -> str:
+    """How many numbers are `what` an interval says; one that may be so by chance is not counted."""
+    count = len(numbers)
+    if held == count == 1:
+        return what
+    if held < count and _by_chance(numbers):
+        return f"{held} of {count} certainly {what}"
+    return f"{held} of {count} {what}"
+
+
+def _by_chance(numbers: Numbers) -> bool:
+    """Whether a number is of runs: another seed would give another one."""
+    return not all(quantity.exact for quantity in numbers.values())
 
 
 def _listed(numbers: Numbers) -> str:
@@ -253,8 +262,9 @@ def _named(key: Key, value: float) -> str:
 
 def _short_of_seeds(numbers: Numbers) -> str:
     fewest = min(len(quantity.values) for quantity in numbers.values())
-    chance = not all(quantity.exact for quantity in numbers.values())
-    return f"; {fewest} of {SEEDS} seeds" if chance and fewest < SEEDS else ""
+    if fewest < SEEDS and _by_chance(numbers):
+        return f"; {fewest} of the {SEEDS} seeds that a verdict needs"
+    return ""
 
 
 def at_most(numbers: Numbers, than: float = 0.0) -> Finding:

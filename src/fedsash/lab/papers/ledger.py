@@ -344,16 +344,19 @@ class Ledger:
     def enter_claim(self, paper: str, claim: Claim, row: Mapping[str, Any]) -> Finding:
         """Put evidence for a claim into its file: beside that of other settings, with the seeds of the same one.
 
-        Returns what all of its seeds say.
+        What the same command has entered of fewer runs, because one of its processes was killed, is replaced. Returns
+        what all of its seeds say.
         """
         evidence = {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
         claim.judged(evidence)  # evidence of another shape is refused before anything is written
         rows = []
         for there in self.evidence(paper, claim):
-            if there["setting"] != row["setting"]:
-                rows.append(there)
-            else:
+            if there["setting"] == row["setting"]:
                 row = {**row, "evidence": _joined(there["evidence"], row["evidence"])}
+                continue
+            is_part = there.get("source") == row.get("source") and all(run in row["runs"] for run in there["runs"])
+            if not is_part:
+                rows.append(there)
         about = {"paper": paper, "claim": claim.name, "says": claim.says}
         self._write(self._claim(paper, claim), about, [*rows, dict(row)])
         return claim.judged({name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()})

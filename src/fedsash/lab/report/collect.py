@@ -178,7 +178,9 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
         name = f"{prefix}/{run}" if prefix else run
         place = inside(folder / "runs", run)
         if not Records(place).begun:
-            if run not in failed:
+            if (place / "summary.json").exists():
+                found.damaged.append(f"run {name} is left out: {Records(place).path} is missing")
+            elif run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
         try:

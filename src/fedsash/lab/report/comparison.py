@@ -149,6 +149,20 @@ def _client(name: str | int, run: CollectedRun) -> dict[str, str]:
     return {"client": str(name)} if isinstance(name, str) else {"client": str(name), "seed": str(_seed(run))}
 
 
+def head(rows: Sequence[Row], runs: Sequence[CollectedRun], of: str = "") -> str:
+    """The line above the table of these runs: what is compared, and over how many evaluations it is a mean.
+
+    `of` is that of `compare`; each client's results are of one evaluation, as their name says.
+    """
+    titles = " and ".join(dict.fromkeys(row.decided.title for row in rows))
+    if of.endswith(f"/{EACH}"):
+        return titles
+    counts = sorted({run.summary["averaged"] for run in runs})
+    last = " or ".join(map(str, counts))
+    evaluations = "evaluation" if counts == [1] else "evaluations"
+    return f"{titles}, mean over the last {last} {evaluations}"
+
+
 def table(rows: Sequence[Row]) -> Table:
     """The rows as a table to print with `terminal.show`; shares in per cent, their gains in percentage points."""
     result = empty_table()

@@ -112,6 +112,11 @@ def trained_alike(runs: Sequence[OpenRun], round: int) -> list[ClientModels]:
     return trained
 
 
+def names_of_runs(runs: Sequence[OpenRun]) -> str:
+    """The names of the runs, as many as `some` lists."""
+    return some([run.folder.name for run in runs])
+
+
 def by_round(
     rounds: Sequence[int], measured: Callable[[int], Mapping[str, Any]], progress: OnProgress
 ) -> dict[str, list[Any]]:
@@ -140,13 +145,13 @@ def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: i
 def by_number(findings: Findings, solid: str, dashed: str, called: str, scale: float = 1.0) -> list[Line]:
     """The numbers `solid` and, dashed, `dashed` by the number of models, for some rounds from the first to the last.
 
-    Both are keys of the findings, lists by round and number. `called` is what dashed lines are called.
+    Both are keys of the findings, lists by saved round and number. `called` is what dashed lines are called.
     """
     rounds = findings["rounds"]
     places = np.unique(np.linspace(0, len(rounds) - 1, LINES).round().astype(int)).tolist()
     lines = []
     for i, place in enumerate(places):
-        name = f"round {rounds[place] + 1}"
+        name = f"round {rounds[place]}"
         style = look(i)
         values = times(scale, findings[solid][place])
         lines.append(Line(name, range(1, len(values) + 1), values, style))

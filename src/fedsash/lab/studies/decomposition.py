@@ -20,10 +20,10 @@ from ...server.federation import Federation
 from ...settings.errors import check
 from ...vector.arrays import Ints
 from ...vector.layout import Layout
-from .client_studies import CLIENT_SAMPLES, ROUNDS, by_round, check_alike, shared_rounds, trained_alike
+from .client_studies import CLIENT_SAMPLES, ROUNDS, by_round, check_alike, names_of_runs, shared_rounds, trained_alike
 from .opened import OpenRun, spaced
 from .outputs import Spread, outputs, pairwise_cka, spread
-from .study import Findings, OnProgress, Rows, Study, number, unseen
+from .study import Findings, OnProgress, Rows, Study, number, share, times, unseen
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -81,7 +81,7 @@ class DecompositionStudy(Study):
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
         return {
-            "title": f"{runs[0].folder.name}: the error of the mean of clients' models",
+            "title": f"{names_of_runs(runs)}: the error of the mean of clients' models",
             "split": "train",
             "runs": len(runs),
             **by_round(rounds, lambda round: self._measured(runs, round), progress),
@@ -118,11 +118,16 @@ class DecompositionStudy(Study):
         heads = {name: head for name, head in HEADS.items() if findings["runs"] > 1 or name not in SEVERAL}
         yield ["saved\nround", *heads.values()]
         for i, round in enumerate(findings["rounds"]):
-            yield [str(round), *(number(findings[name][i], 3) for name in heads)]
+            cells = [str(round)]
+            for name in heads:
+                value = findings[name][i]
+                cells.append(share(value) if name == "test_error" else number(value, 3))
+            yield cells
 
     @staticmethod
     def picture(findings: Findings) -> Picture:
         """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
+        in_per_cent = {**findings, "test_error": times(100, findings["test_error"])}
         terms = dict(TERMS)
         if not _known(findings["variance"]):
             del terms["bias"]  # with one run it is the squared error
@@ -132,7 +137,7 @@ class DecompositionStudy(Study):
             _by_round("parts of the squared error", Axis("squared error"), findings, terms, width=5.6),
             _by_round("distance of the clients", distance, findings, DISTANCES),
             _by_round("similarity of the clients' answers", cka, findings, {"cka": ("", look(2))}),
-            _by_round("test error", Axis("test error"), findings, {"test_error": ("", Style(INK))}),
+            _by_round("test error", Axis("error (test, %)"), in_per_cent, {"test_error": ("", Style(INK))}),
         ]
         caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
         return Picture(findings["title"], panels, columns=4, caption=caption)

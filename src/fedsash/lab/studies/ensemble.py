@@ -112,8 +112,9 @@ class EnsembleStudy(Study):
             Panel("gap by distance", far, gap, _each_round(findings, positive)),
         ]
         caption = (
-            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(findings)}; "
-            "similarity, distance and gap are those of all of them, a point with its number for each round."
+            f"The mean of K client models after a saved round and the ensemble of their answers, "
+            f"{split_in_words(findings)}; "
+            "similarity, distance and gap are those of all of them, a point with its number for each saved round."
         )
         return Picture(findings["title"], panels, columns=3, caption=caption)
 
@@ -160,11 +161,11 @@ class Group:
 
 
 def _each_round(findings: Findings, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
-    """A point with its number for each round, at its place (x, y) if both are known."""
+    """A point with its number for each saved round, at its place (x, y) if both are known."""
     shown = {}
     for round, place in zip(findings["rounds"], places, strict=True):
         if None not in place:
-            shown[str(round + 1)] = place
+            shown[str(round)] = place
     if not shown:
         return []
     x, y = zip(*shown.values(), strict=True)

@@ -23,6 +23,8 @@ from ...vector.randomness import Purpose, generator
 from .opened import MODELS, OpenRun
 from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
+FEWEST = 4
+"""There is room for so many groups of bars at least."""
 STEPS = 100
 TOLERANCE = 1e-3
 """The largest number of products with the Hessian for a model's eigenvalues, and how accurate they are to be."""
@@ -152,7 +154,10 @@ def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str
         missing = [None] * (len(ticks) - len(values))
         rows.append([*values, *missing])
     bars = Bars(list(heights), range(len(ticks)), rows, of_bars(len(rows)))
-    below = Axis(x, ticks={float(place): tick for place, tick in enumerate(ticks)})
+    middle = (len(ticks) - 1) / 2
+    reach = max(len(ticks), FEWEST) / 2  # a few groups are not wider than many
+    marks = {float(place): tick for place, tick in enumerate(ticks)}
+    below = Axis(x, middle - reach, middle + reach, ticks=marks)
     return Panel(name, below, y, [bars])
 
 

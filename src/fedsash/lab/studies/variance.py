@@ -21,6 +21,7 @@ from .client_studies import (
     by_number,
     by_round,
     check_alike,
+    names_of_runs,
     over_orders,
     shared_rounds,
     trained_alike,
@@ -83,7 +84,7 @@ class VarianceStudy(Study):
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
         return {
-            "title": f"{runs[0].folder.name}: variance and covariance by the number of clients",
+            "title": f"{names_of_runs(runs)}: variance and covariance by the number of clients",
             "split": "train",
             "runs": len(runs),
             **by_round(rounds, lambda round: self._measured(runs, round), progress),
@@ -139,8 +140,8 @@ class VarianceStudy(Study):
             Panel("variance by distance of the data", distance, of_client, [clients]),
         ]
         caption = (
-            "Variance and covariance of K of a round's client models over runs, beside the mean variance of one over K "
-            "and the lower bound of the covariance; the last panel shows each client of the last saved round."
+            "Variance and covariance of K client models over runs, after a saved round, beside the mean variance of "
+            "one over K and the lower bound of the covariance; the last panel shows each client after the last round."
         )
         return Picture(findings["title"], panels, columns=4, caption=caption)
 

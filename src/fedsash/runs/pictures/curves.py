@@ -17,6 +17,8 @@ ORDER = 2
 CLIPPED = 50
 """One of so many values, the worst, may lie outside of a panel."""
 
+BEYOND = "The axis leaves out some values, mostly of the first steps, so that differences can be seen."
+
 
 def curves(found: Curves, title: str = "", *, broadcast_start: int | None = None, along: str = "round") -> Picture:
     """Every model's values by round. The global model's line is thin; its averages are on top.
@@ -26,7 +28,8 @@ def curves(found: Curves, title: str = "", *, broadcast_start: int | None = None
     """
     name = found.criterion.name
     drawn = panel(name, lines(found), found.criterion, found.criterion.target, broadcast_start, along)
-    return Picture(title or capital(found.title), [drawn])
+    below = beyond([drawn])
+    return Picture(title or capital(found.title), [drawn], caption=" ".join(below), below=below)
 
 
 def capital(text: str) -> str:
@@ -104,6 +107,19 @@ def panel(
     low, high = _ends_of_values(points, climbed, target_y, criterion)
     x_axis = Axis(along, first - margin, end + margin, whole=True)
     return Panel(name, x_axis, Axis(label, low, high), [*rules, *lines], 9, 5, ends=True)
+
+
+def beyond(panels: Sequence[Panel]) -> list[str]:
+    """A sentence for a caption where the axis of a panel leaves out some values; otherwise none."""
+    for panel in panels:
+        low = panel.y.low
+        high = panel.y.high
+        if low is None or high is None:
+            continue
+        values = [y for layer in panel.layers if isinstance(layer, Line) for y in layer.y if y is not None]
+        if any(y < low or y > high for y in values):
+            return [BEYOND]
+    return []
 
 
 def _last_equal(points: Mapping[int, float], model: Mapping[int, float]) -> int:

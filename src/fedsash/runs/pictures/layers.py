@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 FEW = 25
 """A line with at most this many known points has markers."""
+MARK = 4.0
+LETTER = 5.8
+HEIGHT = 11.0
+"""Half the size of a mark of `Points`, and the width of a letter and the height of a line of their names, in points."""
 DASHES: dict[Dash, Any] = {
     "solid": "-",
     "dash": (0, (5, 1.5)),
@@ -43,7 +48,7 @@ def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
         case Line():
             _line(axes, layer)
         case Points():
-            _points(axes, layer)
+            _points(axes, layer, on_colour=any(isinstance(one, Field) for one in panel.layers))
         case Rule():
             _rule(axes, layer)
         case Bars():
@@ -81,18 +86,84 @@ def _line(axes: Axes, line: Line) -> None:
     axes.plot(x, y, marker=marker, markersize=3.5, drawstyle=STEPS[line.steps], label=line.name or None, **look)
 
 
-def _points(axes: Axes, points: Points) -> None:
-    """White marks with a dark edge and names. They can be seen on any colour."""
+def _points(axes: Axes, points: Points, on_colour: bool) -> None:
+    """White marks with a dark edge, and names that can be seen on any colour. Without one see `name_points`."""
     from matplotlib.patheffects import withStroke
 
     mark: dict[str, Any] = {"marker": "o", "markeredgecolor": INK, "markersize": 7}
     if points.symbol == "cross":
         mark = {"marker": "x", "markersize": 9, "markeredgewidth": 2.5}
     axes.plot(numbers(points.x), numbers(points.y), linestyle="none", color="white", **mark)
+    if not on_colour:
+        return
     edge = [withStroke(linewidth=2.5, foreground=INK)]
     named = {"ha": "center", "color": "white", "fontsize": 9, "weight": "bold", "path_effects": edge}
     for name, x, y in zip(points.names, points.x, points.y, strict=True):
         axes.annotate(name, (x, y), (0, 8), textcoords="offset points", **named)  # type: ignore[arg-type]
+
+
+def name_points(axes: Axes, points: Points) -> None:
+    """Write the names of points beside their marks, on axes that have their limits.
+
+    A name stands above its mark, or else below, right or left of it, where it covers no other name and no other mark.
+    It is left out if it would cover one everywhere.
+    """
+    x = numbers(points.x)
+    y = numbers(points.y)
+    marks = axes.transData.transform(np.column_stack([x, y])) * 72 / axes.figure.dpi
+    taken = [Box(across - MARK, down - MARK, across + MARK, down + MARK) for across, down in marks]
+    for i, name in enumerate(points.names):
+        width = LETTER * len(name)
+        places = [(0.0, HEIGHT), (0.0, -HEIGHT), (HEIGHT / 2 + width / 2, 0.0), (-HEIGHT / 2 - width / 2, 0.0)]
+        for right, up in places:
+            across = marks[i][0] + right
+            down = marks[i][1] + up
+            box = Box(across - width / 2, down - HEIGHT / 2, across + width / 2, down + HEIGHT / 2)
+            others = [one for place, one in enumerate(taken) if place != i]
+            if not any(box.covers(other) for other in others):
+                taken.append(box)
+                axes.annotate(
+                    name,
+                    (x[i], y[i]),
+                    (right, up),
+                    textcoords="offset points",
+                    ha="center",
+                    va="center",
+                    color=INK,
+                    fontsize=9,
+                )
+                break
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle on paper, in points."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def covers(self, other: Box) -> bool:
+        """Whether the two have a place in common."""
+        beside = self.right <= other.left or other.right <= self.left
+        return not (beside or self.high <= other.low or other.high <= self.low)
+
+
+def show_whole_marks(axes: Axes) -> None:
+    """Draw the marks at the ends of axes whole, on axes that have their limits.
+
+    Lines that leave the panel stay cut off at its edge.
+    """
+    left, right = sorted(axes.get_xlim())
+    low, high = sorted(axes.get_ylim())
+    for line in axes.lines:
+        x = np.asarray(line.get_xdata(), float)
+        y = np.asarray(line.get_ydata(), float)
+        known = np.isfinite(x) & np.isfinite(y)
+        inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)
+        if line.get_marker() != "None" and bool(inside[known].all()):
+            line.set_clip_on(False)
 
 
 def _rule(axes: Axes, rule: Rule) -> None:

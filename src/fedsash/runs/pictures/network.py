@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...evaluation import Curves, NetworkLoad
-from .curves import capital, lines, panel
+from .curves import beyond, capital, lines, panel
 from .picture import Axis, Line, Panel, Picture, Spans
 from .styles import BLUE, DASHES, GREEN, RED, SKY, Style, look
 
@@ -134,5 +134,7 @@ def progress(curves: Curves, loads: Mapping[int, NetworkLoad]) -> Picture:
 
 def over_time(curves: Curves, panels: Sequence[Panel]) -> Picture:
     """The picture of panels against time and client trips."""
-    caption = f"{capital(curves.title)} against the time that it took, and client trips."
-    return Picture(f"{capital(curves.criterion.name)} over time and trips", list(panels), caption=caption)
+    below = beyond(panels)
+    caption = " ".join([f"{capital(curves.title)} against the time that it took, and client trips.", *below])
+    title = f"{capital(curves.criterion.name)} over time and trips"
+    return Picture(title, list(panels), caption=caption, below=below)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from ...settings.errors import library
 from ...system.files import replace_file
-from .layers import draw_layer, numbers
+from .layers import draw_layer, name_points, numbers, show_whole_marks
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common
 from .styles import INK
@@ -66,17 +68,23 @@ BARS = 24
 """The most bars side by side in a legend: more would leave no room for the picture."""
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is installed. The core comes without it, and a run then draws no pictures."""
+    return find_spec("matplotlib") is not None
+
+
 def draw(picture: Picture, path: Path | str) -> None:
     """Draw a picture into the file `path`, completely or not at all. Its extension gives the format (PNG, PDF, SVG).
 
-    Raises `ImportError` without matplotlib, and `ValueError` for an unknown extension.
+    Raises `LibraryError` without matplotlib, and `ValueError` for an unknown extension.
     """
     replace_file(path, drawn(picture, Path(path).suffix[1:] or "png"))
 
 
 def drawn(picture: Picture, form: str) -> bytes:
     """A picture as a file of the format `form`. Raises errors as `draw`."""
-    from matplotlib import style
+    with library("matplotlib", "pictures", "fedsash[lab]"):
+        from matplotlib import style
 
     content = io.BytesIO()
     with style.context(["default", HOUSE]):
@@ -86,7 +94,8 @@ def drawn(picture: Picture, form: str) -> bytes:
 
 def figure(picture: Picture) -> Figure:
     """The picture as a figure of matplotlib, with axes for each panel in their order."""
-    from matplotlib import style
+    with library("matplotlib", "pictures", "fedsash[lab]"):
+        from matplotlib import style
 
     with style.context(["default", HOUSE]):
         return _figure(picture)
@@ -132,6 +141,11 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
     if any(isinstance(layer, Field) for layer in panel.layers):
         axes.grid(False)
         axes.spines[:].set_visible(False)
+    else:
+        show_whole_marks(axes)
+        for layer in panel.layers:
+            if isinstance(layer, Points):
+                name_points(axes, layer)
     if panel.square:
         axes.set_aspect("equal", adjustable="box")
     names = axes.get_legend_handles_labels()[1]
@@ -178,14 +192,14 @@ def _scale(axes: Axes, which: str, axis: Axis) -> None:
 
 
 def _within_a_decade() -> LogFormatter:
-    """Numbers of two digits at minor ticks, on a logarithmic axis of a decade or less; matplotlib's have one."""
+    """Numbers of three digits at minor ticks, on a logarithmic axis of a decade or less; matplotlib's have one."""
     from matplotlib.ticker import LogFormatter
 
-    class TwoDigits(LogFormatter):
+    class ThreeDigits(LogFormatter):
         def __call__(self, value: float, place: int | None = None) -> str:
-            return f"{value:.2g}" if super().__call__(value, place) else ""
+            return f"{value:.3g}" if super().__call__(value, place) else ""
 
-    return TwoDigits(minor_thresholds=(1, 0.5))
+    return ThreeDigits(minor_thresholds=(1, 0.5))
 
 
 def _share(panels: Sequence[Panel], every: Sequence[Axes]) -> None:

@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Points:
-    """White marks that can be seen on any colour, each with its name above it. Raises `ValueError` as `Line` does."""
+    """White marks that can be seen on any colour, each with its name beside it. Raises `ValueError` as `Line` does."""
 
     names: Sequence[str]
     x: Numbers

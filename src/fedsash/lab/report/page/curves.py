@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ....evaluation import mean_or_none
 from ....runs.pictures import Line, Panel, Picture, look
-from ....runs.pictures.curves import ORDER, WINDOW, capital, lines, panel
+from ....runs.pictures.curves import ORDER, WINDOW, beyond, capital, lines, panel
 from ..collect import CollectedRun
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
         f"{capital(first.title)} after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
         f"filter (window {WINDOW} evaluations, order {ORDER}); the numbers in the tables are never smoothed.{thinned}"
     )
+    caption = " ".join([caption, *beyond(panels)])
     title = f"{capital(first.criterion.name)} over the rounds"
     return Picture(title, [_thinned(panel, step) for panel in panels], caption=caption)
 

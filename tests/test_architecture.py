@@ -163,7 +163,7 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "runs/ledger.py": {"fedsash.runs.checkpoints"},
+        "runs/recorder.py": {"fedsash.runs.checkpoints"},
         "runs/folder.py": {"fedsash.runs.checkpoints"},
         "lab/studies/opened.py": {"fedsash.runs.checkpoints"},
         "testing/federations.py": {"fedsash.runs.checkpoints"},

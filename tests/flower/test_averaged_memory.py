@@ -207,12 +207,12 @@ def test_methods_that_a_user_has_set_on_the_object_stay_there() -> None:
     ],
 )
 def test_large_whole_numbers_stay_in_range_and_those_of_the_model_are_kept(kind: Any, values: list[int]) -> None:
-    from fedsash.flower.averaged.arrays import Form
+    from fedsash.flower.averaged.arrays import ArrayLayout
 
     first = ArrayRecord({"w": Array(np.zeros(1)), "n": Array(np.array(values, kind))})
-    form = Form(first)
-    tensors = form.tensors(first)
-    assert form.record(tensors, first)["n"].numpy().tolist() == values
-    averaged = form.record(tensors)["n"].numpy()
+    layout = ArrayLayout(first)
+    tensors = layout.tensors(first)
+    assert layout.record(tensors, first)["n"].numpy().tolist() == values
+    averaged = layout.record(tensors)["n"].numpy()
     np.testing.assert_allclose(averaged.astype(float), np.array(values, float), rtol=1e-15)
     assert averaged.dtype == kind

@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 from fedsash import EMA, SWA, Broadcast, RunError, Window
 from fedsash.extend import Average
 from fedsash.flower import Averaged
-from fedsash.flower.averaged.progress import Progress
+from fedsash.flower.averaged.training_state import TrainingState
 from fedsash.settings.errors import ModelError
 from fedsash.vector.saved import StateError, place, saved_rounds
 
@@ -285,12 +285,12 @@ def test_a_model_that_is_not_finite_is_no_part_of_the_state(tmp_path: Path) -> N
 
 
 def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_the_old_ones(tmp_path: Path) -> None:
-    def progress() -> Progress:
-        found = Progress({"w": Window(2)}, arrays(np.zeros(5)), tmp_path)
+    def progress() -> TrainingState:
+        found = TrainingState({"w": Window(2)}, arrays(np.zeros(5)), tmp_path)
         found.load(tmp_path, {})
         return found
 
-    def go_on(training: Progress, value: float) -> None:
+    def go_on(training: TrainingState, value: float) -> None:
         training.round += 1
         training.take(arrays(np.full(5, value)), training.round)
         training.save(tmp_path, {}, {}, {})
@@ -307,7 +307,7 @@ def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_th
 
 def test_a_first_model_with_an_infinite_array_is_refused_with_its_name() -> None:
     with pytest.raises(ModelError, match=r"not finite in the arrays \['b.weight'\]: keep a mask out"):
-        Progress({"w": Window(2)}, arrays(np.array([0.0, 0, 0, 0, -np.inf])), None)
+        TrainingState({"w": Window(2)}, arrays(np.array([0.0, 0, 0, 0, -np.inf])), None)
 
 
 def test_models_on_the_disk_that_are_taken_up_are_the_saved_files_themselves(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_models_on_the_disk_that_are_taken_up_are_the_saved_files_themselves(tmp
     settings: dict[str, Any] = {"averages": {"w": Window(3, storage="disk")}, "serve": "w"}
     trained("FedAvg", tmp_path, rounds=3, **settings)
     averaged, _ = trained("FedAvg", tmp_path, rounds=3, **settings)
-    parts = averaged._progress._averages.models()
+    parts = averaged._state._averages.models()
     held = {name: os.fstat(part._handle).st_ino for name, part in parts.items()}
     assert len(held) == 3
     assert held == {name: (place(tmp_path, 3) / name).stat().st_ino for name in parts}

@@ -132,7 +132,7 @@ def test_a_node_that_names_other_places_than_its_clients_have_is_missing(said: d
     def mod(message: Any, context: Any, call: Any) -> Any:
         reply = call(message, context)
         if message.metadata.message_type == wire.ACTIONS["train"]:
-            reply.content[wire.SAID].update(said)
+            reply.content[wire.REPLY].update(said)
         return reply
 
     with there(grid(tmp_path, mods=[mod]), here()) as world:

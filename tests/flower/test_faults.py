@@ -301,7 +301,7 @@ def test_a_node_that_leaves_out_what_it_does_not_hold_is_missing(without: list[A
     def mod(message: Any, context: Any, call: Any) -> Any:
         reply = call(message, context)
         if message.metadata.message_type == wire.ACTIONS["train"] and context.node_config["partition-id"] == 1:
-            reply.content[wire.SAID].update({"without": without, "why": ["x"] * len(without)})
+            reply.content[wire.REPLY].update({"without": without, "why": ["x"] * len(without)})
         return reply
 
     with there(grid(tmp_path, mods=[mod]), here(sampling=Uniform(6))) as world:

@@ -55,8 +55,8 @@ def test_the_vectors_of_a_request_go_to_the_device_and_those_of_a_reply_come_to_
         server_state={"c": torch.rand(5)},
         clients=StateVersions(last=np.array([0])) if keeps else StateRows({"c": torch.rand(1, 5)}),
     )
-    content = wire.asked(request, wire.packed({"w": request.sent}), wire.packed(request.server_state), "")
-    found, _ = wire.request_of(content, torch.device("meta"))
+    content = wire.request_content(request, wire.packed({"w": request.sent}), wire.packed(request.server_state), "")
+    found, _ = wire.read_request(content, torch.device("meta"))
     vectors = [found.sent, *found.server_state.values(), *found.clients.own.values()]
     assert len(vectors) == (2 if keeps else 3) and all(vector.is_meta for vector in vectors)
     assert not any(vector.is_meta for vector in wire.unpacked(content[wire.MODEL]).values())

@@ -255,7 +255,7 @@ def test_a_node_with_another_version_is_told(tmp_path: Path, caplog: pytest.LogC
         number = context.node_config["partition-id"]
         if message.metadata.message_type == wire.ROLL_CALL and number < 2:
             its = "fedsash 0.0.1 and torch 2.0" if number else versions().partition("+")[0] + "+cu999"
-            reply.content[wire.SAID]["versions"] = its
+            reply.content[wire.REPLY]["versions"] = its
         return reply
 
     with caplog.at_level(logging.WARNING, logger="fedsash"):

@@ -46,7 +46,7 @@ def test_a_round_has_as_many_vectors_for_each_client_as_the_table_says(
     came: list[int] = []
 
     def mod(message: Any, context: Any, call: Any) -> Any:
-        if wire.ASKED in message.content and "settings" in (said := message.content[wire.ASKED]):
+        if wire.REQUEST in message.content and "settings" in (said := message.content[wire.REQUEST]):
             assert len(str(said["settings"])) < 3000
         sent.append(size(message.content))
         reply = call(message, context)

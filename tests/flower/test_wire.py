@@ -26,7 +26,7 @@ TYPES = (
 @pytest.mark.parametrize("shape", [(), (1,), (0, 4), (2, 3)], ids=str)
 def test_every_type_of_tensor_comes_back_as_it_was(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     sent = (10 * torch.rand(shape)).to(dtype)
-    found = wire.unpacked(wire.packed({"a": sent}), {"a": wire.Form.of(sent)})["a"]
+    found = wire.unpacked(wire.packed({"a": sent}), {"a": wire.TensorForm.of(sent)})["a"]
     assert found.dtype == dtype and found.shape == sent.shape
     assert found.numel() == 0 or torch.equal(found.reshape(-1).view(torch.uint8), sent.reshape(-1).view(torch.uint8))
 
@@ -59,7 +59,7 @@ def test_flowers_own_tools_can_read_the_arrays() -> None:
 )
 def test_what_is_not_the_expected_tensor_is_refused_with_a_reason(array: Array, why: str) -> None:
     with pytest.raises(wire.WireError, match=why):
-        wire.unpacked(ArrayRecord({"a": array}), {"a": wire.Form((3,), torch.float32)})
+        wire.unpacked(ArrayRecord({"a": array}), {"a": wire.TensorForm((3,), torch.float32)})
 
 
 @pytest.mark.parametrize("shape", [(10**14,), (2**62, 2**62), (-1,), (4,), (2,)], ids=str)
@@ -95,7 +95,7 @@ def test_a_request_comes_back_as_it_was(keeps: bool) -> None:
         server_steps=None if keeps else 5,
     )
     model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
-    found, settings = wire.request_of(wire.asked(request, model, server, '{"a": 1}'))
+    found, settings = wire.read_request(wire.request_content(request, model, server, '{"a": 1}'))
     assert settings == '{"a": 1}'
     names = ("job", "round", "server_steps")
     assert [getattr(found, name) for name in names] == [getattr(request, name) for name in names]

@@ -17,7 +17,7 @@ from fedsash.methods.server_optimisers import FedAdam
 from fedsash.runs import Callback, LiveRun
 from fedsash.runs.folder import RunFolder
 from fedsash.runs.records import Records
-from fedsash.runs.running_sums import Bookkeeper, RunningSums
+from fedsash.runs.running_sums import RunningSums, SumRecorder
 from fedsash.server.round import ServerRound
 from fedsash.vector.saved import saved_rounds
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, observed, rows, start
@@ -54,13 +54,13 @@ def assert_resumed(stopped: Path, whole: Path) -> None:
 UNTOUCHED = [(ServerRound, "ask", "before"), (ServerRound, "ask", "after"), (ServerRound, "collect", "before")]
 UNTOUCHED += [(ServerRound, "collect", "after"), (ServerRound, "step", "before")]
 IN_PLACE = [(ServerRound, "observe", "before"), (ServerRound, "observe", "after"), (ServerRound, "step", "after")]
-IN_PLACE += [(Bookkeeper, "observe", "before"), (Bookkeeper, "observe", "after")]
+IN_PLACE += [(SumRecorder, "observe", "before"), (SumRecorder, "observe", "after")]
 FINISHED = [(Federation, "evaluate", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
 FINISHED += [(Federation, "learn", "after"), (Records, "append", "before"), (Records, "append", "after")]
 
 
 FULL = [(ServerRound, "ask", "after"), (ServerRound, "collect", "before"), (ServerRound, "observe", "before")]
-FULL += [(Bookkeeper, "observe", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
+FULL += [(SumRecorder, "observe", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
 """Whose neighbours are tried by default."""
 
 

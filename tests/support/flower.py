@@ -91,8 +91,8 @@ def lying(number: int, **said: Any) -> Any:
     def mod(message: Any, context: Any, call: Any) -> Any:
         reply = call(message, context)
         if message.metadata.message_type == wire.ROLL_CALL and context.node_config["partition-id"] == number:
-            table = json.loads(reply.content[wire.SAID]["numbers"]) | said
-            reply.content[wire.SAID] = ConfigRecord({"numbers": json.dumps(table)})
+            table = json.loads(reply.content[wire.REPLY]["numbers"]) | said
+            reply.content[wire.REPLY] = ConfigRecord({"numbers": json.dumps(table)})
         return reply
 
     return mod

@@ -20,7 +20,7 @@ from .tally import Best, Tally
 
 FORMAT = 7
 NO_RUN = Tally()
-"""The tally of rounds that nobody runs but a loop of one's own."""
+"""The tally of a state that a user's own loop has made, without a run."""
 
 
 def save(
@@ -34,17 +34,24 @@ def save(
 ) -> Path:
     """Save the state as `folder/<round>`. Keep this state, the one before it, and those of the rounds in `keep`.
 
-    With it are saved the run's `tally`, and of what experiment it is: the `fingerprint` of what determines its numbers,
-    and the clients' numbers of samples, `sizes` `[N]`. Raises `RunError` for a state that a later round has used up.
+    With it are saved the run's `tally`, the `fingerprint` of all settings that determine its numbers, and the clients'
+    numbers of samples, `sizes` `[N]`. Raises `RunError` for a state that a later round has used up.
 
     Each past model, and the client state of each client that has taken part, has a file of its own, which is linked if
     it has not changed. `saved.save` says what a kill or a full disk leaves.
     """
     state.check_usable()
-    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("client_state/")}
-    whole["sizes"] = torch.tensor(sizes, dtype=torch.int64)
-    whole |= {f"executor/{name}": tensor for name, tensor in state.executor.items()}
-    best = {f"best/{name}": best.w for name, best in tally.best.items()}
+    tensors = {name: tensor for name, tensor in state.tensors() if not name.startswith("client_state/")}
+    tensors["sizes"] = torch.tensor(sizes, dtype=torch.int64)
+    for name, tensor in state.executor.items():
+        tensors[f"executor/{name}"] = tensor
+    best_models = {}
+    for name, best in tally.best.items():
+        tensors[f"best/{name}"] = best.w
+        best_models[name] = {"value": best.value, "by": best.by, "round": best.round}
+    past_models = {}
+    for name, past in state.past.items():
+        past_models[name] = {"owner": past.trajectory.owner, "files": files_of(past)}
     facts = {
         "format": FORMAT,
         "round": state.round,
@@ -57,12 +64,12 @@ def save(
         "fingerprint": dict(fingerprint),
         "evaluation_due": tally.evaluation_due,
         "choice": state.choice and state.choice.saved(),
-        "best": {name: {"value": best.value, "by": best.by, "round": best.round} for name, best in tally.best.items()},
+        "best": best_models,
         "tensors": _kinds(state),
-        "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
+        "past": past_models,
     }
-    apart = {**dict(state.models()), **state.clients.saved()}
-    path = saved.save(folder, state.round, whole | best, apart, facts, keep)
+    own_files = {**dict(state.models()), **state.clients.saved()}
+    path = saved.save(folder, state.round, tensors, own_files, facts, keep)
     state.clients.note_saved(lambda file: ClientState(saved.tensors(path / file)))
     return path
 
@@ -87,32 +94,38 @@ def load_run(path: Path, state: State, begin: Begin = lambda state, names: None)
     damaged. In both cases `state` is unchanged.
     """
     state.check_usable()
-    manifest, found = saved.read(path, FORMAT)
-    here = _kinds(state)
-    there = manifest["tensors"]
-    common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
-    for name in here | there:
-        kinds = there.get(name, "missing"), here.get(name, "missing")
-        if kinds[0] != kinds[1] and _belongs(name, common):
-            raise StateError(f"{path} is of another experiment: {name} is {kinds[0]} there and {kinds[1]} here")
+    manifest, tensors = saved.read(path, FORMAT)
+    kinds = _kinds(state)
+    saved_kinds = manifest["tensors"]
+    saved_averages = {name.split("/")[1] for name in saved_kinds if name.startswith("averages/")}
+    common = state.averages.keys() & saved_averages
+    for name in kinds | saved_kinds:
+        kind = kinds.get(name, "missing")
+        saved_kind = saved_kinds.get(name, "missing")
+        if kind != saved_kind and _belongs(name, common):
+            raise StateError(f"{path} is of another experiment: {name} is {saved_kind} there and {kind} here")
     for name, tensor in state.tensors():
-        if name in found:
-            tensor.copy_(found[name])
+        if name in tensors:
+            tensor.copy_(tensors[name])
     begin(state, state.averages.keys() - common)
-    _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
+    past_models = {name: models for name, models in manifest["past"].items() if name in common}
+    _load_past(path, state, past_models)
     state.clients.load(lambda file: ClientState(saved.tensors(path / file)))
     state.round = manifest["round"]
     state.clients.lineage = tuple(map(tuple, manifest["lineage"]))
-    executor = {name.removeprefix("executor/"): found[name] for name in found if name.startswith("executor/")}
-    state.executor = ExecutorMemory(executor)
+    executor = ExecutorMemory({})
+    for name, tensor in tensors.items():
+        if name.startswith("executor/"):
+            executor[name.removeprefix("executor/")] = tensor
+    state.executor = executor
     state.choice = state.choice and state.choice.loaded(manifest["choice"])
-    best = {
-        name: Best(best["value"], best["by"], best["round"], found[f"best/{name}"].to(state.w.device, copy=True))
-        for name, best in manifest["best"].items()
-        if name == "model" or name in state.averages
-    }
+    best_models = {}
+    for name, best in manifest["best"].items():
+        if name == "model" or name in state.averages:
+            w = tensors[f"best/{name}"].to(state.w.device, copy=True)
+            best_models[name] = Best(best["value"], best["by"], best["round"], w)
     return state, Tally(
-        best=best,
+        best=best_models,
         forked=manifest["forked"],
         samples=manifest["samples"],
         seconds=manifest["seconds"],
@@ -131,42 +144,50 @@ def load_newest(
     """The newest readable state of a run and its tally, or the start if none was saved, and lines about it.
 
     `saved.newest` says which one it is. `check` may refuse the state at a path before it is loaded; `begin` is as in
-    `load`. Raises `StateError` if all
-    saved states are unreadable, or if the newest readable one is of another experiment.
+    `load`. Raises `StateError` if all saved states are unreadable, or if the newest readable one is of another
+    experiment.
     """
 
-    def loaded(path: Path) -> tuple[State, Tally]:
+    def load_checked(path: Path) -> tuple[State, Tally]:
         check(path)
         return load_run(path, start, begin)
 
-    found, notes = saved.newest(folder, loaded)
-    state, tally = found or (start, NO_RUN)
+    loaded, notes = saved.newest(folder, load_checked)
+    if loaded is None:
+        return start, NO_RUN, notes
+    state, tally = loaded
     return state, tally, notes
 
 
 def fingerprint(path: Path) -> dict[str, str]:
-    """What determines the numbers of the state saved at `path`. Raises `UnreadableError` if its manifest is damaged."""
-    found: dict[str, str] = saved.manifest(path, FORMAT)["fingerprint"]
-    return found
+    """The fingerprint of all settings that determine the numbers of the state saved at `path`.
+
+    Raises `UnreadableError` if its manifest is damaged.
+    """
+    texts: dict[str, str] = saved.manifest(path, FORMAT)["fingerprint"]
+    return texts
 
 
 def sizes(path: Path) -> Tensor:
     """The clients' numbers of samples, int64 `[N]`, of the state saved at `path`. Raises `UnreadableError`."""
-    return saved.read(path, FORMAT)[1]["sizes"]
+    _, tensors = saved.read(path, FORMAT)
+    return tensors["sizes"]
 
 
-def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:
-    """Fill the past models that the averages in `kept` need. Each file is read once."""
-    for name in kept:
+def _load_past(path: Path, state: State, saved_past: Mapping[str, Any]) -> None:
+    """Fill the past models of the averages in `saved_past`, the manifest's table of them. Each file is read once."""
+    for name in saved_past:
         state.past[name].clear()
-    for name, models in kept.items():
+    for name, models in saved_past.items():
         past = state.past[name]
-        if models["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
+        if models["owner"] and not past.trajectory.owner:
+            # The saved average has models of its own: they stay apart from those of the common trajectory.
             owner = models["owner"]
-            taken = {each.trajectory.owner for each in state.past.values()}
-            while owner in taken:  # by another average, whose files have this name
+            owners = {each.trajectory.owner for each in state.past.values()}
+            while owner in owners:  # another average's files have this name
                 owner += "+"
-            past = state.past[name] = past.trajectory.apart(owner).share()
+            past = past.trajectory.apart(owner).share()
+            state.past[name] = past
         files = {int(round): inside(path, file) for round, file in models["files"].items()}
         past.fill(files, files.__getitem__)
 
@@ -179,5 +200,7 @@ def _belongs(name: str, averages: Set[str]) -> bool:
 
 def _kinds(state: State) -> dict[str, str]:
     """The type and shape of every tensor, and the part of the model that each past tensor belongs to."""
-    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
-    return tensors | {f"averages/{name}": f"models of {past.trajectory.part}" for name, past in state.past.items()}
+    kinds = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
+    for name, past in state.past.items():
+        kinds[f"averages/{name}"] = f"models of {past.trajectory.part}"
+    return kinds

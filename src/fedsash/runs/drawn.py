@@ -19,7 +19,7 @@ from .summaries import run_table
 
 
 def plot_clients(data: FederatedData) -> Picture:
-    """The picture of who holds what: each client's samples, and below them a dot for each class that it holds.
+    """The picture of a partition: each client's samples, and below them a dot for each class that it holds.
 
     A notebook shows the picture; `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the
     same one. Raises `LibraryError`, when it is drawn, without matplotlib.
@@ -34,9 +34,9 @@ def draw_clients(folder: Path, criterion: Criterion) -> None:
         draw(clients(content, criterion), folder / "clients.png")
 
 
-def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: History, found: Curves) -> None:
+def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: History, curves: Curves) -> None:
     """Draw the pictures of a run on a network."""
     draw(network.timeline(timeline), folder / "timeline.png")
     draw(network.link({folder.name: timeline}), folder / "link.png")
-    if found:
-        draw(network.progress(found, history.network), folder / "progress.png")
+    if curves:
+        draw(network.progress(curves, history.network), folder / "progress.png")

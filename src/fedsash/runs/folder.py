@@ -73,11 +73,11 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether it holds a run."""
+        """Whether the folder has a run."""
         return self.records.begun
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
+        """A lock of the folder, so that no other session works in it. Raises `InUseError`, which names its process."""
         return held(self.path)
 
     def check_new(self) -> None:
@@ -116,7 +116,7 @@ class RunFolder:
             raise RunError(f"{self.path} has lost {some(lost)}")
 
     def clear(self) -> None:
-        """Remove what a killed process has left of files that it was writing. The folder must be held."""
+        """Remove files that a killed process was writing. The folder must be locked."""
         for folder in (self.path, self.path / "models"):
             files.clear(folder)
 
@@ -125,10 +125,12 @@ class RunFolder:
         return with_engine(self.path, driver.settled)
 
     def config(self) -> dict[str, Any]:
-        """What is known of the experiment of the last session; empty if there was none."""
+        """The content of `config.toml`, the experiment of the last session; empty if there was none."""
         file = self.path / "config.toml"
+        if not file.exists():
+            return {}
         try:
-            return tomllib.loads(plain_file(file).read_bytes().decode()) if file.exists() else {}
+            return tomllib.loads(plain_file(file).read_bytes().decode())
         except ValueError as error:
             raise RunError(f"{file} is damaged: {one_line(error)}") from error
 
@@ -137,9 +139,9 @@ class RunFolder:
         file = self.path / "config.toml"
         table = self.config()
         try:
-            given = table.get("checkpoint", {})
-            checkpoint = Checkpoint(**given | {"keep": tuple(given.get("keep", ()))})
-            return checkpoint, RunningSums(**table.get("trajectory", {}))
+            settings = dict(table.get("checkpoint", {}))
+            settings["keep"] = tuple(settings.get("keep", ()))  # TOML has lists only
+            return Checkpoint(**settings), RunningSums(**table.get("trajectory", {}))
         except (TypeError, ValueError) as error:
             raise RunError(f"{file} is damaged: {one_line(error)}") from error
 
@@ -175,9 +177,11 @@ class RunFolder:
             files.write_table(self.path / "engine.json", engine)
         if federation.clients.data is not None:
             files.write_table(self.path / "partition.json", record(federation.clients.data))
-        known = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None
-        began = {} if "built_by" in config else {"engine": config.get("engine", {}) | known}
-        write_config(self.path, dict(config) | began)
+        content = dict(config)
+        if "built_by" not in config:
+            resolved = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None
+            content["engine"] = config.get("engine", {}) | resolved
+        write_config(self.path, content)
         if not self.begun:
             if not forked:
                 cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -207,15 +211,16 @@ class RunFolder:
         """The files that have names of a run's files, or lie in a folder that has."""
         written = []
         for name in WRITTEN:
-            place = self.path / name
-            for file in place.rglob("*") if place.is_dir() else [place]:
+            path = self.path / name
+            candidates = path.rglob("*") if path.is_dir() else [path]
+            for file in candidates:
                 if file.is_symlink() or (file.exists() and not file.is_dir()):
                     written.append(file.relative_to(self.path).as_posix())
         return sorted(written)
 
 
 def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `settled` makes of the engine with which the run in `folder` began.
+    """The result of `settled` for the engine with which the run in `folder` began.
 
     Raises `RunError` if it is lost or damaged: no session may choose another one, which rounds in another way.
     """

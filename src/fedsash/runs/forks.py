@@ -15,7 +15,7 @@ from ..settings.setting import Setting
 log = logging.getLogger("fedsash")
 
 ANEW = " (anew)"
-"""What follows the name of an average that the source does not have, for our own that begins anew."""
+"""The end of the name under which an average that begins anew is looked for in the source, which has none like it."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,29 @@ def sources(fork: Fork, averages: Iterable[str], here: Mapping[str, str], there:
     `here` and `there` are the fingerprints of both. Raises `SettingError` if two would go on from one.
     """
     names = {name: fork.names.get(name, name) for name in averages}
-    for name, theirs in names.items():
-        twice = [other for other, its in names.items() if its == theirs and other != name]
-        right = f"must be another average for each: {name} and {', '.join(twice)} would both go on from {theirs}"
-        check(not twice, "Fork.names", dict(fork.names), right)
-    for name, theirs in names.items():
-        if how := differences(_of(name, name, here), _of(name, theirs, there)):
-            log.warning("an average begins anew: %s", how[0])
+    for name, source_name in names.items():
+        twice = [other for other, others_source in names.items() if others_source == source_name and other != name]
+        requirement = f"must be another average for each: {name} and {', '.join(twice)} would both go on from "
+        check(not twice, "Fork.names", dict(fork.names), f"{requirement}{source_name}")
+    for name, source_name in names.items():
+        sentences = differences(_settings(name, name, here), _settings(name, source_name, there))
+        if sentences:
+            log.warning("an average begins anew: %s", sentences[0])
             names[name] = f"{name}{ANEW}"
     return names
 
 
-def _of(ours: str, name: str, fingerprint: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the average `name`, and what it observes: global models and clients' means make no one mean."""
-    said = {f"averages.{name}": ours, f"observed.{name}": f"what {ours} observes"}
-    return {words: fingerprint[key] for key, words in said.items() if key in fingerprint}
+def _settings(our_name: str, name: str, fingerprint: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the average `name`, and what it observes, under our name for it.
+
+    Global models and clients' means can't be mixed in one mean.
+    """
+    settings = {}
+    if f"averages.{name}" in fingerprint:
+        settings[our_name] = fingerprint[f"averages.{name}"]
+    if f"observed.{name}" in fingerprint:
+        settings[f"what {our_name} observes"] = fingerprint[f"observed.{name}"]
+    return settings
 
 
 def renamed(state: State, names: Mapping[str, str]) -> State:
@@ -64,21 +72,27 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
 
 
 def other_samples(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """In what the samples of a fork's clients are others than those of the run that it goes on from; empty if they are
-    the same."""
-    return differences({name: here[name] for name in ("data", "partition", "clients") if name in here}, there)
+    """How the samples of a fork's clients differ from those of the run that it goes on from; empty if they do not."""
+    ours = {name: here[name] for name in ("data", "partition", "clients") if name in here}
+    return differences(ours, there)
 
 
 def taken_over(here: Mapping[str, str], there: Mapping[str, str], state: State) -> Iterator[str]:
-    """A line if a fork's server or method goes on from what one of another class has remembered under equal names.
+    """A line if a fork's server or method goes on from the memory of another class, under equal names.
 
     `state` is the first one of the fork.
     """
     for part, memory in (("server", state.optimiser), ("method", state.server_state)):
-        ours, theirs = (of[part].partition("(")[0].rpartition(".")[2] for of in (here, there))
+        ours = _class_name(here[part])
+        theirs = _class_name(there[part])
         if memory and ours != theirs:
-            its = ", ".join(memory)
-            yield f"{ours} goes on from what {theirs} has remembered ({its}), which may mean something else"
+            names = ", ".join(memory)
+            yield f"{ours} goes on from what {theirs} has remembered ({names}), which may mean something else"
+
+
+def _class_name(text: str) -> str:
+    """The name of the class in the text of a fingerprint, such as `fedsash.methods.fedprox.FedProx(mu=0.1)`."""
+    return text.partition("(")[0].rpartition(".")[2]
 
 
 def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
@@ -87,7 +101,7 @@ def check_kept(here: Mapping[str, str], there: Mapping[str, str]) -> None:
 
     `here` and `there` are the fingerprints of the fork and of the run that it goes on from.
     """
-    same = ("defaults", "layout.order", "personal", "buffers")
-    kept = {name: here[name] for name in here if name in same or name.startswith("past.")}
-    if other := differences(kept, there):
-        raise RunError(f"a fork must keep what its state depends on: {'; '.join(other)}")
+    names = ("defaults", "layout.order", "personal", "buffers")
+    kept = {name: text for name, text in here.items() if name in names or name.startswith("past.")}
+    if sentences := differences(kept, there):
+        raise RunError(f"a fork must keep what its state depends on: {'; '.join(sentences)}")

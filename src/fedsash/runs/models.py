@@ -15,16 +15,18 @@ from .tally import Tally
 class UnknownModelError(FedsashError, KeyError):
     """A run has no model of that name. The message lists the names that exist, or says `why` there are none."""
 
-    def __init__(self, name: str, there: Sequence[str], why: str = "") -> None:
-        super().__init__(name, there, why)
+    def __init__(self, name: str, names: Sequence[str], why: str = "") -> None:
+        super().__init__(name, names, why)
 
     def __str__(self) -> str:
-        name, there, why = self.args
-        return f"there is no model {name!r} in this run; {why or 'there are: ' + (', '.join(there) or 'none')}"
+        name, names, why = self.args
+        if not why:
+            why = f"there are: {', '.join(names) or 'none'}"
+        return f"there is no model {name!r} in this run; {why}"
 
 
 class RunModels:
-    """What has a `state`, its `tally` and its `federation`, and so the run's models.
+    """The models of a run, from its `state`, its `tally` and its `federation`. A `Result` and a `LiveRun` have them.
 
     An unknown name raises `UnknownModelError`.
     """

@@ -1,10 +1,10 @@
-"""Which code of one's own a run's folder may name again: a permit, which holds here only.
+"""The permit of a run's folder: which code outside fedsash it may name again, on this machine only.
 
 A run that was started with `--own-code` goes on without it. So its folder holds `own_code.json`: the places that its
 config.toml names, and a signature, an HMAC over them, the folder's path and the working directory. The key is a random
 secret in the user's own folder. In a folder that was copied, moved, downloaded or changed the signature is wrong, and
 from another working directory other code could be meant. There the user is asked again. Beside them it has checksums of
-the files, by which a later session says that the code has changed.
+the files, by which a later session warns that the code has changed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..system.paths import plain_file
 log = logging.getLogger("fedsash")
 
 NAME = "own_code.json"
+KEY_BYTES = 32
 
 
 def permit(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
@@ -37,30 +38,41 @@ def permit(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
     warning names each module that is another one than in an earlier session of the run.
     """
     places = sorted({text for text in _texts(config) if was_resolved(text)})
-    key = _key(make=True) if places else None
+    if not places:
+        return {}
+    key = _key(make=True)
     if key is None:
         return {}
     code = _checksums(places)
-    before = _found(folder).get("code")
-    for file, checksum in before.items() if isinstance(before, dict) else ():
-        if code.get(file, checksum) != checksum:
-            log.warning("%s has changed since rounds of this run were trained with it", file)
+    _warn_of_changes(_read(folder).get("code"), code)
     return {NAME: json_of({"places": places, "signature": _sign(key, folder, places), "code": code})}
+
+
+def _warn_of_changes(before: object, code: Mapping[str, int]) -> None:
+    """Warn of files whose checksums differ from those `before`, which anybody may have written."""
+    if not isinstance(before, dict):
+        return
+    for file, checksum in before.items():
+        if file in code and code[file] != checksum:
+            log.warning("%s has changed since rounds of this run were trained with it", file)
 
 
 def of(folder: Path) -> list[str]:
     """The places that the run in `folder` may name. None of them without a permit that holds here."""
+    content = _read(folder)
     try:
-        found = _found(folder)
-        places = [str(place) for place in found["places"]]
-        signature = str(found["signature"])
+        places = [str(place) for place in content["places"]]
+        signature = str(content["signature"])
     except (KeyError, TypeError):
         return []
     key = _key(make=False)
-    return places if key and hmac.compare_digest(signature.encode(), _sign(key, folder, places).encode()) else []
+    if key is None:
+        return []
+    signed = hmac.compare_digest(signature.encode(), _sign(key, folder, places).encode())
+    return places if signed else []
 
 
-def _found(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> dict[str, Any]:
     """The content of the permit in a folder; nothing if it can't be read."""
     try:
         return dict(json.loads(plain_file(folder / NAME).read_bytes()))
@@ -70,12 +82,16 @@ def _found(folder: Path) -> dict[str, Any]:
 
 def _checksums(places: Iterable[str]) -> dict[str, int]:
     """The checksums of the files that hold these places, without those that can't be read."""
-    files = {str(getattr(sys.modules.get(place.partition(":")[0]), "__file__", "")) for place in places}
-    found = {}
-    for file in sorted(filter(None, files)):
+    files = set()
+    for place in places:
+        module = place.partition(":")[0]
+        files.add(str(getattr(sys.modules.get(module), "__file__", "")))
+    files.discard("")
+    checksums = {}
+    for file in sorted(files):
         with suppress(OSError):
-            found[file] = zlib.crc32(Path(file).read_bytes())
-    return found
+            checksums[file] = zlib.crc32(Path(file).read_bytes())
+    return checksums
 
 
 def _sign(key: bytes, folder: Path, places: list[str]) -> str:
@@ -90,22 +106,23 @@ def _key(make: bool) -> bytes | None:
     try:
         file = user_state_path("fedsash", appauthor=False) / "key"
         if make and not file.exists():
-            _make(file)
-        state = plain_file(file).stat()
-        mine = not hasattr(os, "getuid") or (state.st_uid == os.getuid() and not state.st_mode & 0o077)
-        key = file.read_bytes() if mine else b""
+            _make_key(file)
+        status = plain_file(file).stat()
+        if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o077):
+            return None
+        key = file.read_bytes()
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return None
-    return key if len(key) == 32 else None
+    return key if len(key) == KEY_BYTES else None
 
 
-def _make(file: Path) -> None:
+def _make_key(file: Path) -> None:
     """Write a new key, completely or not at all. If another process is quicker, its key stays."""
     file.parent.mkdir(parents=True, exist_ok=True)
     writing = file.with_name(f".key.{os.getpid()}.tmp")
     try:
         with open(os.open(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(secrets.token_bytes(32))
+            opened.write(secrets.token_bytes(KEY_BYTES))
         os.link(writing, file)
     except FileExistsError:
         pass
@@ -117,6 +134,9 @@ def _texts(value: Any) -> Iterator[str]:
     """All texts in a table."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
             yield from _texts(inner)

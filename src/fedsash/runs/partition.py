@@ -14,6 +14,8 @@ ROWS = 20
 """The largest number of clients in a table. If there are more, it shows the first 10 and the last 10."""
 NAME = 24
 """A longer name of a client is cut."""
+HEAD = 9
+"""A longer name of a class is cut at the head of its column."""
 COLUMNS = 12
 """The largest number of classes with a column each. If there are more, a row names its client's `LARGEST` largest."""
 LARGEST = 5
@@ -28,14 +30,19 @@ def table(data: FederatedData) -> str:
     If samples have domains, a row also names the client's largest domain and the number of its other domains.
     """
     counts = data.counts()
-    names = _names(data)
-    columns = _clients(data)
-    if data.classes:
-        columns.append(_columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names))
-    rows = ["  ".join(row) for row in zip(*columns, strict=True)]
+    names = _class_names(data)
+    columns = _client_columns(data)
+    if 0 < data.classes <= COLUMNS:
+        columns.append(_class_columns(counts, names))
+    elif data.classes:
+        columns.append(_largest_classes(counts, names))
+    lines = ["  ".join(cells) for cells in zip(*columns, strict=True)]
     if len(counts) > ROWS:
-        rows = [*rows[: 1 + ROWS // 2], "   ...", *rows[-ROWS // 2 :]]
-    return "\n".join([*_summary(data, counts), "", *rows])
+        heads = lines[:1]
+        first = lines[1 : 1 + ROWS // 2]
+        last = lines[-ROWS // 2 :]
+        lines = [*heads, *first, "   ...", *last]
+    return "\n".join([*_summary(data, counts), "", *lines])
 
 
 def record(data: FederatedData) -> dict[str, Any]:
@@ -51,19 +58,21 @@ def record(data: FederatedData) -> dict[str, Any]:
     Of a table there are `features`, the names of its columns, and `scales`, the mean and the deviation of each before
     it was standardised.
     """
-    found = {"classes": _names(data), "counts": data.counts().tolist(), "sizes": data.sizes.tolist()}
+    content = {"classes": _class_names(data), "counts": data.counts().tolist(), "sizes": data.sizes.tolist()}
     if data.feature_names:
-        found["features"] = list(data.feature_names)
+        content["features"] = list(data.feature_names)
     if data.feature_scales:
-        found["scales"] = [list(scale) for scale in data.feature_scales]
+        content["scales"] = [list(scale) for scale in data.feature_scales]
     if data.client_names:
-        found["clients"] = list(data.client_names)
+        content["clients"] = list(data.client_names)
     if domains := _domains(data):
-        found |= {"domains": domains[1], "domain_counts": domains[0].tolist()}
-    return found
+        counts, names = domains
+        content["domains"] = names
+        content["domain_counts"] = counts.tolist()
+    return content
 
 
-def _names(data: FederatedData) -> list[str]:
+def _class_names(data: FederatedData) -> list[str]:
     """The names of the classes. Labels that are no classes have one column for all samples."""
     if not data.classes:
         return ["samples"]
@@ -75,8 +84,9 @@ def _domains(data: FederatedData) -> tuple[Ints, list[str]] | None:
     if data.train.domain is None:
         return None
     domain = data.train.domain.cpu().numpy()
-    names = list(data.domain_names) or [str(d) for d in range(domain.max() + 1)]
-    return np.stack([np.bincount(domain[client], minlength=len(names)) for client in data.clients]), names
+    names = list(data.domain_names) or [str(number) for number in range(domain.max() + 1)]
+    counts = np.stack([np.bincount(domain[indices], minlength=len(names)) for indices in data.clients])
+    return counts, names
 
 
 def _summary(data: FederatedData, counts: Ints) -> list[str]:
@@ -88,60 +98,85 @@ def _summary(data: FederatedData, counts: Ints) -> list[str]:
         f"samples a client: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
     ]
     if data.classes:
-        lines.append(_held("classes", counts))
+        lines.append(_held_by_client("classes", counts))
         if len(sizes) > FEW and counts.any():
-            lines.append(_concentrated(counts, _names(data)))
+            lines.append(_concentration(counts, _class_names(data)))
     if domains := _domains(data):
-        lines.append(_held("domains", domains[0]))
+        domain_counts, _ = domains
+        lines.append(_held_by_client("domains", domain_counts))
     if (times != 1).any():
         lines.append(f"not used: {(times == 0).sum():,} samples; used more than once: {(times > 1).sum():,}")
     return lines
 
 
-def _held(what: str, counts: Ints) -> str:
+def _held_by_client(what: str, counts: Ints) -> str:
+    """How many of the classes, or domains, each client has samples of."""
     held = (counts > 0).sum(axis=1)
     return f"{what} a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
 
 
-def _concentrated(counts: Ints, names: list[str]) -> str:
+def _concentration(counts: Ints, names: list[str]) -> str:
     """How much of a class the clients hold that have most of it: of the most even class, and of the least even one."""
-    there = np.flatnonzero(counts.sum(axis=0))
-    shares = np.sort(counts[:, there], axis=0)[-FEW:].sum(axis=0) / counts[:, there].sum(axis=0)
-    low, high = (f"{shares[at]:.0%} ({printable(names[there[at]])})" for at in (shares.argmin(), shares.argmax()))
+    classes = np.flatnonzero(counts.sum(axis=0))
+    counts = counts[:, classes]
+    shares = np.sort(counts, axis=0)[-FEW:].sum(axis=0) / counts.sum(axis=0)
+
+    def share_of(i: Any) -> str:
+        return f"{shares[i]:.0%} ({printable(names[classes[i]])})"
+
+    low = share_of(shares.argmin())
+    high = share_of(shares.argmax())
     return f"a class's {FEW} largest holders have {low} to {high} of it"
 
 
-def _clients(data: FederatedData) -> list[list[str]]:
-    """The columns that identify a client, each with its head."""
-    known = [shortened(printable(name), NAME) for name in data.client_names]
-    width = max(map(len, ("client", *known)))
-    named = [f"{name:<{width}}" for name in known] or [f"{i:>{width}}" for i in range(len(data.clients))]
-    columns = [[f"{'client':<{width}}", *named]]
+def _client_columns(data: FederatedData) -> list[list[str]]:
+    """The columns that identify a client, each with its head: its name or number, its samples, its domains."""
+    if data.client_names:
+        names = [shortened(printable(name), NAME) for name in data.client_names]
+        width = max(map(len, ["client", *names]))
+        clients = [f"{name:<{width}}" for name in names]
+    else:
+        width = len("client")
+        clients = [f"{number:>{width}}" for number in range(len(data.clients))]
+    columns = [[f"{'client':<{width}}", *clients]]
     columns.append(["samples", *(f"{size:>7,}" for size in data.sizes)])
     if domains := _domains(data):
-        counts, names = domains
-        held = (counts > 0).sum(axis=1)
-        cells = [names[row.argmax()] + (f" +{k - 1}" if k > 1 else "") for row, k in zip(counts, held, strict=True)]
-        width = max(map(len, cells))
-        columns.append([f"{cell:<{width}}" for cell in ("domain", *cells)])
+        columns.append(_domain_column(*domains))
     return columns
 
 
-def _columns(counts: Ints, names: list[str]) -> list[str]:
-    heads = [name if len(name) <= 9 else f"{name[:8]}…" for name in names]
-    widths = [max(len(head), len(f"{column.max():,}")) for head, column in zip(heads, counts.T, strict=True)]
-    lines = ["  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]
+def _domain_column(counts: Ints, names: list[str]) -> list[str]:
+    """Each client's largest domain, and the number of its other domains."""
+    cells = []
     for row in counts:
-        cells = [f"{n:>{width},}" if n else " " * (width - 1) + "·" for n, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells))
-    return lines
+        others = int((row > 0).sum()) - 1
+        cell = names[row.argmax()]
+        if others > 0:
+            cell += f" +{others}"
+        cells.append(cell)
+    width = max(map(len, cells))
+    return [f"{cell:<{width}}" for cell in ("domain", *cells)]
 
 
-def _largest(counts: Ints, names: list[str]) -> list[str]:
+def _class_columns(counts: Ints, names: list[str]) -> list[str]:
+    """A line with a column for each class: the head, then each client's samples, with a dot for none."""
+    columns = []
+    for name, column in zip(names, counts.T, strict=True):
+        head = name if len(name) <= HEAD else f"{name[: HEAD - 1]}…"
+        width = max(len(head), len(f"{column.max():,}"))
+        numbers = [f"{count:,}" if count else "·" for count in column]
+        columns.append([f"{cell:>{width}}" for cell in (head, *numbers)])
+    return ["  ".join(cells) for cells in zip(*columns, strict=True)]
+
+
+def _largest_classes(counts: Ints, names: list[str]) -> list[str]:
+    """The head, then each client's number of classes, and those of which it has most samples."""
     lines = ["classes  largest classes"]
     for row in counts:
         held = int((row > 0).sum())
-        top = np.argsort(-row, kind="stable")[: min(held, LARGEST)]
-        rest = ", …" if held > LARGEST else ""
-        lines.append(f"{held:>7}  " + ", ".join(f"{names[c]}: {row[c]:,}" for c in top) + rest)
+        largest = np.argsort(-row, kind="stable")[: min(held, LARGEST)]
+        text = ", ".join(f"{names[c]}: {row[c]:,}" for c in largest)
+        if held > LARGEST:
+            text += ", …"
+        lines.append(f"{held:>7}  {text}")
     return lines

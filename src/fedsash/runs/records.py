@@ -24,18 +24,21 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf)
+    """Whether a value is a finite number, or None, which stands for one that is not finite."""
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def _is_round(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST
 
 
-Form = tuple[Callable[[Any], bool], str]
-"""What a value must be: a check, and words for it."""
-NUMBER: Form = (_is_number, "a number, or null")
-ANYTHING: Form = (lambda value: True, "anything")
-FORM: dict[str, Form] = {
+Requirement = tuple[Callable[[Any], bool], str]
+"""A check of a value, and the words for what it must be."""
+NUMBER: Requirement = (_is_number, "a number, or null")
+ANYTHING: Requirement = (lambda value: True, "anything")
+REQUIREMENTS: dict[str, Requirement] = {
     "round": (_is_round, "a round"),
     "model": (_is_text, "the name of a model"),
     "split": (_is_text, "the name of a split"),
@@ -47,9 +50,9 @@ FORM: dict[str, Form] = {
     "skipped": (_is_text, "a text"),
     "domains": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by domain"),
 }
-"""What the values of a row must be. Rows may have more keys: those of metrics hold numbers, or null."""
+"""What the values of a row must be, by key. Rows may have more keys: those of metrics hold numbers, or null."""
 OTHERS = ("classes",)
-"""The keys of such rows that are no metrics."""
+"""The keys of a score's row that are no metrics."""
 
 Mark = tuple[int, int]
 """The number of rows, and their CRC-32 checksum."""
@@ -57,8 +60,9 @@ Mark = tuple[int, int]
 
 def mark(records: Iterable[Record], before: Mark = (0, 0)) -> Mark:
     """The mark of all records so far: those of the mark `before`, followed by `records`."""
+    rows, checksum = before
     content = _lines(records)
-    return before[0] + content.count(b"\n"), zlib.crc32(content, before[1])
+    return rows + content.count(b"\n"), zlib.crc32(content, checksum)
 
 
 def _mark_of(lines: list[bytes]) -> Mark:
@@ -122,13 +126,13 @@ class Records:
         """The finished lines, not yet parsed. Raises `RunError` as `load` does for those before the newest state."""
         while True:
             state = self._newest()
-            lines = self._lines_there()
-            expected = tuple(state.get("records", (0, 0)))
-            found = _mark_of(lines[: expected[0]])
-            if found == expected:
+            lines = self._finished_lines()
+            rows, checksum = state.get("records", (0, 0))
+            actual = _mark_of(lines[:rows])
+            if actual == (rows, checksum):
                 return lines
             if state == self._newest():  # else a session was at work meanwhile
-                raise self._damaged(state["round"], found, expected)
+                raise self._damaged(state["round"], actual, (rows, checksum))
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
         """Remove all rows after `round` or after those that are `expected`, and an incomplete last line.
@@ -136,35 +140,41 @@ class Records:
         The other lines keep their bytes. Raises `ValueError` and leaves the file unchanged if their mark is not
         `expected`.
         """
-        lines = self._lines_there()
-        kept = [line for number, line in enumerate(lines, 1) if self._row(number, line)["round"] <= round]
-        kept = kept if expected is None else kept[: expected[0]]
-        found = _mark_of(kept)
-        if expected not in (None, found):
-            raise self._damaged(round, found, expected)
+        kept = []
+        for number, line in enumerate(self._finished_lines(), 1):
+            if self._row(number, line)["round"] <= round:
+                kept.append(line)
+        if expected is not None:
+            rows, _ = expected
+            kept = kept[:rows]
+            actual = _mark_of(kept)
+            if actual != expected:
+                raise self._damaged(round, actual, expected)
         self._replace(_joined(kept))
 
     def _replace(self, content: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         files.replace_file(self.path, content)
 
-    def _lines_there(self) -> list[bytes]:
+    def _finished_lines(self) -> list[bytes]:
         """The finished lines of the file; none if it is not there."""
-        return plain_file(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        if not self.path.exists():
+            return []
+        return plain_file(self.path).read_bytes().split(b"\n")[:-1]
 
     def _newest(self) -> dict[str, Any]:
-        """What the newest saved state says whose manifest is not damaged; nothing if there is none."""
+        """The manifest of the newest saved state whose manifest is not damaged; empty if there is none."""
         states = self.path.parent / "state"
         for round in reversed(saved_rounds(states)):
             with suppress(StateError):
                 return manifest(place(states, round))
         return {}
 
-    def _damaged(self, round: int, found: Mark, expected: Mark) -> RunError:
+    def _damaged(self, round: int, actual: Mark, expected: Mark) -> RunError:
         cure = restore(self.path.parent)
         if not self.path.exists():
             return RunError(f"{self.path} is missing: {cure}")
-        lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
+        lost = f"up to round {round} it has {actual[0]} rows where there were {expected[0]}, or some have changed"
         return RunError(f"{self.path} is damaged: {lost}; {cure}")
 
     def _record(self, number: int, line: bytes) -> Record:
@@ -181,12 +191,16 @@ class Records:
             row = None
         if not isinstance(row, dict):
             raise RunError(f"{self.path}, line {number}: must be a JSON object")
+        usual = NUMBER if row.get("split") in SPLITS else ANYTHING  # a score's other keys are metrics
         for key in ("round", "model", "split", *row):
-            right, words = FORM.get(key, NUMBER if row.get("split") in SPLITS and key not in OTHERS else ANYTHING)
-            if not right(row.get(key)):
+            if key in OTHERS:
+                continue
+            satisfies, words = REQUIREMENTS.get(key, usual)
+            if not satisfies(row.get(key)):
                 raise RunError(f"{self.path}, line {number}: {shortened(key)} = {brief(row.get(key))}: must be {words}")
         return row
 
 
 def _lines(records: Iterable[Record]) -> bytes:
-    return "".join(json.dumps(files.strict(record.row()), allow_nan=False) + "\n" for record in records).encode()
+    lines = [json.dumps(files.strict(record.row()), allow_nan=False) + "\n" for record in records]
+    return "".join(lines).encode()

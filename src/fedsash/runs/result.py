@@ -80,11 +80,13 @@ class Result(RunModels):
 
     def __getitem__(self, name: str) -> ModelResult:
         """The numbers of a model that was evaluated."""
-        found = self.summary["models"]
-        if name not in found:
-            raise UnknownModelError(name, list(found), "" if found else NOT_EVALUATED)
-        best = found[name]["best"] and BestRound(**found[name]["best"])
-        return ModelResult(**found[name] | {"best": best})
+        models = self.summary["models"]
+        if name not in models:
+            raise UnknownModelError(name, list(models), "" if models else NOT_EVALUATED)
+        numbers = dict(models[name])
+        if numbers["best"] is not None:
+            numbers["best"] = BestRound(**numbers["best"])
+        return ModelResult(**numbers)
 
     def plot(self, split: str = "") -> Picture:
         """The curves of all models by round: the metric that decides, on a `split`, by default the test set.
@@ -93,11 +95,13 @@ class Result(RunModels):
         a page of `fedsash report`. Raises `RunError` if no model was evaluated there, and `ImportError`, when it is
         drawn, without matplotlib.
         """
-        found = self.history.curves(self.federation.goal.criterion, split)
-        if not found:
-            there = ", ".join(sorted(self.history.splits))
-            raise RunError(f"no model was evaluated on {found.split}; there are: {there}" if there else NOT_EVALUATED)
-        return curves(found, broadcast_start=self._broadcast_start())
+        values = self.history.curves(self.federation.goal.criterion, split)
+        if values:
+            return curves(values, broadcast_start=self._broadcast_start())
+        splits = ", ".join(sorted(self.history.splits))
+        if not splits:
+            raise RunError(NOT_EVALUATED)
+        raise RunError(f"no model was evaluated on {values.split}; there are: {splits}")
 
     def __repr__(self) -> str:
         """A few lines of text. If there are many models, only the first ones are shown."""
@@ -109,19 +113,29 @@ class Result(RunModels):
 
     def _broadcast_start(self) -> int | None:
         """The round after which clients receive the average instead of the model. None without a broadcast."""
-        broadcast = self.federation.broadcast
-        choice = self.state.choice or (broadcast.first() if broadcast else None)
-        return None if choice is None or choice.start is None else max(choice.start, self.tally.forked or 0)
+        choice = self.state.choice
+        if choice is None and self.federation.broadcast is not None:
+            choice = self.federation.broadcast.first()
+        if choice is None or choice.start is None:
+            return None
+        # The rounds before a fork were the source's, whatever it sent.
+        return max(choice.start, self.tally.forked or 0)
 
     def _title(self) -> str:
-        place = f", in {self.folder}" if self.folder is not None else ""
-        return f"Result: {'interrupted after ' * self.interrupted}{self.state.round} rounds{place}"
+        title = f"{self.state.round} rounds"
+        if self.interrupted:
+            title = f"interrupted after {title}"
+        if self.folder is not None:
+            title += f", in {self.folder}"
+        return f"Result: {title}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The heads, and a row for each model. If there are many models, only the first ones."""
         criterion = metric_of(self.summary)
-        head = [text.replace("\n", " ") for text in heads(self.summary)]
-        rows = [[name, *cells(name, found, criterion)] for name, found in self.summary["models"].items()]
+        columns = ["model", *(head.replace("\n", " ") for head in heads(self.summary))]
+        rows = [[name, *cells(name, numbers, criterion)] for name, numbers in self.summary["models"].items()]
         left = len(rows) - MOST_ROWS
-        more = [[f"and {left} more", *[""] * len(head)]] if left > 0 else []
-        return ["model", *head], rows[:MOST_ROWS] + more
+        if left > 0:
+            empty = [""] * (len(columns) - 1)
+            rows = [*rows[:MOST_ROWS], [f"and {left} more", *empty]]
+        return columns, rows

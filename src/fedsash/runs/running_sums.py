@@ -42,7 +42,7 @@ NEVER = RunningSums()
 """No running sums."""
 
 
-class Bookkeeper:
+class SumRecorder:
     """Adds up the models of the run in `folder`, and saves the sums.
 
     The sum so far is part of the run's state, so a resumed run continues it. A skipped round makes no model: it changes
@@ -73,17 +73,17 @@ class Bookkeeper:
         if state.round % self.every == 0:
             write(self.folder, state.round, RunningSum.of(seen))
 
-    def fits(self, state: State) -> None:
+    def check_state(self, state: State) -> None:
         """Raise `RunError` if the state's own sum is empty and so can't go on from those in the folder.
 
         Where all rounds so far were skipped, those are sums of no model, too.
         """
-        if self.folder is None or not self._forgot(state):
+        if self.folder is None or not self._empty(state):
             return
-        earlier = [round for round in kept(self.folder) if round <= state.round]
-        if there := [round for round in earlier if count(self.folder, round)]:
+        rounds = [round for round in kept(self.folder) if round <= state.round and count(self.folder, round)]
+        if rounds:
             raise RunError(
-                f"{self.folder} has sums of the rounds {some(there)}, and the run has gone on without them: leave "
+                f"{self.folder} has sums of the rounds {some(rounds)}, and the run has gone on without them: leave "
                 "trajectory.every at 0, or move that folder away"
             )
 
@@ -99,20 +99,22 @@ class Bookkeeper:
 
     def check(self, source: Path, last: int) -> None:
         """Raise `RunError` if a sum that a fork after the round `last` takes over is damaged."""
-        for round in kept(source / FOLDER) if self.every else ():
+        if not self.every:
+            return
+        for round in kept(source / FOLDER):
             if round <= last:
                 read(source / FOLDER, round)
 
     def take(self, source: Path, state: State) -> None:
         """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""
-        if not self.every or self.folder is None or self._forgot(state):
+        if not self.every or self.folder is None or self._empty(state):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         for round in kept(source / FOLDER):
             if round <= state.round:
                 _link(place(source / FOLDER, round), place(self.folder, round))
 
-    def _forgot(self, state: State) -> bool:
+    def _empty(self, state: State) -> bool:
         """Whether the run adds up its models, but has none in its sum yet."""
         return bool(self.every) and not int(state.averages[NAME]["seen"])
 
@@ -127,13 +129,13 @@ def place(folder: Path, round: int) -> Path:
     return folder / f"{round:08d}.safetensors"
 
 
-def write(folder: Path, round: int, found: RunningSum) -> None:
+def write(folder: Path, round: int, running_sum: RunningSum) -> None:
     """Write the sum after `round`, completely or not at all. Raises `OSError`, for example if the disk is full."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {"high": found.high, "low": found.low, "count": torch.tensor(found.count)}
-    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(found, round))}))
+    tensors = {"high": running_sum.high, "low": running_sum.low, "count": torch.tensor(running_sum.count)}
+    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(running_sum, round))}))
 
 
 def count(folder: Path, round: int) -> int:
@@ -145,10 +147,10 @@ def count(folder: Path, round: int) -> int:
 def read(folder: Path, round: int) -> RunningSum:
     """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
     with _opened(folder, round) as file:
-        found = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
-        if str(_checksum(found, round)) != file.metadata()["checksum"]:
+        running_sum = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
+        if str(_checksum(running_sum, round)) != file.metadata()["checksum"]:
             raise ValueError("not what was written")
-        return found
+        return running_sum
 
 
 @contextmanager
@@ -158,15 +160,17 @@ def _opened(folder: Path, round: int) -> Iterator[Any]:
 
     file = place(folder, round)
     try:
-        with safe_open(file, "pt") as found:
-            yield found
+        with safe_open(file, "pt") as opened:
+            yield opened
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
         raise RunError(f"{file} is missing or damaged; without this file the other sums can still be used") from None
 
 
-def _checksum(found: RunningSum, round: int) -> int:
-    value = zlib.crc32(f"{round} {found.count} {found.high.dtype} {found.low.dtype}".encode())
-    for part in (found.high, found.low):
+def _checksum(running_sum: RunningSum, round: int) -> int:
+    high = running_sum.high
+    low = running_sum.low
+    value = zlib.crc32(f"{round} {running_sum.count} {high.dtype} {low.dtype}".encode())
+    for part in (high, low):
         value = zlib.crc32(part.contiguous().numpy().data, value)
     return value
 

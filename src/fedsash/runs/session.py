@@ -6,7 +6,7 @@ import logging
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from .driver import Driver
 from .folder import RunFolder
 from .forks import Fork
 from .interrupts import Stop, stop_flag
-from .ledger import Ledger
 from .opening import opening
 from .progress import Progress
+from .recorder import RunRecorder
 from .result import Result
-from .running_sums import NEVER, Bookkeeper, RunningSums
+from .running_sums import NEVER, RunningSums, SumRecorder
 from .settings import Checkpoint
 from .summaries import forget_peaks, summary
 from .tally import Tally, best_after
@@ -64,8 +64,8 @@ class Session:
         self.place = None if self.folder is None else self.folder.path
         if self.place is not None:
             check_folder(self.place)
-        self.sums = Bookkeeper(self.trajectory, self.place)
-        self.ledger = Ledger(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
+        self.sums = SumRecorder(self.trajectory, self.place)
+        self.recorder = RunRecorder(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
         self.last_report: RoundReport | None = None
         self.over = False
         self.live: LiveRun | None = None
@@ -86,20 +86,23 @@ class Session:
     @property
     def federation(self) -> Federation:
         """The federation whose models the run trains, with the engine with which it began."""
-        return self.ledger.federation
+        return self.recorder.federation
 
     def run(self, fork: Fork | None) -> Result:
-        """Begin the run and train it. Nobody else works in its folder meanwhile."""
-        with nullcontext() if self.folder is None else self.folder.held():
-            self.ledger.begin(fork)
+        """Begin the run and train it. Its folder is locked meanwhile."""
+        lock: AbstractContextManager[None] = nullcontext()
+        if self.folder is not None:
+            lock = self.folder.held()
+        with lock:
+            self.recorder.begin(fork)
             return self._train(resumed=False)
 
     def resume(self) -> Result:
-        """Go on with the run in the folder. Nobody else works there meanwhile."""
+        """Go on with the run in the folder, which is locked meanwhile."""
         assert self.folder is not None
         self.folder.check_begun()
         with self.folder.held():
-            self.ledger.reopen()
+            self.recorder.reopen()
             return self._train(resumed=True)
 
     def _train(self, resumed: bool) -> Result:
@@ -109,24 +112,25 @@ class Session:
         resume.
         """
         forget_peaks()
-        state = self.ledger.state
-        tally = self.ledger.tally
+        state = self.recorder.state
+        tally = self.recorder.tally
         with ExitStack() as stack:
             stack.enter_context(self.federation)
             stop = stack.enter_context(stop_flag(self.progress.say))
             stack.enter_context(self.progress)
-            # an executor with a saved state has a chronicle
+            # An executor with a saved state has a chronicle, which is written at the end.
             started = state.round < self.end or tally.evaluation_due or bool(state.executor)
-            for note in self._notes(state) if started else ():
-                self.progress.say(note)
+            if started:
+                for note in self._notes(state):
+                    self.progress.say(note)
             for line in self._warnings(state):
                 log.warning(line)
             self.progress.update(state.round)
-            history = self.ledger.history
+            history = self.recorder.history
             if self.folder is not None:
                 forked = tally.forked is not None
                 self.folder.write_beginning(self.federation, forked, self._settings(), started, history)
-            self.chronicle = self.ledger.driver.chronicle
+            self.chronicle = self.recorder.driver.chronicle
             config = self.config or {}
             self.live = LiveRun(self.federation, state, tally, self.rounds, self.place, config, history, resumed)
             with ExitStack() as called:
@@ -139,16 +143,16 @@ class Session:
 
     def _notes(self, state: State) -> Iterator[str]:
         """Lines that say what is trained, then those of the engine, which is started."""
-        yield from opening(self.ledger.driver, state, self.rounds, self.config or {})
-        here = self.federation.clients.data is not None
-        if here and "auto" in self.federation.described().values():
+        yield from opening(self.recorder.driver, state, self.rounds, self.config or {})
+        in_process = self.federation.clients.data is not None  # other clients' nodes have engines of their own
+        if in_process and "auto" in self.federation.described().values():
             yield "engine: choosing what is fastest on this machine"
-        yield from self.ledger.driver.prepare(self.rounds - state.round, state)
+        yield from self.recorder.driver.prepare(self.rounds - state.round, state)
 
     def _warnings(self, state: State) -> Iterator[str]:
         """Lines on what this run may not learn, will not reach and does not protect."""
         yield from doubtful(self.federation)
-        facts = self.ledger.driver.facts()
+        facts = self.recorder.driver.facts()
         yield from beyond(self.federation, self.checkpoint, self.trajectory, self.rounds, state)
         yield from rate_notes(facts["local"], facts.get("scheduler"), self.rounds)
         yield from unprotected(self.federation, state)
@@ -161,18 +165,18 @@ class Session:
 
     def _go_on(self, stop: Stop, live: LiveRun) -> Result:
         """Make round after round until the end, or until a signal or a callback asks to stop."""
-        ledger = self.ledger
-        if ledger.tally.evaluation_due:
+        recorder = self.recorder
+        if recorder.tally.evaluation_due:
             self._evaluate(live)
-            ledger.save()
+            recorder.save()
         stop.keep_time()
-        while ledger.state.round < self.end and not (stop or self.over or live.stopped):
+        while recorder.state.round < self.end and not (stop or self.over or live.stopped):
             began = time.perf_counter()
             try:
-                after, report = ledger.driver.round(ledger.state)
+                after, report = recorder.driver.round(recorder.state)
             except Ended:
                 self.over = True
-                if ledger.unevaluated(ledger.state):
+                if recorder.unevaluated(recorder.state):
                     self._evaluate(live)
             else:
                 self._finish(after, report, began, live)
@@ -180,16 +184,22 @@ class Session:
         return self._end(stop.number, live.stopped)
 
     def _settings(self) -> dict[str, Any]:
-        """What config.toml holds: the experiment, or what is known of a run whose federation was made in Python."""
-        made = {"built_by": "", "checkpoint": asdict(self.checkpoint), "trajectory": asdict(self.trajectory)}
-        return {**(made if self.config is None else self.config), "rounds": self.rounds}
+        """The content of config.toml: the experiment, or what is known of a run whose federation was made in Python."""
+        if self.config is not None:
+            return {**self.config, "rounds": self.rounds}
+        return {
+            "built_by": "",
+            "checkpoint": asdict(self.checkpoint),
+            "trajectory": asdict(self.trajectory),
+            "rounds": self.rounds,
+        }
 
     def _end(self, signal: int, stopped: str) -> Result:
-        if self.ledger.unsaved:
-            self.ledger.save()
-        state = self.ledger.driver.saved(self.ledger.state)
-        tally = self.ledger.tally
-        history = self.ledger.history
+        if self.recorder.unsaved:
+            self.recorder.save()
+        state = self.recorder.driver.saved(self.recorder.state)
+        tally = self.recorder.tally
+        history = self.recorder.history
         for line in uncounted(self.federation, state, tally.forked):
             log.warning(line)
         left = state.round < self.rounds and not self.over
@@ -202,7 +212,7 @@ class Session:
 
     def _finish(self, state: State, report: RoundReport, began: float, live: LiveRun) -> None:
         """Count, evaluate, record and save a round that `began` at this time and led to this state."""
-        before = self.ledger.tally
+        before = self.recorder.tally
         tally = replace(
             before,
             samples=before.samples + report.samples,
@@ -211,33 +221,39 @@ class Session:
         )
         self.sums.observe(state, report.moved)
         self._report(report)
-        self._hold(state, tally)
-        values = self._evaluate(live) if tally.evaluation_due else None
+        self._note(state, tally)
+        values = None
+        if tally.evaluation_due:
+            values = self._evaluate(live)
         seconds = before.seconds + time.perf_counter() - began
-        self._hold(self.ledger.state, replace(self.ledger.tally, seconds=seconds))
+        self._note(self.recorder.state, replace(self.recorder.tally, seconds=seconds))
         if self.checkpoint.due(state.round, self.rounds):
-            self.ledger.save()
+            self.recorder.save()
         self.progress.update(state.round, values)
         for callback in self.callbacks:
             callback.round(live, report)
 
     def _evaluate(self, live: LiveRun) -> dict[str, str]:
-        """Evaluate all models of the last round, and record and learn from it; the value of each model as text."""
-        state = self.ledger.state
+        """Evaluate all models of the last round, and record the scores and the decisions that follow from them.
+
+        Returns the value of each model as text.
+        """
+        state = self.recorder.state
         with self.progress.evaluation() as each:
             scores = self.federation.evaluate(state, each)
-            best = best_after(self.ledger.tally.best, self.federation, state, scores)
+            best = best_after(self.recorder.tally.best, self.federation, state, scores)
             state, decisions = self.federation.learn(state, scores)
         data = self.federation.clients.data
-        self.ledger.clients = content(scores, () if data is None else data.client_names)
+        names = () if data is None else data.client_names
+        self.recorder.clients = content(scores, names)
         records: list[Record] = [*scores, *decisions]
         privacy = self.federation.privacy(state)
         if privacy is not None:
             records.append(PrivacySpent(round=state.round, **asdict(privacy)))
         if self.chronicle is not None:
             records = self.chronicle.records(state.round, state.w, records)
-        self.ledger.record(records)
-        self._hold(state, replace(self.ledger.tally, best=best, evaluation_due=False))
+        self.recorder.record(records)
+        self._note(state, replace(self.recorder.tally, best=best, evaluation_due=False))
         for callback in self.callbacks:
             callback.evaluation(live, scores)
         criterion = self.federation.goal.criterion
@@ -247,32 +263,37 @@ class Session:
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log.
 
-        The log leaves out problems of the round before. Clients are told again when others have joined them, and not
+        The log leaves out problems of the round before. Clients are named again when others have joined them, and not
         when each round has others: then they are missing by chance.
         """
         round = outcome.round
-        last = self.last_report
-        joined = {*outcome.refused} > {*(last.refused if last else ())}
-        joined |= {*outcome.missing} > {*(last.missing if last else ())}
-        if joined or (outcome.skipped and outcome.skipped != (last.skipped if last else "")):
+        refused_before: set[int] = set()
+        missing_before: set[int] = set()
+        skipped_before = ""
+        if self.last_report is not None:
+            refused_before = set(self.last_report.refused)
+            missing_before = set(self.last_report.missing)
+            skipped_before = self.last_report.skipped
+        joined = set(outcome.refused) > refused_before or set(outcome.missing) > missing_before
+        if joined or (outcome.skipped and outcome.skipped != skipped_before):
             for line in outcome.lines():
                 log.warning("round %d: %s", round, line)
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
             problems = Problems(round=round, refused=outcome.refused, missing=outcome.missing, skipped=outcome.skipped)
-            self.ledger.record([problems])
+            self.recorder.record([problems])
         self.last_report = outcome
 
-    def _hold(self, state: State, tally: Tally) -> None:
+    def _note(self, state: State, tally: Tally) -> None:
         """Note that the state and its tally are complete, with all rows so far."""
-        self.ledger.hold(state, tally)
+        self.recorder.note(state, tally)
         if self.live is not None:
-            self.live.state = self.ledger.state
-            self.live.tally = self.ledger.tally
+            self.live.state = self.recorder.state
+            self.live.tally = self.recorder.tally
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""
         if self.folder is not None:
-            self.ledger.rescue(error)
+            self.recorder.rescue(error)
             error.add_note(f"go on with: {self._command()}")
 
     def _command(self) -> str:

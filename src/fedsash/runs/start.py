@@ -77,10 +77,14 @@ def resume(
     Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
     are of another experiment.
     """
-    before = RunFolder(out).settings() if checkpoint is None or trajectory is None else (checkpoint, trajectory)
-    checkpoint = checkpoint or before[0]
-    trajectory = trajectory or before[1]
-    if config is None and (known := RunFolder(out).config()):
-        config = known | {"checkpoint": asdict(checkpoint), "trajectory": asdict(trajectory)}
+    folder = RunFolder(out)
+    if checkpoint is None or trajectory is None:
+        last_checkpoint, last_trajectory = folder.settings()
+        checkpoint = checkpoint or last_checkpoint
+        trajectory = trajectory or last_trajectory
+    if config is None:
+        last_config = folder.config()
+        if last_config:
+            config = last_config | {"checkpoint": asdict(checkpoint), "trajectory": asdict(trajectory)}
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.resume()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..evaluation import Chronicle, Evaluation, History, last_rounds, mean_or_none
+from ..evaluation import Chronicle, Curves, Evaluation, History, last_rounds, mean_or_none
 from ..server.federation import Federation
 from ..server.state import State
 from ..settings.errors import RunError, SettingError
@@ -28,7 +28,7 @@ GOAL = "goal.json"
 
 
 def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]:
-    """What `goal.json` holds: the fields of the criterion, and the evaluation's `last` and `best_on`."""
+    """The content of `goal.json`: the fields of the criterion, and the evaluation's `last` and `best_on`."""
     return asdict(criterion) | {"last": evaluation.last, "best_on": evaluation.best_on}
 
 
@@ -38,16 +38,17 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
     Raises `RunError` if the file is lost or damaged.
     """
     file = folder / GOAL
-    found = run_table(file)
-    if found is None:
+    table = run_table(file)
+    if table is None:
         raise RunError(f"{file} is missing: {remake(folder)}")
-    names = [field.name for field in fields(Criterion)]
+    names = [*(field.name for field in fields(Criterion)), "last", "best_on"]
     try:
-        evaluation = Evaluation(last=found.pop("last"), best_on=found.pop("best_on"))
-        return Criterion(**{name: found.pop(name) for name in names}, **found), evaluation
+        if table.keys() != set(names):
+            raise KeyError
+        evaluation = Evaluation(last=table.pop("last"), best_on=table.pop("best_on"))
+        return Criterion(**table), evaluation
     except (KeyError, TypeError, SettingError):
-        known = ", ".join([*names, "last", "best_on"])
-        raise RunError(f"{file} is damaged: it must have the fields {known}; {remake(folder)}") from None
+        raise RunError(f"{file} is damaged: it must have the fields {', '.join(names)}; {remake(folder)}") from None
 
 
 def run_table(file: Path) -> dict[str, Any] | None:
@@ -72,28 +73,33 @@ def summary(
     chronicle: Chronicle | None,
     stopped: str,
 ) -> dict[str, Any]:
-    """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
+    """The content of `summary.json`. The `federation` must still be at work, so that its processes' memory is counted.
 
     `stopped` says why a callback has stopped the run, or is empty.
     """
-    kept = {name: best.round for name, best in tally.best.items()}
-    more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
-    return (
-        more
-        | summarise(history, federation.evaluation, federation.goal.criterion, kept)
-        | {
-            "stuck": history.stuck(state.round),
-            "ended_early": stopped or more.get("ended_early", ""),
-            "rounds": state.round,
-            "seconds": tally.seconds,
-            "samples_per_second": tally.samples / tally.training_seconds if tally.training_seconds else None,
-            "peak_memory_bytes": _peak_memory(federation),
-            "versions": versions() | {"torch": str(torch.__version__)},  # which names its build, too
-            "device": str(state.w.device),
-            "engine": federation.described(),
-            "seed": federation.seed,
-        }
-    )
+    criterion = federation.goal.criterion
+    best_rounds = {name: best.round for name, best in tally.best.items()}
+    result: dict[str, Any] = {}
+    if chronicle is not None:
+        result |= chronicle.summary(history, criterion)
+    ended_early = stopped or result.get("ended_early", "")
+    result |= summarise(history, federation.evaluation, criterion, best_rounds)
+    samples_per_second = None
+    if tally.training_seconds:
+        samples_per_second = tally.samples / tally.training_seconds
+    result |= {
+        "stuck": history.stuck(state.round),
+        "ended_early": ended_early,
+        "rounds": state.round,
+        "seconds": tally.seconds,
+        "samples_per_second": samples_per_second,
+        "peak_memory_bytes": _peak_memory(federation),
+        "versions": versions() | {"torch": str(torch.__version__)},  # which names its build, too
+        "device": str(state.w.device),
+        "engine": federation.described(),
+        "seed": federation.seed,
+    }
+    return result
 
 
 def summarise(
@@ -102,7 +108,7 @@ def summarise(
     criterion: Criterion,
     kept: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """What a run's history says: `metric`, results of all `models`, and the model that was `chosen` on held-out data.
+    """A run's results: its `metric`, those of all `models`, and the model that was `chosen` on held-out data.
 
     An average that the run observes no more is left out. `kept` has the rounds whose models the run keeps as the best
     of their names; those of other models are found in the history, which may begin before a fork.
@@ -124,48 +130,70 @@ def summarise(
     held-out data over the last evaluations, and None without such data. `privacy` is what was spent, with the
     fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
     """
+    kept = kept or {}
     curves = history.curves(criterion)
     held_out = history.curves(criterion, "held_out")
-    deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
+    deciding = curves
+    if held_out and evaluation.best_on == "held_out":
+        deciding = held_out
     models = {}
     last = last_rounds(curves.models, evaluation.last)
     for model, points in curves.models.items():
         if last[-1] not in points:
             continue
-        best = _best(points, deciding.models.get(model, {}), criterion, (kept or {}).get(model))
-        chosen_on = best and best | {"chosen_on": deciding.split}
-        models[model] = _summarise(points, last, criterion) | {"best": chosen_on}
+        best = _best(points, deciding.models.get(model, {}), criterion, kept.get(model))
+        if best is not None:
+            best["chosen_on"] = deciding.split
+        models[model] = _summarise(points, last, criterion)
+        models[model]["best"] = best
     base = models.get("model", {}).get("last_mean")
     for of_model in models.values():
         mean = of_model["last_mean"]
-        of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
-    ends = last_rounds(held_out.models, evaluation.last)
-    held = {model: points for model, points in held_out.models.items() if model in models and points.keys() >= {*ends}}
-    means = {model: fmean(points[round] for round in ends) for model, points in held.items()}
-    metric = asdict(criterion) | {"split": curves.split}
+        of_model["gain"] = None
+        if mean is not None and base is not None:
+            of_model["gain"] = criterion.gain(mean, base)
     return {
-        "metric": metric,
+        "metric": asdict(criterion) | {"split": curves.split},
         "models": models,
         "averaged": len(last),
         "over_clients": history.over_clients(evaluation.last),
-        "chosen": criterion.best(means),
+        "chosen": _chosen(held_out, models, evaluation, criterion),
         "privacy": _privacy(history),
     }
 
 
+def _chosen(held_out: Curves, models: Collection[str], evaluation: Evaluation, criterion: Criterion) -> str | None:
+    """Which of the `models` has the best mean on held-out data over the last evaluations; None without such data.
+
+    A model that was not evaluated at all of them can't be chosen.
+    """
+    last = last_rounds(held_out.models, evaluation.last)
+    means = {}
+    for model, points in held_out.models.items():
+        if model in models and points.keys() >= set(last):
+            means[model] = fmean(points[round] for round in last)
+    best: str | None = criterion.best(means)
+    return best
+
+
 def forget_peaks() -> None:
-    """Let the memory of a session be that since its beginning: a process may train one run after another."""
+    """Begin to measure the peak of memory anew: a process may train one run after another."""
     forget_peak_memory()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
 
 
 def _peak_memory(federation: Federation) -> int | None:
-    """The largest memory of this process in this session, of the federation's others and on a GPU, in bytes; None if
-    unknown."""
-    own = peak_memory()
-    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return None if own is None else own + on_gpu + federation.memory()
+    """The peak of memory in this session, in bytes; None if unknown.
+
+    It is that of this process, of the federation's subprocesses and on a GPU.
+    """
+    peak = peak_memory()
+    if peak is None:
+        return None
+    if torch.cuda.is_available():
+        peak += torch.cuda.max_memory_allocated()
+    return peak + federation.memory()
 
 
 def metric_of(summary: Mapping[str, Any]) -> Criterion:
@@ -174,7 +202,7 @@ def metric_of(summary: Mapping[str, Any]) -> Criterion:
 
 
 def over(summary: Mapping[str, Any], rounds: int) -> bool:
-    """Whether the run of this summary has no round left of so many."""
+    """Whether the run of this summary has ended, with so many `rounds` or early."""
     return bool(summary.get("ended_early")) or summary["rounds"] >= rounds
 
 
@@ -190,8 +218,8 @@ def privacy_text(privacy: Mapping[str, Any]) -> str:
     delta = privacy["delta"]
     if epsilon is None or math.isinf(epsilon):
         return "no client is protected: the noise is 0"
-    found = f"epsilon = {epsilon:.3g} at delta = {delta:.2g}"
-    return f"privacy after round {privacy['round']}: {found}, for {privacy['neighbours']}"
+    spent = f"epsilon = {epsilon:.3g} at delta = {delta:.2g}"
+    return f"privacy after round {privacy['round']}: {spent}, for {privacy['neighbours']}"
 
 
 def _privacy(history: History) -> dict[str, Any] | None:
@@ -202,21 +230,31 @@ def _privacy(history: History) -> dict[str, Any] | None:
 
 
 def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:
+    """A model's numbers at the `last` rounds of evaluation, and the first round that reached the target."""
     values = [points.get(round, math.nan) for round in last]
     mean = mean_or_none(values)
+    reached = [round for round, value in points.items() if criterion.reached(value)]
     return {
         "value": values[-1] if math.isfinite(values[-1]) else None,
         "last_mean": mean,
         "last_std": None if mean is None else pstdev(values),
-        "rounds_to_target": next((round for round, value in points.items() if criterion.reached(value)), None),
+        "rounds_to_target": reached[0] if reached else None,
     }
 
 
 def _best(
     points: Mapping[int, float], deciding: Mapping[int, float], criterion: Criterion, kept: int | None
 ) -> dict[str, Any] | None:
-    """The round that is `kept` as the best, or else is best by the deciding values, and its value."""
-    round = criterion.best({round: value for round, value in deciding.items() if round in points})
-    round = round if kept is None else kept
-    value = math.nan if round is None else points.get(round, math.nan)
-    return {"round": round, "value": value} if math.isfinite(value) else None
+    """The round that is `kept` as the best, or else is best by the deciding values, and its value.
+
+    None if there is no such round, or its value is not finite.
+    """
+    round = kept
+    if round is None:
+        round = criterion.best({round: value for round, value in deciding.items() if round in points})
+    if round is None:
+        return None
+    value = points.get(round, math.nan)
+    if not math.isfinite(value):
+        return None
+    return {"round": round, "value": value}

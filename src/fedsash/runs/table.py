@@ -37,18 +37,20 @@ def table(summary: dict[str, Any]) -> Table:
     """
     criterion = metric_of(summary)
     models: dict[str, dict[str, Any]] = summary["models"]
-    lead = leader(models, criterion)
-    named = ["model", *heads(summary, f"(last {summary['averaged']})")]
-    result = with_names(named, [[name, *cells(name, of, criterion)] for name, of in models.items()], lead)
+    columns = ["model", *heads(summary, f"(last {summary['averaged']})")]
+    rows = [[name, *cells(name, numbers, criterion)] for name, numbers in models.items()]
+    result = with_names(columns, rows, leader(models, criterion))
     result.caption = "\n".join(notes(summary)) or None
     return result
 
 
 def tables(summary: dict[str, Any]) -> list[Table]:
-    """All tables of a run: its models, and what they come to over the clients on each split that they score."""
+    """All tables of a run: its models, and their numbers over the clients on each split that clients score."""
     criterion = metric_of(summary)
-    over_clients = summary["over_clients"].items()
-    return [table(summary), *(_over_clients(split, models, criterion) for split, models in over_clients)]
+    result = [table(summary)]
+    for split, models in summary["over_clients"].items():
+        result.append(_over_clients(split, models, criterion))
+    return result
 
 
 def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
@@ -71,24 +73,33 @@ def with_names(heads: Sequence[str], rows: Sequence[Sequence[str]], lead: str | 
         result.add_column(head, justify="right", no_wrap=True, vertical="bottom")
     for row in rows:
         result.add_row(*row, style="bold" if row[0] == lead else None)
-    names = max(map(len, [heads[0], *(row[0] for row in rows)]))
-    result.min_width = terminal.console(width=10_000).measure(result).maximum - max(names - NAME, 0)
+    longest = max(map(len, [heads[0], *(row[0] for row in rows)]))
+    whole = terminal.console(width=10_000).measure(result).maximum
+    result.min_width = whole - max(longest - NAME, 0)
     return result
 
 
 def leader(models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> str | None:
     """The model with the best mean. None if there is only one model."""
-    found: str | None = criterion.best({name: of["last_mean"] for name, of in models.items()})
-    return found if len(models) > 1 else None
+    if len(models) <= 1:
+        return None
+    best: str | None = criterion.best({name: numbers["last_mean"] for name, numbers in models.items()})
+    return best
 
 
 def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
     """The column heads of `cells`. A head may have two lines."""
     criterion = metric_of(summary)
-    to_target = "target" if criterion.target is None else criterion.plain(criterion.target)
-    chosen_on = {of["best"]["chosen_on"] for of in summary["models"].values() if of["best"]}
-    best = f"best (round)\nchosen on {' or '.join(sorted(chosen_on)).replace('_', '-') or 'test'}"
-    return ["at the end", f"mean ± std\n{last}".strip(), best, f"rounds\nto {to_target}", "gain over\nthe model"]
+    target = "target" if criterion.target is None else criterion.plain(criterion.target)
+    splits = {numbers["best"]["chosen_on"] for numbers in summary["models"].values() if numbers["best"]}
+    chosen_on = " or ".join(sorted(splits)).replace("_", "-") or "test"
+    return [
+        "at the end",
+        f"mean ± std\n{last}".strip(),
+        f"best (round)\nchosen on {chosen_on}",
+        f"rounds\nto {target}",
+        "gain over\nthe model",
+    ]
 
 
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -109,15 +120,18 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def cells(name: str, of_model: Mapping[str, Any], criterion: Criterion) -> list[str]:
     """The numbers of a model as text, in the order of `heads`."""
-    best = of_model["best"]
-    rounds = of_model["rounds_to_target"]
-    gain = of_model["gain"]
     mean = criterion.spread(of_model["last_mean"], of_model["last_std"])
-    unit, points = (" %", " points") if criterion.share else ("", "")
-    return [
-        criterion.text(of_model["value"]),
-        mean if mean == UNKNOWN else f"{mean}{unit}",
-        UNKNOWN if best is None else f"{criterion.text(best['value'])} ({best['round']})",
-        UNKNOWN if rounds is None else str(rounds),
-        UNKNOWN if gain is None or name == "model" else f"{criterion.spread(gain, None, sign='+')}{points}",
-    ]
+    if criterion.share and mean != UNKNOWN:
+        mean += " %"
+    best = UNKNOWN
+    if of_model["best"] is not None:
+        best = f"{criterion.text(of_model['best']['value'])} ({of_model['best']['round']})"
+    rounds = UNKNOWN
+    if of_model["rounds_to_target"] is not None:
+        rounds = str(of_model["rounds_to_target"])
+    gain = UNKNOWN
+    if of_model["gain"] is not None and name != "model":
+        gain = criterion.spread(of_model["gain"], None, sign="+")
+        if criterion.share:
+            gain += " points"
+    return [criterion.text(of_model["value"]), mean, best, rounds, gain]

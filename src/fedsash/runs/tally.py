@@ -1,4 +1,4 @@
-"""What a run tells of itself beside its records: its times, its counts and its best models."""
+"""A run's times, counts and best models, which are kept beside its records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Best(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tally(Shown):
-    """What a run has counted and found so far; no round of its training depends on it. It is saved beside the state.
+    """A run's counts and best models so far, saved beside the state. No round of its training depends on them.
 
     - `best`: the best model of each name;
     - `forked`: the round at which the run was forked from another one, or None;
@@ -47,7 +47,7 @@ class Tally(Shown):
 
 
 def best_by(evaluation: Evaluation, criterion: Criterion) -> str:
-    """By what the best model of each name is kept: the split, and the number there."""
+    """The rule by which the best model of each name is kept: the split, and the number there."""
     return f"{evaluation.best_on}/{criterion.name}"
 
 
@@ -61,11 +61,19 @@ def best_after(
     """
     criterion = federation.goal.criterion
     by = best_by(federation.evaluation, criterion)
-    after = {name: one for name, one in best.items() if one.by == by}  # a fork may choose in another way
-    values = {score.model: score[criterion.name] for score in scores if score.split == federation.evaluation.best_on}
-    before = {name: one.value for name, one in after.items()}
-    better = [name for name, value in values.items() if criterion.wins(value, before.get(name))]
-    models = federation.models(state) if better else {}
+    after = {name: model for name, model in best.items() if model.by == by}  # a fork may choose by another rule
+    values = {}
+    for score in scores:
+        if score.split == federation.evaluation.best_on:
+            values[score.model] = score[criterion.name]
+    better = []
+    for name, value in values.items():
+        best_value = after[name].value if name in after else None
+        if criterion.wins(value, best_value):
+            better.append(name)
+    if not better:
+        return after
+    models = federation.models(state)
     for name in better:
         after[name] = Best(values[name], by, state.round, models[name].clone())
     return after

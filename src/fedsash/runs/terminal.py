@@ -57,12 +57,12 @@ def show(thing: RenderableType) -> None:
 
     Who reads it in a file or through a pipe gets lines as long as they are.
     """
-    own = console()
-    if not own.is_terminal and "COLUMNS" not in os.environ:
-        own.width = WIDE
-    own.width = max(own.width, getattr(thing, "min_width", None) or 0)
-    with own.capture() as captured:
-        own.print(thing, crop=False)
+    out = console()
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = WIDE
+    out.width = max(out.width, getattr(thing, "min_width", None) or 0)
+    with out.capture() as captured:
+        out.print(thing, crop=False)
     print(TRAILING.sub(r"\1", captured.get()), end="", flush=True)
 
 

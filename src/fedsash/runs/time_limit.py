@@ -12,8 +12,9 @@ TIME_UP = 14
 CAREFUL = 1.5
 """A next round may take so many times as long as the longest so far; what is left of it saves the state."""
 RESERVE = 0.2
+"""The share of the time that is kept for the end: saving, pictures, the end of processes."""
 MOST_RESERVED = 10.0
-"""This share of the time, and at most so many seconds, are kept for the end: saving, pictures, the end of processes."""
+"""At most so many seconds are kept for the end."""
 
 
 @dataclass
@@ -65,5 +66,7 @@ def limited(seconds: float | None) -> Iterator[None]:
 
 
 def time_limit() -> TimeLimit | None:
-    """The limit that holds now."""
-    return _limits[-1] if _limits else None
+    """The limit of the innermost `limited`, or None."""
+    if not _limits:
+        return None
+    return _limits[-1]

@@ -19,10 +19,10 @@ from .running_sums import RunningSums
 from .settings import Checkpoint
 
 FEW = 4
+"""The fewest samples that a class has on average."""
 STEEP = 2.0
-"""The fewest samples that a class has on average, and the largest product of the labels' size and the learning rate:
-beyond it networks may diverge."""
-KNOWN = Classification, Binary, Regression
+"""The largest product of the labels' size and the learning rate: beyond it networks may diverge."""
+KNOWN = (Classification, Binary, Regression)
 """The tasks that learn nothing from labels that are all the same; others may not need them."""
 
 
@@ -45,24 +45,22 @@ def beyond(
     The run may be resumed with more rounds.
     """
     first = 1 if state is None else state.round + 1
+    rounds_left = range(first, rounds + 1)
     for name, average in settings.averages.items():
         start = getattr(average, "start", 0)
-        here = range(first, rounds + 1)
         if isinstance(start, int) and start > rounds:
             yield f"averages.{name}.start = {start}: this run ends after {rounds} rounds, so it stays the model"
-        elif here and not (_models(average, name, state) or any(map(average.observes, here))):
+            continue
+        begun = state is not None and average.count(state.averages[name]) > 0
+        if rounds_left and not begun and not any(map(average.observes, rounds_left)):
             yield f"averages.{name}: observes none of the rounds {first} to {rounds}, so it stays the model"
     if settings.broadcast is not None:
-        yield from _unsent(settings.broadcast, settings.averages, rounds)
+        yield from _broadcast_notes(settings.broadcast, settings.averages, rounds)
     later = [round for round in checkpoint.keep if round > rounds]
     if later:
         yield f"checkpoint.keep = {later}: this run ends after {rounds} rounds, so these states are not saved"
     if trajectory.every > rounds:
         yield f"trajectory.every = {trajectory.every}: this run ends after {rounds} rounds, so no sum is saved"
-
-
-def _models(average: Average, name: str, state: State | None) -> int:
-    return 0 if state is None else average.count(state.averages[name])
 
 
 def rate_notes(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
@@ -71,9 +69,9 @@ def rate_notes(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
     With a `scheduler` that counts each client's trainings nobody knows how many there will be.
     """
     if getattr(scheduler, "schedule_counts", "steps") == "steps":
-        still = sum(local.scheduled(round)[0] == 0 for round in range(rounds))
-        if still:
-            yield f"local.lr is 0 in {still:,} of {rounds:,} rounds: nothing is learned in them"
+        zero = sum(local.scheduled(round)[0] == 0 for round in range(rounds))
+        if zero:
+            yield f"local.lr is 0 in {zero:,} of {rounds:,} rounds: nothing is learned in them"
         for schedule in (local.schedule, *getattr(local.schedule, "schedules", ())):
             start = getattr(schedule, "start", 0)
             if isinstance(start, int) and start >= rounds:
@@ -81,24 +79,30 @@ def rate_notes(local: Any, scheduler: Any, rounds: int) -> Iterator[str]:
                 yield f"local.schedule: {name} starts at {start}, after the {rounds} rounds of this run"
 
 
-def _unsent(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) -> Iterator[str]:
-    """A line if nobody receives an average. With the order "after", the model of the last round is sent to nobody."""
+def _broadcast_notes(broadcast: Broadcast, averages: Mapping[str, Average], rounds: int) -> Iterator[str]:
+    """A line if no client receives an average, and one for each average that leaves out rounds whose model it replaces.
+
+    With the order "after", the model of the last round is sent to no client.
+    """
     last = rounds - 1 if broadcast.order == "after" else rounds
     if isinstance(broadcast.start, int) and broadcast.start > last:
         yield f"broadcast.start = {broadcast.start}: this run ends after {rounds} rounds, so clients receive the model"
         return
-    known = [averages[name] for name in broadcast.averages if name in averages]
-    if not any(average.observes(round) for average in known for round in range(1, last + 1)):
-        sent = " or ".join(broadcast.averages)
-        yield f"broadcast: {sent} observes no round up to {last}, so clients receive the model"
-    begins = broadcast.start if isinstance(broadcast.start, int) else 1
-    for name, average in ((name, averages[name]) for name in broadcast.averages if name in averages):
-        seen = [round for round in range(begins, last + 1) if average.observes(round)]
-        first = seen[0] if seen else last + 1
-        if unseen := last + 1 - first - len(seen):
+    sent = {name: averages[name] for name in broadcast.averages if name in averages}
+    if not any(any(map(average.observes, range(1, last + 1))) for average in sent.values()):
+        names = " or ".join(broadcast.averages)
+        yield f"broadcast: {names} observes no round up to {last}, so clients receive the model"
+    begin = broadcast.start if isinstance(broadcast.start, int) else 1
+    for name, average in sent.items():
+        observed = [round for round in range(begin, last + 1) if average.observes(round)]
+        if not observed:
+            continue
+        first = observed[0]
+        left_out = last + 1 - first - len(observed)
+        if left_out:
             yield (
-                f"broadcast: {name} leaves out {unseen} of the rounds {first} to {last}: what clients learn in them is "
-                "lost, since the next clients receive the same average"
+                f"broadcast: {name} leaves out {left_out} of the rounds {first} to {last}: what clients learn in them "
+                "is lost, since the next clients receive the same average"
             )
 
 
@@ -113,8 +117,10 @@ def doubtful(federation: Federation) -> Iterator[str]:
     if y.dim() == 1 and len(y) > 1 and bool((y == y[0]).all()):
         yield "every training label is the same: there is nothing to learn"
     elif isinstance(task, Classification) and not data.label_names and len(y) < FEW * data.classes:
-        if len(y) < FEW * (found := len(set(y.tolist()))):
-            yield f"{len(y):,} training samples have {found:,} classes: for numbers as labels name the task regression"
+        classes = len(set(y.tolist()))
+        if len(y) < FEW * classes:
+            samples = f"{len(y):,} training samples have {classes:,} classes"
+            yield f"{samples}: for numbers as labels name the task regression"
     elif isinstance(task, Regression) and task.error == "squared":
         yield from _steep(federation, y)
 
@@ -129,12 +135,16 @@ def _steep(federation: Federation, y: Tensor) -> Iterator[str]:
     size = torch.linalg.vector_norm(targets, dim=0, dtype=torch.float64) / len(y) ** 0.5
     if local.lr * float(size.max()) > STEEP:
         worst = targets[:, size.argmax()].double()
-        found = f"labels of {_rounded(worst.mean())} ± {_rounded(worst.std(correction=0))} may make the model diverge"
-        yield f"{found}: scale them to about 1, or lower local.lr = {local.lr:g}"
+        labels = f"{_rounded(worst.mean())} ± {_rounded(worst.std(correction=0))}"
+        yield (
+            f"labels of {labels} may make the model diverge: scale them to about 1, or lower local.lr = {local.lr:g}"
+        )
 
 
 def _rounded(number: Tensor) -> str:
-    return f"{float(f'{float(number):.3g}'):,g}"
+    """A number with three digits, and commas between thousands."""
+    rounded = float(f"{float(number):.3g}")
+    return f"{rounded:,g}"
 
 
 def uncounted(federation: Federation, state: State, forked: int | None) -> Iterator[str]:
@@ -142,10 +152,10 @@ def uncounted(federation: Federation, state: State, forked: int | None) -> Itera
 
     The run was `forked` after this round; None: it is no fork.
     """
-    made = range((forked or 0) + 1, state.round + 1)
+    own_rounds = range((forked or 0) + 1, state.round + 1)
     why = "no round gave a finite model, or `take` does not count it in `seen`"
     for name, average in federation.averages.items():
-        if any(map(average.observes, made)) and not average.count(state.averages[name]):
+        if any(map(average.observes, own_rounds)) and not average.count(state.averages[name]):
             yield f"averages.{name}: no model is in it after round {state.round}, so it stays the model: {why}"
 
 
@@ -153,13 +163,13 @@ def unprotected(federation: Federation, state: State) -> Iterator[str]:
     """A line for each setting of a private run by which something of the clients' own samples is used without noise."""
     if federation.privacy(state) is None:
         return
-    shown = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
+    uncovered = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
     if federation.evaluation.clients:
-        yield f"evaluation.clients = true: {shown}"
+        yield f"evaluation.clients = true: {uncovered}"
     if federation.evaluation.client_test:
-        yield f"evaluation.client_test = true: {shown}"
+        yield f"evaluation.client_test = true: {uncovered}"
     if federation.clients.held:
-        yield f"evaluation.held_out = {federation.evaluation.held_out:g}: {shown}"
+        yield f"evaluation.held_out = {federation.evaluation.held_out:g}: {uncovered}"
     data = federation.clients.data
     if data is not None and data.feature_scales:
         scales = "its means and deviations come from the clients' own samples without noise"

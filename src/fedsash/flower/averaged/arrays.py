@@ -30,14 +30,15 @@ def pack(value: Any, tensors: Vectors) -> Any:
         return {"bytes": value.hex()}
     if isinstance(value, Tensor):
         return {"tensor": _put(value.detach().cpu().clone(), tensors)}
-    if isinstance(value, np.generic | np.ndarray):
-        kind = "scalar" if isinstance(value, np.generic) else "numpy"
-        return {kind: pack(Array(np.asarray(value)), tensors)}
+    if isinstance(value, np.generic):
+        return {"scalar": pack(Array(np.asarray(value)), tensors)}
+    if isinstance(value, np.ndarray):
+        return {"numpy": pack(Array(np.asarray(value)), tensors)}
     if isinstance(value, Array):
         content = torch.frombuffer(bytearray(value.data), dtype=torch.uint8)
         return {"array": [value.dtype, list(value.shape), value.stype, _put(content, tensors)]}
-    kind = next(name for name, each in MAPPINGS.items() if isinstance(value, each))
-    return {kind: [[pack(key, tensors), pack(each, tensors)] for key, each in value.items()]}
+    items = [[pack(key, tensors), pack(each, tensors)] for key, each in value.items()]
+    return {_mapping_kind(value): items}
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -46,15 +47,16 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
         return packed
     ((kind, content),) = packed.items()
     if kind in ("list", "tuple"):
-        several = [unpack(each, tensors) for each in content]
-        return several if kind == "list" else tuple(several)
+        values = [unpack(each, tensors) for each in content]
+        return tuple(values) if kind == "tuple" else values
     if kind == "bytes":
         return bytes.fromhex(content)
     if kind == "tensor":
         return tensors[content]
-    if kind in ("numpy", "scalar"):
-        found = unpack(content, tensors).numpy()
-        return found if kind == "numpy" else found[()]
+    if kind == "numpy":
+        return unpack(content, tensors).numpy()
+    if kind == "scalar":
+        return unpack(content, tensors).numpy()[()]
     if kind == "array":
         dtype, shape, stype, number = content
         return Array(dtype, tuple(shape), stype, tensors[number].numpy().tobytes())
@@ -62,6 +64,14 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 MAPPINGS: dict[str, Any] = {"ordered": OrderedDict, "dict": dict, "arrays": ArrayRecord, "metrics": MetricRecord}
+"""The classes of mappings that can be packed. An OrderedDict is a dict, too, so it stands before it."""
+
+
+def _mapping_kind(value: Any) -> str:
+    for kind, cls in MAPPINGS.items():
+        if isinstance(value, cls):
+            return kind
+    raise TypeError(f"can't pack {type(value)}")
 
 
 def _put(tensor: Tensor, tensors: Vectors) -> str:
@@ -75,7 +85,7 @@ Tensors = dict[str, Tensor]
 """A model's arrays by their names, each with its shape. Whole numbers and truth values are float64."""
 
 
-class Form:
+class ArrayLayout:
     """Names, types and shapes of a model's arrays. All later models have those of the first one.
 
     A strategy may change types: Flower's mean makes float64 of whole numbers, its FedAdam of float32.
@@ -86,55 +96,54 @@ class Form:
     def __init__(self, first: ArrayRecord) -> None:
         self._types = {name: _type(name, array) for name, array in first.items()}
         self._shapes = {name: tuple(array.shape) for name, array in first.items()}
-        if not any(kind.kind == "f" for kind in self._types.values()):
-            found = ", ".join(sorted({str(kind) for kind in self._types.values()})) or "no array"
-            raise ModelError(f"Averaged: the first model has {found}, and only floating-point arrays can be averaged")
+        types = self._types.values()
+        if not any(dtype.kind == "f" for dtype in types):
+            present = ", ".join(sorted({str(dtype) for dtype in types})) or "no array"
+            raise ModelError(f"Averaged: the first model has {present}, and only floating-point arrays can be averaged")
 
-    def about(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, str]:
         """Each array's type and shape, by its name."""
-        return {f"array {name}": f"{kind} {list(self._shapes[name])}" for name, kind in self._types.items()}
+        return {f"array {name}": f"{dtype} {list(self._shapes[name])}" for name, dtype in self._types.items()}
 
     def tensors(self, model: ArrayRecord) -> Tensors:
         """A model's arrays as tensors: copies. Raises `ModelError` if its names or shapes are not the first model's."""
-        names = [*self._types.keys() - model.keys(), *model.keys() - self._types.keys()]
-        if names:
-            right = "leave arrays that stay with the clients out of the initial arrays"
+        missing = self._types.keys() - model.keys()
+        surplus = model.keys() - self._types.keys()
+        if missing or surplus:
             raise ModelError(
-                f"Averaged: the strategy's model differs from the first one in the arrays {brief(names)}: {right}"
+                f"Averaged: the strategy's model differs from the first one in the arrays {brief([*missing, *surplus])}"
+                ": leave arrays that stay with the clients out of the initial arrays"
             )
-        found = {name: model[name].numpy() for name in self._types}
-        for name, array in found.items():
-            if array.shape != self._shapes[name]:
-                here = list(array.shape)
-                there = list(self._shapes[name])
-                raise ModelError(f"Averaged: {name} has the shape {here} in the strategy's model and {there} at first")
-        return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
+        arrays = {name: model[name].numpy() for name in self._types}
+        for name, array in arrays.items():
+            shape = list(array.shape)
+            first = list(self._shapes[name])
+            if shape != first:
+                raise ModelError(f"Averaged: {name} has the shape {shape} in the strategy's model and {first} at first")
+        return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in arrays.items()}
 
-    def wrong(self, model: ArrayRecord, tensors: Tensors) -> str:
-        """What is wrong with a model that has these `tensors`; empty if all of them are finite."""
+    def fault(self, model: ArrayRecord, tensors: Tensors) -> str:
+        """Why a model with these `tensors` can't be averaged; empty if all of them are finite."""
         names = not_finite(tensors)
+        if not names:
+            return ""
         for name in names:
             if np.isfinite(model[name].numpy()).all():
                 return f"array {name} does not fit the first model's {self._types[name]}"
-        return "the strategy's model is not finite" if names else ""
+        return "the strategy's model is not finite"
 
     def record(self, tensors: Mapping[str, Tensor], model: Mapping[str, Array] | None = None) -> ArrayRecord:
         """A model's arrays in the types of the first model; whole numbers are rounded and stay in range.
 
         With the `model` that has these tensors, its arrays of the right type are taken as they are.
         """
-        kept = {name: array for name, array in (model or {}).items() if np.dtype(array.dtype) == self._types[name]}
-        made = {n: Array(self._typed(n, tensors[n].numpy())) for n in self._types if n not in kept}
-        return ArrayRecord({name: (kept | made)[name] for name in self._types})
-
-    def _typed(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        kind = self._types[name]
-        if kind.kind in "iu":
-            ends = np.iinfo(kind)
-            highest = min(float(ends.max), np.nextafter(float(ends.max) + 1, 0))  # float64 rounds 2^63 - 1 up
-            array = np.clip(array, ends.min, highest)
-        whole = array if kind.kind == "f" else np.asarray(np.rint(array))  # of one number NumPy makes a scalar
-        return whole.astype(kind, copy=False)
+        arrays = {}
+        for name, dtype in self._types.items():
+            if model is not None and np.dtype(model[name].dtype) == dtype:
+                arrays[name] = model[name]
+            else:
+                arrays[name] = Array(_typed(tensors[name].numpy(), dtype))
+        return ArrayRecord(arrays)
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -144,22 +153,34 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Raise `ModelError`, naming the arrays, unless all values of the first model are finite."""
-    if wrong := not_finite(tensors):
-        right = "keep a mask out of the state dict, with register_buffer(..., persistent=False)"
-        raise ModelError(f"Averaged: the first model is not finite in the arrays {brief(wrong)}: {right}")
+    if names := not_finite(tensors):
+        cure = "keep a mask out of the state dict, with register_buffer(..., persistent=False)"
+        raise ModelError(f"Averaged: the first model is not finite in the arrays {brief(names)}: {cure}")
 
 
 def _type(name: str, array: Array) -> np.dtype[Any]:
     try:
-        kind: np.dtype[Any] = np.dtype(array.dtype)
+        dtype: np.dtype[Any] = np.dtype(array.dtype)
     except TypeError:
-        kind = np.dtype("V")
-    if kind.kind in "iub" or (kind.kind == "f" and kind.itemsize <= 8):
-        return kind
+        dtype = np.dtype("V")
+    if dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8):
+        return dtype
     raise ModelError(f"Averaged: the array {name} has the type {array.dtype}, which has no average here")
 
 
-def _native(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array in a type of PyTorch that holds the values of `kind`."""
-    with np.errstate(over="ignore"):  # what does not fit is infinite, and not taken
-        return array.astype(kind.newbyteorder("=") if kind.kind == "f" else np.float64, copy=False)
+def _native(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array in a type of PyTorch that holds the values of `dtype`."""
+    native = dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype(np.float64)
+    with np.errstate(over="ignore"):  # a value that does not fit becomes infinite, and its model is refused
+        return array.astype(native, copy=False)
+
+
+def _typed(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array in the type `dtype`; for whole numbers its values are rounded and stay in range."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        highest = min(float(limits.max), np.nextafter(float(limits.max) + 1, 0))  # float64 rounds 2^63 - 1 up
+        array = np.clip(array, limits.min, highest)
+    if dtype.kind != "f":
+        array = np.asarray(np.rint(array))  # of one number NumPy makes a scalar
+    return array.astype(dtype, copy=False)

@@ -24,12 +24,12 @@ Memory = dict[str, Any]
 """Values of attributes by their names. Those of a strategy in an attribute have its name and a dot before theirs."""
 
 
-def chain(strategy: Strategy, at: str = "") -> Iterator[tuple[str, Strategy]]:
-    """A strategy and those inside it, each with the beginning of its attributes' names."""
-    yield at, strategy
-    for name, value in _own(strategy).items():
+def chain(strategy: Strategy, prefix: str = "") -> Iterator[tuple[str, Strategy]]:
+    """A strategy and those inside it, each with the prefix of its attributes' names in a `Memory`."""
+    yield prefix, strategy
+    for name, value in _vars(strategy).items():
         if isinstance(value, Strategy):
-            yield from chain(value, f"{at}{name}.")
+            yield from chain(value, f"{prefix}{name}.")
 
 
 def remembered(strategy: Strategy, spent: bool = True) -> Memory:
@@ -38,31 +38,36 @@ def remembered(strategy: Strategy, spent: bool = True) -> Memory:
     An object with `state_dict` and `load_state_dict` stands for its state; without `spent`, those that account for
     privacy (with `get_privacy_spent`) are left out.
     """
-    attributes = (each for each in _attributes(strategy) if spent or not hasattr(each[2], "get_privacy_spent"))
-    found = ((f"{at}{name}", _state(value)) for at, name, value in attributes)
-    return {place: copy.deepcopy(state) for place, state in found if _plain(state)}
+    memory = {}
+    for name, value in _attributes(strategy):
+        if not spent and hasattr(value, "get_privacy_spent"):
+            continue
+        state = _state(value)
+        if _plain(state):
+            memory[name] = copy.deepcopy(state)
+    return memory
 
 
 def restore(strategy: Strategy, memory: Memory) -> None:
     """Give a strategy back what it remembered. Raises `KeyError` if it has no strategy inside that the memory has."""
-    inside = dict(chain(strategy))
-    for place, value in memory.items():
-        at, dot, name = place.rpartition(".")
-        owner = inside[f"{at}{dot}"]
-        own = copy.deepcopy(value)
-        if _stateful(getattr(owner, name, None)):
-            getattr(owner, name).load_state_dict(own)
+    strategies = dict(chain(strategy))
+    for path, value in memory.items():
+        outer, dot, name = path.rpartition(".")
+        owner = strategies[f"{outer}{dot}"]
+        current: Any = getattr(owner, name, None)
+        if _stateful(current):
+            current.load_state_dict(copy.deepcopy(value))
         else:
-            setattr(owner, name, own)
+            setattr(owner, name, copy.deepcopy(value))
 
 
 def undo(strategy: Strategy, memory: Memory) -> None:
     """Set a strategy back to what `remembered` gave without what is spent; attributes made since then are removed."""
     restore(strategy, memory)
-    inside = dict(chain(strategy))
-    for place in remembered(strategy, spent=False).keys() - memory.keys():
-        at, dot, name = place.rpartition(".")
-        delattr(inside[f"{at}{dot}"], name)
+    strategies = dict(chain(strategy))
+    for path in remembered(strategy, spent=False).keys() - memory.keys():
+        outer, dot, name = path.rpartition(".")
+        delattr(strategies[f"{outer}{dot}"], name)
 
 
 def changed(memory: Memory, before: Memory) -> Memory:
@@ -76,31 +81,45 @@ def unsaved(settings: Memory, saved: Memory) -> Memory:
 
 
 def unknown(strategy: Strategy) -> list[str]:
-    """The attributes that hold what can't be saved, functions aside."""
-    rest = ((at, name, v) for at, name, v in _attributes(strategy) if not _plain(_state(v)))
-    return [f"{at}{name}" for at, name, v in rest if _stateful(v) or not (isinstance(v, Strategy) or _function(v))]
+    """The names of the attributes whose values can't be saved. Functions and strategies inside do not count."""
+    names = []
+    for name, value in _attributes(strategy):
+        if _plain(_state(value)):
+            continue
+        if _stateful(value) or not (isinstance(value, Strategy) or _function(value)):
+            names.append(name)
+    return names
 
 
-def _attributes(strategy: Strategy) -> Iterator[tuple[str, str, Any]]:
-    for at, each in chain(strategy):
-        yield from ((at, name, value) for name, value in _own(each).items())
+def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
+    """The attributes of a strategy and of those inside it, by their names in a `Memory`."""
+    for prefix, each in chain(strategy):
+        for name, value in _vars(each).items():
+            yield f"{prefix}{name}", value
 
 
-def _own(thing: Any) -> dict[str, Any]:
+def _vars(thing: Any) -> dict[str, Any]:
     """The attributes of an object, also those in `__slots__`."""
-    slots = {
-        n for cls in type(thing).__mro__ for n, each in vars(cls).items() if isinstance(each, MemberDescriptorType)
-    }
-    return {name: getattr(thing, name) for name in slots if hasattr(thing, name)} | getattr(thing, "__dict__", {})
+    attributes = {}
+    for cls in type(thing).__mro__:
+        for name, member in vars(cls).items():
+            if isinstance(member, MemberDescriptorType) and hasattr(thing, name):
+                attributes[name] = getattr(thing, name)
+    return attributes | getattr(thing, "__dict__", {})
 
 
 def _function(value: Any) -> bool:
     """Whether a value is a function or a class, and no object with attributes whose class has written `__call__`."""
-    return callable(value) and (isinstance(value, type) or not isfunction(type(value).__call__) or not _own(value))
+    if not callable(value):
+        return False
+    return isinstance(value, type) or not isfunction(type(value).__call__) or not _vars(value)
 
 
 def _state(value: Any) -> Any:
-    return value.state_dict() if _stateful(value) else value
+    """What is saved of a value: its `state_dict`, if it has one that can be loaded again, else the value."""
+    if _stateful(value):
+        return value.state_dict()
+    return value
 
 
 def _stateful(value: Any) -> bool:
@@ -109,12 +128,14 @@ def _stateful(value: Any) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are of the same types and bytes."""
-    here: Vectors = {}
-    there: Vectors = {}
-    if pack(one, here) != pack(other, there):
+    tensors: Vectors = {}
+    others: Vectors = {}
+    if pack(one, tensors) != pack(other, others):
         return False
-    pairs = ((tensor, there[name]) for name, tensor in here.items())
-    return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+    for name, tensor in tensors.items():
+        if tensor.dtype != others[name].dtype or not torch.equal(tensor, others[name]):
+            return False
+    return True
 
 
 def _plain(value: Any) -> bool:

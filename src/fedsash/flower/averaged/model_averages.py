@@ -33,14 +33,16 @@ class ModelAverages:
     def __init__(
         self, averages: Mapping[str, Average], first: Tensors, folder: Path | None, latest: Collection[str] = ()
     ) -> None:
-        unknown = [name for name in latest if not any(_belongs(each, name) for each in first)]
-        right = f"no array or module is called {brief(unknown)}; there are {brief(list(first))}"
-        check(not unknown, "Averaged.latest", list(latest), right)
+        unknown = [part for part in latest if not _arrays_in(part, first)]
+        requirement = f"no array or module is called {brief(unknown)}; there are {brief(list(first))}"
+        check(not unknown, "Averaged.latest", list(latest), requirement)
         no_weights = {name for name in first if _is_unit_vector(name, first)}
-        no_weights |= {name for name in first if any(_belongs(name, each) for each in latest)}
-        members = {name: _members(average, list(first)) - no_weights for name, average in averages.items()}
-        kept = {name: tensor for name, tensor in first.items() if any(name in each for each in members.values())}
-        self._groups = grouped(kept, averages, members, every=0, folder=folder)
+        for part in latest:
+            no_weights |= _arrays_in(part, first)
+        members = {name: _members(average, first) - no_weights for name, average in averages.items()}
+        in_any: set[str] = set().union(*members.values())
+        averaged = {name: tensor for name, tensor in first.items() if name in in_any}
+        self._groups = grouped(averaged, averages, members, every=0, folder=folder)
 
     def observe(self, model: Tensors, round: int) -> None:
         """Show the model of `round`, which is finite, to all averages."""
@@ -49,41 +51,45 @@ class ModelAverages:
 
     def count(self, name: str) -> int:
         """How many models are in an average."""
-        return max((group.observers.count(group, name) for group in self._groups if name in group.averages), default=0)
+        counts = [group.observers.count(group, name) for group in self._groups if name in group.averages]
+        return max(counts, default=0)
 
     def value(self, name: str, model: Tensors) -> Tensors:
-        """The average; what it does not have is of the current model."""
-        return model | {n: tensor for group in self._groups for n, tensor in group.value(name, model).items()}
+        """The average's tensors by their names; those that it does not have are the current model's."""
+        average = dict(model)
+        for group in self._groups:
+            average |= group.value(name, model)
+        return average
 
     def state(self) -> Vectors:
-        """All that the averages remember but models of past rounds."""
-        return {
-            f"{i}/{name}/{key}": tensor
-            for i, group in enumerate(self._groups)
-            for name, state in group.averages.items()
-            for key, tensor in state.items()
-        }
+        """The averages' sums by name, without the models of past rounds."""
+        state = {}
+        for i, group in enumerate(self._groups):
+            for name, sums in group.averages.items():
+                for key, tensor in sums.items():
+                    state[f"{i}/{name}/{key}"] = tensor
+        return state
 
     def models(self) -> dict[str, Vectors | VectorFile]:
         """The models of past rounds by the names of their files."""
-        return {
-            _file(i, f"{PAST}/{past.trajectory.name}/{round}"): past.part(round)
-            for i, group in enumerate(self._groups)
-            for past in group.past.values()
-            for round in past
-        }
+        models = {}
+        for i, group in enumerate(self._groups):
+            for past in group.past.values():
+                for round in past:
+                    models[_file(i, f"{PAST}/{past.trajectory.name}/{round}")] = past.part(round)
+        return models
 
     def load(self, state: Vectors, folder: Path) -> None:
         """Fill in what `state` gave, and what `models` gave from the files in `folder`."""
         for i, group in enumerate(self._groups):
-            group.load(partial(_saved, state, i), partial(_model, folder, i))
+            group.load(partial(_saved_tensor, state, i), partial(_model_path, folder, i))
 
 
-def _saved(state: Vectors, i: int, name: str) -> Tensor:
+def _saved_tensor(state: Vectors, i: int, name: str) -> Tensor:
     return state[f"{i}/{name}"]
 
 
-def _model(folder: Path, i: int, name: str) -> Path:
+def _model_path(folder: Path, i: int, name: str) -> Path:
     return folder / _file(i, name)
 
 
@@ -91,16 +97,23 @@ def _file(i: int, name: str) -> str:
     return f"{i}-{name.replace('/', '-')}.safetensors"
 
 
-def _members(average: Average, names: list[str]) -> set[str]:
-    """The names of the arrays that an average has."""
-    right = '"re-estimate" needs samples, which a strategy has not: re-estimate the statistics in evaluate_fn'
-    check(average.buffers != "re-estimate", "buffers", average.buffers, right)
-    asked = (average.part,) if isinstance(average.part, str) else average.part
-    unknown = [name for name in asked if name != "all" and not any(_belongs(each, name) for each in names)]
-    right = f"no array or module is called {brief(unknown)}; there are {brief(names)}"
-    check(bool(asked) and not unknown, "part", average.part, right)
-    chosen = {name for name in names if average.part == "all" or any(_belongs(name, each) for each in asked)}
-    return chosen if average.buffers == "average" else {n for n in chosen if n.split(".")[-1] not in STATISTICS}
+def _members(average: Average, names: Collection[str]) -> set[str]:
+    """Those of the arrays' `names` that an average has. Raises `SettingError` as `ModelAverages` does."""
+    requirement = '"re-estimate" needs samples, which a strategy has not: re-estimate the statistics in evaluate_fn'
+    check(average.buffers != "re-estimate", "buffers", average.buffers, requirement)
+    parts = (average.part,) if isinstance(average.part, str) else average.part
+    unknown = [part for part in parts if part != "all" and not _arrays_in(part, names)]
+    requirement = f"no array or module is called {brief(unknown)}; there are {brief(list(names))}"
+    check(bool(parts) and not unknown, "part", average.part, requirement)
+    members: set[str] = set()
+    if average.part == "all":
+        members |= set(names)
+    else:
+        for part in parts:
+            members |= _arrays_in(part, names)
+    if average.buffers != "average":
+        members = {name for name in members if name.split(".")[-1] not in STATISTICS}
+    return members
 
 
 def _is_unit_vector(name: str, names: Collection[str]) -> bool:
@@ -116,5 +129,6 @@ def _is_unit_vector(name: str, names: Collection[str]) -> bool:
     return f"{match['hook']}_orig" in names
 
 
-def _belongs(name: str, module: str) -> bool:
-    return f"{name}.".startswith(f"{module}.")
+def _arrays_in(part: str, names: Collection[str]) -> set[str]:
+    """Those of the arrays' `names` that are `part`, or lie in the module `part`."""
+    return {name for name in names if f"{name}.".startswith(f"{part}.")}

@@ -21,7 +21,7 @@ from ...settings.fingerprint import fingerprint
 from ...system.lock import held
 from ...system.paths import check_folder
 from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
-from .progress import Progress
+from .training_state import TrainingState
 
 log = logging.getLogger("flwr")
 
@@ -84,30 +84,32 @@ class Averaged(Strategy):  # type: ignore[misc]
         self.strategy = strategy
         self.averages = by_name(averages, "Averaged")
         self.serve = next(iter(self.averages)) if serve is None else serve
-        known = [*self.averages, "model"]
-        check(self.serve in known, "Averaged.serve", self.serve, f"must be one of {known}")
+        self._check_name("Averaged.serve", self.serve)
         self.broadcast = Broadcast.of(broadcast) if isinstance(broadcast, str) else broadcast
-        right = "must be None, the name of an average or a Broadcast"
-        check(isinstance(self.broadcast, Broadcast | None), "Averaged.broadcast", broadcast, right)
+        requirement = "must be None, the name of an average or a Broadcast"
+        check(isinstance(self.broadcast, Broadcast | None), "Averaged.broadcast", broadcast, requirement)
         self._check_broadcast()
         check_choice("Averaged.evaluate", evaluate, "all", "served")
         check(not isinstance(latest, str), "Averaged.latest", latest, "must be a list of names")
         self.evaluate = evaluate
         self.latest = tuple(latest)
         self.folder = None if folder is None else Path(folder)
-        self._progress: Progress | None = None
+        self._state: TrainingState | None = None
         self._settings: Memory = {}
+        # The records that Flower passes on from round to round, and what the caller has written into them.
         self._configs: dict[str, tuple[ConfigRecord, Memory]] = {}
-        self._own: Any = None
-        self._before = self._open = 0
+        # The strategy's own methods, while this object's methods stand in their place.
+        self._hooks: Any = None
+        # The round after which the training was taken up, and the round that is not saved yet.
+        self._before = 0
+        self._open = 0
 
     def value(self, name: str) -> ArrayRecord:
         """An average, or the strategy's own model for the name "model", in the types of the first model."""
-        known = [*self.averages, "model"]
-        check(name in known, "Averaged.value: name", name, f"must be one of {known}")
-        if self._progress is None:
+        self._check_name("Averaged.value: name", name)
+        if self._state is None:
             raise RunError("Averaged.value: there is none before the training has begun")
-        return self._progress.value(name)
+        return self._state.value(name)
 
     def start(
         self,
@@ -120,55 +122,63 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
-        right = "must be an ArrayRecord, such as ArrayRecord(model.state_dict())"
-        check(isinstance(initial_arrays, ArrayRecord), "Averaged.start: initial_arrays", type(initial_arrays), right)
-        configs = [ConfigRecord() if given is None else given for given in (train_config, evaluate_config)]
-        self._configs = {name: (each, dict(each)) for name, each in zip(("train", "evaluate"), configs, strict=True)}
-        with self._alone(), self._hooked():
-            progress = self._begin(initial_arrays)
-            self._before = self._open = progress.round
+        arrays_place = "Averaged.start: initial_arrays"
+        requirement = "must be an ArrayRecord, such as ArrayRecord(model.state_dict())"
+        check(isinstance(initial_arrays, ArrayRecord), arrays_place, type(initial_arrays), requirement)
+        if train_config is None:
+            train_config = ConfigRecord()
+        if evaluate_config is None:
+            evaluate_config = ConfigRecord()
+        self._configs = {
+            "train": (train_config, dict(train_config)),
+            "evaluate": (evaluate_config, dict(evaluate_config)),
+        }
+        with self._locked_folder(), self._hooked():
+            state = self._begin(initial_arrays)
+            self._before = state.round
+            self._open = state.round
             result = self.strategy.start(
                 grid=grid,
-                initial_arrays=self.value(self.serve) if progress.round else initial_arrays,
-                num_rounds=max(num_rounds - progress.round, 0),
+                initial_arrays=self.value(self.serve) if state.round else initial_arrays,
+                num_rounds=max(num_rounds - state.round, 0),
                 timeout=timeout,
-                train_config=configs[0],
-                evaluate_config=configs[1],
+                train_config=train_config,
+                evaluate_config=evaluate_config,
                 evaluate_fn=None if evaluate_fn is None else self._evaluating(evaluate_fn),
             )
             self._close()
-        return self._complete(result, progress)
+        return self._complete(result, state)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask clients to train from the strategy's own model, or from the average that is broadcast."""
-        progress = self._running()
+        state = self._running()
         self._close()
         self._open = self._before + server_round
-        sent = progress.model
-        choice = self.broadcast and self.broadcast.first()
-        if choice and choice.sends(progress.round) and progress.begun(choice.average):
-            sent = progress.value(choice.average)
-            _start_anew(self.strategy)
-        messages: Iterable[Message] = self._own.configure_train(self._open, sent, config, grid)
+        sent = state.model
+        choice = None if self.broadcast is None else self.broadcast.first()
+        if choice and choice.sends(state.round) and state.begun(choice.average):
+            sent = state.value(choice.average)
+            _forget_own_model(self.strategy)
+        messages: Iterable[Message] = self._hooks.configure_train(self._open, sent, config, grid)
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The strategy's step; its model is observed, and the average `serve` stands in its place."""
-        progress = self._running()
+        state = self._running()
         round = self._before + server_round
-        memory = remembered(self.strategy, spent=False)  # a release counts, whatever became of the round
-        model, metrics = self._own.aggregate_train(round, replies)
-        progress.note("train_metrics_clientapp", round, metrics)
+        memory = remembered(self.strategy, spent=False)  # privacy is spent even if the round is left out
+        model, metrics = self._hooks.aggregate_train(round, replies)
+        state.note("train_metrics_clientapp", round, metrics)
         if model is None:
             return None, metrics
-        wrong = progress.take(model, round)
-        if not wrong:
-            return progress.value(self.serve), metrics
-        log.warning("round %d: %s; the round is left out", round, wrong)
+        fault = state.take(model, round)
+        if not fault:
+            return state.value(self.serve), metrics
+        log.warning("round %d: %s; the round is left out", round, fault)
         undo(self.strategy, memory)
         return None, metrics
 
@@ -177,82 +187,97 @@ class Averaged(Strategy):  # type: ignore[misc]
     ) -> Iterable[Message]:
         """Ask clients to evaluate the average `serve`."""
         self._running()
-        messages: Iterable[Message] = self._own.configure_evaluate(self._before + server_round, arrays, config, grid)
+        round = self._before + server_round
+        messages: Iterable[Message] = self._hooks.configure_evaluate(round, arrays, config, grid)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' metrics of the average `serve`."""
         round = self._before + server_round
-        metrics: MetricRecord | None = self._own.aggregate_evaluate(round, replies)
+        metrics: MetricRecord | None = self._hooks.aggregate_evaluate(round, replies)
         self._running().note("evaluate_metrics_clientapp", round, metrics)
         return metrics
 
     def summary(self) -> None:
         """Log the averages and the strategy's own settings."""
         sent = "the strategy's model" if self.broadcast is None else str(self.broadcast)
-        log.info("\t├──> Averaged: %s", ", ".join(f"{n} ({type(each).__name__})" for n, each in self.averages.items()))
+        averages = [f"{name} ({type(average).__name__})" for name, average in self.averages.items()]
+        log.info("\t├──> Averaged: %s", ", ".join(averages))
         log.info("\t│\t├── Evaluated and returned: %s", self.serve)
         log.info("\t│\t└── Sent to clients: %s", sent)
-        (self._own or self.strategy).summary()
+        (self._hooks or self.strategy).summary()
 
-    def _begin(self, first: ArrayRecord) -> Progress:
-        """The beginning of a training, or what the folder has of it."""
-        progress = Progress(self.averages, first, self.folder, self.latest)
+    def _begin(self, first: ArrayRecord) -> TrainingState:
+        """The state at the beginning of a training, or the newest one in the folder."""
+        state = TrainingState(self.averages, first, self.folder, self.latest)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
-            if others := unknown(self.strategy):
-                log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
-            memory, configs, notes = progress.load(self.folder, self._about(progress))
-            restore(self.strategy, memory)
-            self._settings = unsaved(self._settings, memory)
-            for name, (config, given) in self._configs.items():
-                before = configs.get(name, {})
-                self._configs[name] = config, unsaved(given, before)
-                config.update(before)
-            for note in notes:
-                log.warning("Averaged: %s", note)
-            if progress.round:
-                log.info("Averaged: goes on after round %d, from %s", progress.round, self.folder)
-        self._progress = progress
-        return progress
+            self._take_up(state, self.folder)
+        self._state = state
+        return state
+
+    def _take_up(self, state: TrainingState, folder: Path) -> None:
+        """Fill the state, the strategy's attributes and the records with what the folder has, if it has any."""
+        if names := unknown(self.strategy):
+            log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(names))
+        memory, configs, notes = state.load(folder, self._fingerprint(state))
+        restore(self.strategy, memory)
+        self._settings = unsaved(self._settings, memory)
+        for name, (config, settings) in self._configs.items():
+            written = configs.get(name, {})
+            self._configs[name] = config, unsaved(settings, written)
+            config.update(written)
+        for note in notes:
+            log.warning("Averaged: %s", note)
+        if state.round:
+            log.info("Averaged: goes on after round %d, from %s", state.round, folder)
 
     def _close(self) -> None:
-        """The open round is finished: save it."""
-        progress = self._running()
-        if self._open > progress.round:
-            progress.round = self._open
-            if self.folder is not None:
-                memory = changed(remembered(self.strategy), self._settings)
-                configs = {name: changed(dict(config), given) for name, (config, given) in self._configs.items()}
-                progress.save(self.folder, self._about(progress), memory, configs)
+        """Count the open round as finished, and save the state after it."""
+        state = self._running()
+        if self._open <= state.round:
+            return
+        state.round = self._open
+        if self.folder is not None:
+            memory = changed(remembered(self.strategy), self._settings)
+            configs = {name: changed(dict(config), settings) for name, (config, settings) in self._configs.items()}
+            state.save(self.folder, self._fingerprint(state), memory, configs)
 
-    def _about(self, progress: Progress) -> dict[str, str]:
-        """What must be the same for a saved state to be taken up."""
-        averages = {f"averages.{name}": average for name, average in self.averages.items()}
-        settings = fingerprint({"broadcast": self.broadcast, "latest": sorted(self.latest), **averages})
-        strategies = " of ".join(type(each).__name__ for _, each in chain(self.strategy))
-        return {"strategy": strategies, "serve": self.serve} | settings | progress.form.about()
+    def _fingerprint(self, state: TrainingState) -> dict[str, str]:
+        """The texts that must be the same for a saved state to be taken up."""
+        settings: dict[str, Any] = {"broadcast": self.broadcast, "latest": sorted(self.latest)}
+        for name, average in self.averages.items():
+            settings[f"averages.{name}"] = average
+        classes = " of ".join(type(strategy).__name__ for _, strategy in chain(self.strategy))
+        return {"strategy": classes, "serve": self.serve} | fingerprint(settings) | state.layout.fingerprint()
 
-    def _running(self) -> Progress:
-        if self._own is None or self._progress is None:
-            right = "it must be the outermost strategy, and be started by its own start()"
-            raise RunError(f"Averaged: {right}: Averaged(Wrapper(strategy), ...), not Wrapper(Averaged(strategy, ...))")
-        return self._progress
+    def _running(self) -> TrainingState:
+        if self._hooks is None or self._state is None:
+            raise RunError(
+                "Averaged: it must be the outermost strategy, and be started by its own start(): "
+                "Averaged(Wrapper(strategy), ...), not Wrapper(Averaged(strategy, ...))"
+            )
+        return self._state
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """Hold the folder, if there is one."""
+    def _check_name(self, place: str, name: str) -> None:
+        names = [*self.averages, "model"]
+        check(name in names, place, name, f"must be one of {names}")
+
+    def _locked_folder(self) -> AbstractContextManager[None]:
+        """A lock of the folder, if there is one. Raises `SettingError` if it is the folder of a run."""
         if self.folder is None:
             return nullcontext()
         check_folder(self.folder)
-        right = "holds a run of fedsash: take another folder"
-        check(not (self.folder / "metrics.jsonl").exists(), "Averaged.folder", str(self.folder), right)
+        requirement = "holds a run of fedsash: take another folder"
+        check(not (self.folder / "metrics.jsonl").exists(), "Averaged.folder", str(self.folder), requirement)
         return held(self.folder)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
         """Let the strategy's own `start`, which may be the user's, call this object's methods in place of its own."""
-        self._own = SimpleNamespace(**{name: getattr(self.strategy, name) for name in HOOKS})
-        users = {name: method for name, method in vars(self.strategy).items() if name in HOOKS}
+        self._hooks = SimpleNamespace(**{name: getattr(self.strategy, name) for name in HOOKS})
+        # Methods that a user has set on the object itself are set again afterwards.
+        replaced = {name: method for name, method in vars(self.strategy).items() if name in HOOKS}
         try:
             for name in HOOKS:
                 setattr(self.strategy, name, getattr(self, name))
@@ -260,70 +285,85 @@ class Averaged(Strategy):  # type: ignore[misc]
         finally:
             for name in HOOKS:
                 vars(self.strategy).pop(name, None)
-            vars(self.strategy).update(users)
-            self._own = None
+            vars(self.strategy).update(replaced)
+            self._hooks = None
 
     def _evaluating(self, evaluate: Evaluate) -> Evaluate:
         """An `evaluate_fn` for the model that is served and for all others."""
-        progress = self._running()
+        state = self._running()
 
         def evaluate_all(server_round: int, arrays: ArrayRecord, /) -> MetricRecord | None:
             round = self._before + server_round
-            if server_round == 0 and round in (known := progress.metrics["evaluate_metrics_serverapp"]):
-                return known[round]  # the last round before the training was taken up
-            judged = self._others(progress) if self.evaluate == "all" else []
-            others = {name: _metrics(evaluate(round, progress.value(name))) for name in judged}
-            more = {f"{name}/{key}": value for name, metrics in others.items() for key, value in metrics.items()}
-            found = _metrics(evaluate(round, arrays))  # last: what it writes for this round is of the served model
-            if both := sorted(found.keys() & more.keys()):
+            saved = state.metrics["evaluate_metrics_serverapp"]
+            if server_round == 0 and round in saved:
+                return saved[round]  # the last round before the training was taken up
+            other_metrics = {}
+            if self.evaluate == "all":
+                for name in self._others(state):
+                    for key, value in _metrics(evaluate(round, state.value(name))).items():
+                        other_metrics[f"{name}/{key}"] = value
+            # The served model is last, so that what evaluate_fn writes for this round is of this model.
+            metrics = _metrics(evaluate(round, arrays))
+            if both := sorted(metrics.keys() & other_metrics.keys()):
                 raise RunError(f"Averaged: evaluate_fn gives {both[0]!r}, which is the metric of another model")
-            record = MetricRecord(found | more) if found or more else None
-            progress.note("evaluate_metrics_serverapp", round, record)
+            metrics |= other_metrics
+            record = MetricRecord(metrics) if metrics else None
+            state.note("evaluate_metrics_serverapp", round, record)
             return record
 
         return evaluate_all
 
-    def _others(self, progress: Progress) -> list[str]:
-        """The averages that are not served and have a model, and the model if it is not what is served."""
-        begun = [name for name in self.averages if progress.begun(name)]
-        return [name for name in (["model"] if self.serve in begun else []) + begun if name != self.serve]
+    def _others(self, state: TrainingState) -> list[str]:
+        """The names of the models that are evaluated beside the served one: averages that have begun, and "model".
 
-    def _complete(self, result: Result, progress: Progress) -> Result:
+        The strategy's own model is left out as long as it is the served one: until the served average has begun.
+        """
+        names = [name for name in self.averages if state.begun(name)]
+        if self.serve in names:
+            names = ["model", *names]
+        return [name for name in names if name != self.serve]
+
+    def _complete(self, result: Result, state: TrainingState) -> Result:
         """The result with all rounds, also those before the training was taken up."""
-        if self._before and isinstance(result, Result):
-            for name, metrics in progress.metrics.items():
+        if not isinstance(result, Result):  # a user's start may return anything
+            return result
+        if self._before:
+            for name, metrics in state.metrics.items():
                 setattr(result, name, dict(metrics))
-        if isinstance(result, Result):
-            result.arrays = result.arrays or progress.value(self.serve)  # without a good round Flower gives none
+        if not result.arrays:  # without a good round Flower gives none
+            result.arrays = state.value(self.serve)
         return result
 
     def _check_broadcast(self) -> None:
-        if self.broadcast is not None:
-            self.broadcast.fits(self.averages, held_out=True)
-            right = "must be 'after': the strategy makes its server step itself"
-            check(self.broadcast.order == "after", "Broadcast.order", self.broadcast.order, right)
-            right = "must be a round, with one average: there are no held-out samples to decide by"
-            check(not self.broadcast.adaptive, "Broadcast.start", self.broadcast.start, right)
+        if self.broadcast is None:
+            return
+        self.broadcast.fits(self.averages, held_out=True)
+        requirement = "must be 'after': the strategy makes its server step itself"
+        check(self.broadcast.order == "after", "Broadcast.order", self.broadcast.order, requirement)
+        requirement = "must be a round, with one average: there are no held-out samples to decide by"
+        check(not self.broadcast.adaptive, "Broadcast.start", self.broadcast.start, requirement)
 
 
 def _metrics(answer: object) -> dict[str, Any]:
     """The metrics that an `evaluate_fn` gives; raises `SettingError` for anything but a record or None."""
-    right = 'must return a MetricRecord or None; a loss stands in it, too: MetricRecord({"loss": loss, **metrics})'
-    check(answer is None or isinstance(answer, Mapping), "Averaged.start: evaluate_fn", type(answer), right)
+    requirement = (
+        'must return a MetricRecord or None; a loss stands in it, too: MetricRecord({"loss": loss, **metrics})'
+    )
+    check(answer is None or isinstance(answer, Mapping), "Averaged.start: evaluate_fn", type(answer), requirement)
     return dict(answer or {})  # type: ignore[call-overload, no-any-return]
 
 
 def _check_strategy(strategy: object) -> None:
     """Raise `SettingError` unless the strategy, and those inside it, can be averaged."""
-    right = "must be a strategy of flwr.serverapp.strategy, such as FedAvg()"
-    check(isinstance(strategy, Strategy), "Averaged.strategy", strategy, right)
+    requirement = "must be a strategy of flwr.serverapp.strategy, such as FedAvg()"
+    check(isinstance(strategy, Strategy), "Averaged.strategy", strategy, requirement)
     for _, each in chain(strategy):
-        right = "its model is trees in bytes, which have no average"
-        check(not isinstance(each, FedXgbBagging | FedXgbCyclic), "Averaged.strategy", type(each), right)
+        requirement = "its model is trees in bytes, which have no average"
+        check(not isinstance(each, FedXgbBagging | FedXgbCyclic), "Averaged.strategy", type(each), requirement)
         check(not isinstance(each, Averaged), "Averaged.strategy", type(each), "must be the outermost strategy")
 
 
-def _start_anew(strategy: Strategy) -> None:
+def _forget_own_model(strategy: Strategy) -> None:
     """Let FedAvgM take what is sent as its base, in place of its own last model."""
     for _, each in chain(strategy):
         if isinstance(each, FedAvgM):

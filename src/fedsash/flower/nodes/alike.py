@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,30 +22,55 @@ def alike(data: FederatedData, problem: Problem) -> FederatedData:
     names have their numbers as names. A table's features are in the order of its file. Raises `SettingError` for labels
     that the server does not have, and for features that are not the server's.
     """
-    parts: dict[str, Any] = {"train": data.train} | ({} if data.test is None else {"test": data.test})
+    train = _alike_samples(data.train, data, problem)
+    test = None if data.test is None else _alike_samples(data.test, data, problem)
+    return replace(
+        data,
+        train=train,
+        test=test,
+        task=problem.task,
+        classes=problem.classes,
+        transform=problem.transform,
+        label_names=problem.label_names,
+        feature_names=problem.feature_names,
+    )
+
+
+def _alike_samples(samples: Samples, data: FederatedData, problem: Problem) -> Samples:
     if data.label_names != problem.label_names:
-        parts = {name: _numbered(part, data.label_names, problem) for name, part in parts.items()}
+        samples = _renumbered(samples, data.label_names, problem)
     if data.feature_names and problem.feature_names and data.feature_names != problem.feature_names:
-        parts = {name: _ordered(part, data.feature_names, problem.feature_names) for name, part in parts.items()}
-    said = {name: getattr(problem, name) for name in ("task", "classes", "transform", "label_names", "feature_names")}
-    return replace(data, **parts, **said)
+        samples = _reordered(samples, data.feature_names, problem.feature_names)
+    return samples
 
 
-def _numbered(samples: Samples, own: tuple[str, ...], problem: Problem) -> Samples:
-    names = problem.label_names or tuple(map(str, range(problem.classes)))
-    whose = "the server's" if problem.label_names else "the server's integers"
-    right = f"must be among {whose}: {some(names, MOST)}" if names else "must be numbers, as the server's are"
+def _renumbered(samples: Samples, names: tuple[str, ...], problem: Problem) -> Samples:
+    """The samples with the server's number for each label; `names` are the node's, by its own numbers."""
+    if problem.label_names:
+        server_names = problem.label_names
+        requirement = f"must be among the server's: {some(server_names, MOST)}"
+    elif problem.classes:
+        server_names = tuple(map(str, range(problem.classes)))
+        requirement = f"must be among the server's integers: {some(server_names, MOST)}"
+    else:
+        server_names = ()
+        requirement = "must be numbers, as the server's are"
     if samples.y.ndim > 1:  # a name for each column: arrays have none
-        check(not own or not problem.label_names, "labels", some(own, MOST), right)
+        check(not names or not problem.label_names, "labels", some(names, MOST), requirement)
         return samples
-    found, places = torch.unique(samples.y, return_inverse=True)
-    here = [own[label] if own else str(label) for label in found.tolist()]
-    unknown = [name for name in here if name not in names]
-    check(not unknown, "labels", some(unknown, MOST), right)
-    return replace(samples, y=torch.tensor([names.index(name) for name in here], device=samples.y.device)[places])
+    labels, indices = torch.unique(samples.y, return_inverse=True)
+    label_names = [str(label) for label in labels.tolist()]
+    if names:
+        label_names = [names[label] for label in labels.tolist()]
+    unknown = [name for name in label_names if name not in server_names]
+    check(not unknown, "labels", some(unknown, MOST), requirement)
+    numbers = torch.tensor([server_names.index(name) for name in label_names], device=samples.y.device)
+    return replace(samples, y=numbers[indices])
 
 
-def _ordered(samples: Samples, own: tuple[str, ...], names: tuple[str, ...]) -> Samples:
-    check(sorted(own) == sorted(names), "features", some(own, MOST), f"must be the server's: {some(names, MOST)}")
+def _reordered(samples: Samples, names: tuple[str, ...], server_names: tuple[str, ...]) -> Samples:
+    requirement = f"must be the server's: {some(server_names, MOST)}"
+    check(sorted(names) == sorted(server_names), "features", some(names, MOST), requirement)
     assert isinstance(samples.x, Tensor)
-    return replace(samples, x=samples.x[:, [own.index(name) for name in names]])
+    columns = [names.index(name) for name in server_names]
+    return replace(samples, x=samples.x[:, columns])

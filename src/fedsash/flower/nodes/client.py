@@ -79,35 +79,44 @@ def client_app(
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
-    right = "must be FederatedData, or a function of Flower's Context that gives them"
-    check(isinstance(data, FederatedData) or callable(data), "client_app.data", data, right)
+    requirement = "must be FederatedData, or a function of Flower's Context that gives them"
+    check(isinstance(data, FederatedData) or callable(data), "client_app.data", data, requirement)
     check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
     if device:
         pick_device(device)
     nodes: dict[int, Node] = {}
 
-    def node(context: Any) -> Node:
-        if context.node_id not in nodes:
-            own = data if isinstance(data, FederatedData) else data(context)
-            place = folder or context.node_config.get("state") or FOLDER
-            share = Share(own, context.node_config.get("partition-id"))
-            allowed = own_code or str(context.node_config.get("own-code", "")).split()
-            where = pick_device(device or str(context.node_config.get("device", "cpu")))
-            nodes[context.node_id] = Node(share, model, engine, where, allowed, Versions(Path(place)))
-        return nodes[context.node_id]
+    def new_node(context: Any) -> Node:
+        config = context.node_config
+        node_data = data if isinstance(data, FederatedData) else data(context)
+        return Node(
+            share=Share(node_data, config.get("partition-id")),
+            model=model,
+            engine=engine,
+            device=pick_device(device or str(config.get("device", "cpu"))),
+            own_code=own_code or str(config.get("own-code", "")).split(),
+            versions=Versions(Path(folder or config.get("state") or FOLDER)),
+        )
 
-    def answered(message: Any, context: Any) -> Any:
+    def answer(message: Any, context: Any) -> Any:
         try:
-            content = node(context).answer(message.metadata.message_type, message.content)
-        except Exception as error:  # the server is told in one line; the node's log has the whole
+            # A process may answer for several nodes, and a node keeps its trainers between messages.
+            if context.node_id not in nodes:
+                nodes[context.node_id] = new_node(context)
+            content = nodes[context.node_id].answer(message.metadata.message_type, message.content)
+        except Exception as error:  # the server gets one line; the node's log has the traceback
             log.exception("the request was not answered")
-            content = wire.refused(f"{type(error).__name__}: {one_line(error)}")
+            content = wire.failure_content(f"{type(error).__name__}: {one_line(error)}")
         return Message(content, reply_to=message)
 
     app = ClientApp(mods=list(mods))
     for kind in (*wire.ACTIONS.values(), wire.ROLL_CALL):
         category, _, action = kind.partition(".")
-        getattr(app, category)(*filter(None, [action]))(answered)
+        register = getattr(app, category)  # app.train, app.evaluate or app.query
+        if action:
+            register(action)(answer)
+        else:
+            register()(answer)
     return app
 
 
@@ -123,20 +132,23 @@ class Share:
 
     def __post_init__(self) -> None:
         if self.data.numbers is None:
-            given = self.partition
+            number = self.partition
             clients = len(self.data.clients)
-            right = (
+            requirement = (
                 "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
             )
-            check(isinstance(given, int) and given >= 0, "partition-id", given, right)
-            check(clients == 1 or given < clients, "partition-id", given, f"the data have {clients} clients")
+            check(isinstance(number, int) and number >= 0, "partition-id", number, requirement)
+            check(clients == 1 or number < clients, "partition-id", number, f"the data have {clients} clients")
 
     def split(self, evaluation: Evaluation, seed: int) -> FederatedData:
         """The node's clients with their numbers, after samples are set aside as in a simulation."""
-        if self.data.numbers is None and len(self.data.clients) > 1:  # a client alone would get the whole test set
-            return set_aside(self.data, evaluation, seed).shard([self.partition])
-        alone = self.data if self.data.numbers is not None else replace(self.data, numbers=np.array([self.partition]))
-        return set_aside(alone, evaluation, seed)
+        if self.data.numbers is not None:
+            return set_aside(self.data, evaluation, seed)
+        if len(self.data.clients) == 1:
+            single = replace(self.data, numbers=np.array([self.partition]))
+            return set_aside(single, evaluation, seed)
+        # Set aside before the node takes its own client: one client in the data would get the whole test set.
+        return set_aside(self.data, evaluation, seed).shard([self.partition])
 
 
 @dataclass(eq=False)
@@ -156,50 +168,57 @@ class Node:
     def answer(self, kind: str, content: Any) -> Any:
         """The content of the answer to a message of Flower's type `kind`."""
         if kind == wire.ROLL_CALL:
-            return self.named(json.loads(content[wire.ASKED]["numbers"]))
-        request, settings = wire.request_of(content, self.device)
+            return self.roll_call(json.loads(content[wire.REQUEST]["numbers"]))
+        request, settings = wire.read_request(content, self.device)
         work = self.work(settings, request.sent.dtype)
         replies, without = self.replies(work, request)
         sizes = [work.sizes[client] for client in request.ids.tolist()]
-        return wire.replied(replies, work.fingerprint, sizes, without)
+        return wire.reply_content(replies, work.fingerprint, sizes, without)
 
-    def named(self, asked: Mapping[str, Any]) -> Any:
+    def roll_call(self, asked: Mapping[str, Any]) -> Any:
         """The answer to a roll call: the numbers of the node's clients, their numbers of samples, and its versions."""
         from flwr.app import ConfigRecord, RecordDict
 
         evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
         data = self.share.split(evaluation, int(asked["seed"]))
-        each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
-        clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
-        return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients), "versions": versions()})})
+        numbers = {
+            "clients": _numbers(data).tolist(),
+            "sizes": data.sizes.tolist(),
+            "held": _counts(data, data.held),
+            "tested": _counts(data, data.client_test),
+        }
+        return RecordDict({wire.REPLY: ConfigRecord({"numbers": json.dumps(numbers), "versions": versions()})})
 
     def replies(self, work: Work, request: Request) -> tuple[list[Reply], dict[int, str]]:
         """The replies of the node's clients to a request, and why some can't answer, by their places in it.
 
-        The clients' new state stays here if the server does not keep it. Then the server can't see a state that is not
-        finite. So the client's upload becomes NaN, which it refuses.
+        The clients' new state stays on the node if the server does not keep it. Then the server can't see a state that
+        is not finite. So the client's upload becomes NaN, which the server refuses.
         """
         if not isinstance(request.clients, StateVersions):
             return work.replies(request), {}
-        here, rows, without = self.versions.read(request, work.training.memory.first(request.sent))
-        replies = work.replies(replace(here, clients=rows))
-        made = ClientState(joined([reply.client_state for reply in replies]))
-        if made:
-            self.versions.write(here, made)
-            replies = [replace(reply, client_state=ClientState({}), upload=_withdrawn(reply)) for reply in replies]
+        start = work.training.memory.first(request.sent)
+        answerable, rows, without = self.versions.read(request, start)
+        replies = work.replies(replace(answerable, clients=rows))
+        new_state = ClientState(joined([reply.client_state for reply in replies]))
+        if not new_state:
+            return replies, without
+        self.versions.write(answerable, new_state)
+        nothing = ClientState({})
+        replies = [replace(reply, client_state=nothing, upload=_without_not_finite(reply)) for reply in replies]
         return replies, without
 
     def _work(self, settings: str, dtype: torch.dtype) -> Work:
-        """What answers requests with these settings, for models of this type."""
-        found = decoded(settings, self.model, self.own_code)
-        training = found.training
+        """The trainer for requests with these settings, for models of this type."""
+        setting = decoded(settings, self.model, self.own_code)
+        training = setting.training
         module = training.module.to(self.device)
         if Layout(module).dtype != dtype:  # a frozen part may have another type, which it keeps
             module = module.to(dtype)
         sharing = Sharing.of(module, training.sharing.buffers, training.sharing.personal)
         problem = training.problem
-        data = self.share.split(found.evaluation, training.seed)  # by its own labels, as for the roll call
-        data = suited(module, alike(data, problem))[0]
+        data = self.share.split(setting.evaluation, training.seed)  # by its own labels, as for the roll call
+        data, _ = suited(module, alike(data, problem))
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)
         trainer = self.engine.trainer(ClientWork(training, data))
@@ -211,7 +230,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What answers requests with some settings: the training, its executor, its fingerprint, and the clients' sizes."""
+    """A training with its executor, its fingerprint, and the number of samples of each client."""
 
     training: Training
     executor: InProcess
@@ -228,15 +247,20 @@ def _numbers(data: FederatedData) -> Any:
     return data.numbers
 
 
-def _withdrawn(reply: Reply) -> Uploaded:
-    """The uploads of clients, without a number of those whose upload or new state is not finite."""
-    bad = ~torch.isfinite(reply.norms)
-    if not bad.any():
+def _without_not_finite(reply: Reply) -> Uploaded:
+    """The uploads `[C, ...]` of clients, all NaN for those whose upload or new state is not finite."""
+    finite = torch.isfinite(reply.norms)
+    if finite.all():
         return reply.upload
-    return Uploaded(
-        {name: rows.where(~bad.view(-1, *[1] * (rows.dim() - 1)), torch.nan) for name, rows in reply.upload.items()}
-    )
+    upload = {}
+    for name, rows in reply.upload.items():
+        shape = [-1] + [1] * (rows.dim() - 1)  # [C, 1, ...], beside the rows [C, ...]
+        upload[name] = rows.where(finite.view(shape), torch.nan)
+    return Uploaded(upload)
 
 
-def _counts(data: FederatedData, of: Sequence[Any]) -> list[int]:
-    return [len(one) for one in of] if len(of) else [0] * len(data.clients)
+def _counts(data: FederatedData, indices: Sequence[Any]) -> list[int]:
+    """The number of indices of each client; 0 for all if no samples were set aside."""
+    if not len(indices):
+        return [0] * len(data.clients)
+    return [len(client) for client in indices]

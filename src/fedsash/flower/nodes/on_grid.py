@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from ...vector.arrays import Ints, Vectors
 from ...vector.spaces import ClientState, Uploaded
 from . import wire
 from .roll_call import RollCall, Roster, Waiting, pulled, pushed
-from .scores import agreed, checked
+from .scores import checked_scores, consistent
 from .settings import NamedModel, checksum, encoded
 
 PRECISION = "must be full: each node has an engine of its own, which client_app is given"
@@ -62,10 +62,13 @@ class FlowerClients(Setting):
     roll_call: RollCall = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        right = f"must be at most the number of clients, {self.count}"
-        check(self.waiting.minimum <= self.count, "Waiting.minimum", self.waiting.minimum, right)
-        own = self.evaluation
-        asked = {"held_out": own.held_out, "client_test": own.client_test, "seed": self.seed}
+        requirement = f"must be at most the number of clients, {self.count}"
+        check(self.waiting.minimum <= self.count, "Waiting.minimum", self.waiting.minimum, requirement)
+        asked = {
+            "held_out": self.evaluation.held_out,
+            "client_test": self.evaluation.client_test,
+            "seed": self.seed,
+        }
         object.__setattr__(self, "roll_call", RollCall(self.grid, Roster(self.count), self.waiting, asked))
         self.roll_call.wait()
 
@@ -78,8 +81,10 @@ class FlowerClients(Setting):
         return bool(self.roll_call.roster.counts["held"].any())
 
     def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
-        right = "must be the federation's, {}: give it to FlowerClients, too, since nodes set their samples aside by it"
-        check_set_aside("FlowerClients", self, evaluation, seed, right)
+        requirement = (
+            "must be the federation's, {}: give it to FlowerClients, too, since nodes set their samples aside by it"
+        )
+        check_set_aside("FlowerClients", self, evaluation, seed, requirement)
         check(engine.precision == "full", "engine.precision", engine.precision, PRECISION)
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
@@ -96,8 +101,8 @@ class FlowerClients(Setting):
 class OnGrid(Executor):
     """Lets the clients of a request answer on their nodes, each node in one message for all its clients.
 
-    Replies are given on in the round's order, one client each. Who does not answer in time, fails, or sends what can't
-    be used is missing, with the reason.
+    Replies are in the round's order, one client each. A client that does not answer in time, fails, or sends what can't
+    be used is `Missing`, with the reason.
     """
 
     def __init__(self, clients: FlowerClients, training: Training) -> None:
@@ -110,11 +115,13 @@ class OnGrid(Executor):
         self._fingerprint = checksum(training)
 
     def work(self, request: Request) -> Answers:
-        answers = self._answers(request)
-        yield from in_order(agreed(answers) if request.job in SCORES else answers)
+        answers: Iterable[Reply | Missing] = self._answers(request)
+        if request.job in SCORES:
+            answers = consistent(answers)
+        yield from in_order(answers)
 
     def _answers(self, request: Request) -> Iterator[Reply | Missing]:
-        """The answers as they come: one reply for each client, and who is missing. Each place is answered once."""
+        """The answers as they come: one reply for each client, or `Missing`. Each place is answered once."""
         pending: dict[str, Ints] = {}
         for message, places in self.push(request):
             if isinstance(message, Missing):
@@ -124,7 +131,7 @@ class OnGrid(Executor):
         until = time.monotonic() + self.waiting.deadline
         over = False
         while pending and not over:
-            over = time.monotonic() >= until  # what lies there at the deadline is in time
+            over = time.monotonic() >= until  # an answer that has arrived by the deadline is in time
             for answer, places in pulled(self.grid, pending):
                 yield from self.read(request, places, answer)
             if pending and not over:
@@ -138,88 +145,104 @@ class OnGrid(Executor):
 
         live = self.roll_call.look()
         owners = self.roll_call.roster.nodes
-        messages = []
-        of_node: dict[int, list[int]] = {}
+        places_by_node: dict[int, list[int]] = {}
         for place, client in enumerate(request.ids.tolist()):
-            of_node.setdefault(owners[client], []).append(place)
-        there: list[Ints] = []
+            places_by_node.setdefault(owners[client], []).append(place)
+        messages = []
+        places_by_message: list[Ints] = []
+        # Packed once: all nodes receive the same model and server state.
         model = wire.packed({"w": request.sent})
         server = wire.packed(request.server_state)
-        for node, places in ((node, np.array(own)) for node, own in of_node.items()):
+        for node, node_places in places_by_node.items():
+            places = np.array(node_places)
             if node not in live:
                 yield Missing(places, "away: its node has left"), places
                 continue
-            content = wire.asked(request.only(places), model, server, self._settings)
+            content = wire.request_content(request.only(places), model, server, self._settings)
             kind = wire.ACTIONS[request.job]
             group = str(request.round + 1)
             messages.append(Message(content, node, kind, ttl=self.waiting.lifetime, group_id=group))
-            there.append(places)
-        for message, places in zip(pushed(self.grid, messages), there, strict=True):
-            yield message or Missing(places, "lost: the message could not be sent"), places
+            places_by_message.append(places)
+        for message_id, places in zip(pushed(self.grid, messages), places_by_message, strict=True):
+            if message_id:
+                yield message_id, places
+            else:
+                yield Missing(places, "lost: the message could not be sent"), places
 
     def read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
-        """The replies in a message, or its clients as missing: whatever a node sends must not end the run."""
+        """The replies in a message, or its clients as `Missing`: nothing that a node sends may end the run."""
         try:
-            said = wire.said(message)
-            if said.get("fingerprint") != self._fingerprint:
-                raise wire.WireError("failed: it trains another model, or with other settings")
-            known = self.roll_call.roster.counts["sizes"][request.ids[places]].tolist()
-            if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
-                raise wire.WireError(f"failed: it has {said['sizes']} samples instead of {known}")
-            without = dict(zip(said.get("without", ()), said.get("why", ()), strict=True))
-            if not all(type(i) is int and 0 <= i < len(places) for i in without):
-                raise wire.WireError(f"failed: it has no clients at the places {list(without)}")
-            answering = np.array([i for i in range(len(places)) if i not in without], dtype=np.int64)
-            replies = list(self._replies(request, places[answering], message.content)) if len(answering) else []
-            yield from (Missing(places[[i]], _of_a_node(f"failed: {why}")) for i, why in without.items())
+            facts = wire.reply_facts(message)
+            self._check_node(request.ids[places], facts)
+            reasons = dict(zip(facts.get("without", ()), facts.get("why", ()), strict=True))
+            if not all(type(i) is int and 0 <= i < len(places) for i in reasons):
+                raise wire.WireError(f"failed: it has no clients at the places {list(reasons)}")
+            answering = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
+            replies: list[Reply] = []
+            if len(answering):
+                replies = list(self._replies(request, places[answering], message.content))
+            # Only now: after an error above, all clients of the message are missing, each once.
+            for i, reason in reasons.items():
+                yield Missing(places[[i]], _node_text(f"failed: {reason}"))
             yield from replies
         except Exception as error:  # of any class: records may hold anything
-            why = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
-            yield Missing(places, _of_a_node(why))
+            reason = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
+            yield Missing(places, _node_text(reason))
+
+    def _check_node(self, ids: Ints, facts: Any) -> None:
+        """Raise `WireError` if a node's training or its clients' data are not those that the server asked for."""
+        if facts.get("fingerprint") != self._fingerprint:
+            raise wire.WireError("failed: it trains another model, or with other settings")
+        sizes = self.roll_call.roster.counts["sizes"][ids].tolist()
+        # A node with a key gets its id again when it is started again, perhaps with other data.
+        if list(facts["sizes"]) != sizes:
+            raise wire.WireError(f"failed: it has {facts['sizes']} samples instead of {sizes}")
 
     def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
+        """One reply for each of the clients at these places of a request; the content has their rows in this order."""
         asked = request.only(places)
         training = self._training
+        counts = self.roll_call.roster.counts
         device = request.sent.device
         if request.job in SCORES:
-            uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)
+            uploads = checked_scores(wire.unpacked(content[wire.UPLOAD]), training, asked, counts)
         else:
-            right = _forms_of_uploads(training, request, len(places))
-            uploads = wire.unpacked(content[wire.UPLOAD], right, device)
-        own = wire.unpacked(content[wire.CLIENTS], _forms_of_states(training, asked, len(places)), device)
+            forms = _forms_of_uploads(training, request, len(places))
+            uploads = wire.unpacked(content[wire.UPLOAD], forms, device)
+        forms = _forms_of_states(training, asked, len(places))
+        client_states = wire.unpacked(content[wire.CLIENTS], forms, device)
         for row, place in enumerate(places.tolist()):
-            upload = Uploaded({name: value[row : row + 1] for name, value in uploads.items()})
-            kept = ClientState({name: value[row : row + 1] for name, value in own.items()})
-            one = request.only(np.array([place]))
-            effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
+            upload = Uploaded({name: rows[row : row + 1] for name, rows in uploads.items()})
+            client_state = ClientState({name: rows[row : row + 1] for name, rows in client_states.items()})
+            single = request.only(np.array([place]))
             yield Reply(
                 places=np.array([place]),
                 upload=upload,
-                client_state=kept,
-                norms=largest_norms(upload, kept, 1),
-                effort=effort,
+                client_state=client_state,
+                norms=largest_norms(upload, client_state, 1),
+                effort=training.effort(single, counts["sizes"][single.ids]),
             )
 
 
-def _of_a_node(text: str) -> str:
-    """What a node says, which may hold whatever it likes, in one short line."""
+def _node_text(text: str) -> str:
+    """A text from a node, which may hold anything, as one short line."""
     return shortened(" ".join(text.split()), 300)
 
 
-def _forms_of_uploads(training: Training, request: Request, clients: int) -> wire.Forms:
+def _forms_of_uploads(training: Training, request: Request, clients: int) -> wire.TensorForms:
     """The forms of the uploads `[clients, ...]` to a request to train, or to a probe, as the method has them.
 
-    So no reply of a client decides what is right.
+    They come from the server's method alone: no client's reply decides which form is right.
     """
     return _rows(upload_like(training, request), clients)
 
 
-def _forms_of_states(training: Training, request: Request, clients: int) -> wire.Forms:
+def _forms_of_states(training: Training, request: Request, clients: int) -> wire.TensorForms:
     """The forms of the clients' new state `[clients, ...]`, if it travels."""
     if request.job != "train" or isinstance(request.clients, StateVersions):
         return {}
     return _rows(state_like(training, request), clients)
 
 
-def _rows(vectors: Vectors, clients: int) -> wire.Forms:
-    return {name: wire.Form((clients, *value.shape[1:]), value.dtype) for name, value in vectors.items()}
+def _rows(vectors: Vectors, clients: int) -> wire.TensorForms:
+    return {name: wire.TensorForm((clients, *value.shape[1:]), value.dtype) for name, value in vectors.items()}

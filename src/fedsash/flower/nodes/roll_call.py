@@ -27,7 +27,7 @@ TRIES = 3
 """How often a node is asked who it is, if its answer is an error or can't be right."""
 
 COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "test samples"}
-"""What a node says of each client: how many samples it has of each kind."""
+"""The numbers of samples that a node sends for each client, and what they count."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Roster:
         return sorted(live - self._claims.keys())
 
     def left(self, live: set[int]) -> list[int]:
-        """Forget what nodes have said that are not live any more, and return them: who comes back says it again."""
+        """Forget the claims of nodes that are not live any more, and return these nodes. One that comes back is asked
+        again."""
         gone = sorted(self._claims.keys() - live)
         for node in gone:
             del self._claims[node]
@@ -89,43 +90,51 @@ class Roster:
         """Ask this node for nothing any more."""
         self._claims[node] = {}
 
-    def heard(self, node: int, said: Any, most: int) -> None:
-        """Note what a node says in a roll call. Raises `WireError` for what it can't be."""
+    def note_claims(self, node: int, facts: Any, most: int) -> None:
+        """Note the clients and their numbers of samples in a node's reply to a roll call.
+
+        Raises `WireError` for a client that is not in the federation, and for numbers of samples above `most`, or for
+        no training samples.
+        """
         try:
-            table = json.loads(said["numbers"])
-            columns = zip(table["clients"], *(table[name] for name in COUNTS), strict=True)
-            claims = {int(client): tuple(map(int, counts)) for client, *counts in columns}
-        except Exception as error:  # of any class: a stranger says what it likes
+            table = json.loads(facts["numbers"])
+            rows = zip(table["clients"], *(table[name] for name in COUNTS), strict=True)
+            claims = {int(client): tuple(map(int, counts)) for client, *counts in rows}
+        except Exception as error:  # of any class: a stranger may send anything
             raise wire.WireError(f"does not say which clients it holds: {error}") from error
         for client, counts in claims.items():
             if not 0 <= client < self.clients:
                 raise wire.WireError(f"holds client {client}, and there are {self.clients}, from 0")
             for (name, kind), count in zip(COUNTS.items(), counts, strict=True):
-                if not (least := name == "sizes") <= count <= most:
-                    right = f"must be {least:d} to {most:,}"
-                    raise wire.WireError(f"says that client {client} has {count} {kind}: {right}")
+                least = 1 if name == "sizes" else 0
+                if not least <= count <= most:
+                    requirement = f"must be {least} to {most:,}"
+                    raise wire.WireError(f"says that client {client} has {count} {kind}: {requirement}")
         self._claims[node] = claims
 
     def settle(self, live: set[int]) -> list[str]:
         """Give each client its node among those that are live, and return lines about the nodes that are refused.
 
-        Who has a client first keeps it as long as it is live. So a node that was started again gets its client back
-        once its predecessor has gone, under whatever id, if its numbers of samples are the same.
+        The first node to claim a client keeps it as long as it is live. So a node that was started again gets its
+        client back once its predecessor has gone, under whatever id, if its numbers of samples are the same.
         """
         if not self.complete:
             self.nodes = {client: node for client, node in self.nodes.items() if node in live}
         notes = []
-        for node in filter(live.__contains__, self._claims):
-            for client, counts in self._claims[node].items():
+        for node, claims in self._claims.items():
+            if node not in live:
+                continue
+            for client, counts in claims.items():
                 owner = self.nodes.get(client)
-                known = tuple(int(self.counts[name][client]) for name in COUNTS)
                 if owner == node:
                     continue
+                before = tuple(int(self.counts[name][client]) for name in COUNTS)
                 if owner in live:
                     notes.append(f"node {node} says that it holds client {client}, as node {owner} does: not asked")
-                elif owner is not None and known != counts:
-                    said = f"client {client} with {counts} samples instead of {known}"
-                    notes.append(f"node {node} holds {said}: not asked")
+                elif owner is not None and before != counts:
+                    notes.append(
+                        f"node {node} holds client {client} with {counts} samples instead of {before}: not asked"
+                    )
                 else:
                     self.nodes[client] = node
                     for name, count in zip(COUNTS, counts, strict=True):
@@ -138,34 +147,39 @@ def pushed(grid: Any, messages: list[Any]) -> list[str]:
 
     Flower's grids put an empty text or None in such a place, leave it out, or send none if they are too large together.
     """
-    ids = list(grid.push_messages(messages)) if messages else []
-    if len(ids) < len(messages):
-        sent = set(ids)
-        ids = [each.metadata.message_id if each.metadata.message_id in sent else "" for each in messages]
-    return [each or "" for each in ids]
+    if not messages:
+        return []
+    ids = list(grid.push_messages(messages))
+    if len(ids) >= len(messages):
+        return [message_id or "" for message_id in ids]
+    stored = set(ids)
+    every = [message.metadata.message_id for message in messages]
+    return [message_id if message_id in stored else "" for message_id in every]
 
 
 def pulled(grid: Any, pending: dict[str, T]) -> Iterator[tuple[Any, T]]:
-    """The answers that are there, each with what was `pending` for it; a second answer is left out.
+    """The answers that have arrived, each with the value that was `pending` for it; a second answer is left out.
 
     One that Flower can't read is lost, and so are those that came with it: nobody knows whose it was.
     """
     from google.protobuf.message import DecodeError
 
+    if not pending:
+        return
     try:
-        answers = list(grid.pull_messages(list(pending))) if pending else []
+        answers = list(grid.pull_messages(list(pending)))
     except (DecodeError, ValueError, TypeError, KeyError) as error:
         log.warning("an answer can't be read, and those that came with it are lost: %s", one_line(error))
         return
     for answer in answers:
-        asked = pending.pop(answer.metadata.reply_to_message_id, None)
-        if asked is not None:
-            yield answer, asked
+        value = pending.pop(answer.metadata.reply_to_message_id, None)
+        if value is not None:
+            yield answer, value
 
 
 @dataclass(eq=False)
 class RollCall:
-    """Asks the nodes of a grid who they are. `asked` is what they must know to count their samples."""
+    """Asks the nodes of a grid which clients they hold. `asked` is what they must know to count their samples."""
 
     grid: Any
     roster: Roster
@@ -173,27 +187,27 @@ class RollCall:
     asked: dict[str, Any]
     _pending: dict[str, int] = field(init=False, default_factory=dict)
     _tries: Counter[int] = field(init=False, default_factory=Counter)
-    _said: set[str] = field(init=False, default_factory=set)
-    _whys: dict[int, str] = field(init=False, default_factory=dict)
+    _logged: set[str] = field(init=False, default_factory=set)
+    _faults: dict[int, str] = field(init=False, default_factory=dict)
 
     def look(self) -> set[int]:
-        """Ask the nodes that have come since the last look, and hear those that have answered; returns who is live."""
+        """Ask the nodes that have come since the last look, and read the answers; returns the nodes that are live."""
         live = set(self.grid.get_node_ids())
         for node in self.roster.left(live):
             self._tries.pop(node, None)
-        self._pending = {name: node for name, node in self._pending.items() if node in live}
+        self._pending = {message_id: node for message_id, node in self._pending.items() if node in live}
         new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
         self._pending |= self._ask(new)
         for answer, node in pulled(self.grid, self._pending):
             try:
-                said = wire.said(answer)
-                self.roster.heard(node, said, self.waiting.most)
-                self._whys.pop(node, None)
-                self._compare(node, str(said.get("versions")))
-            except Exception as error:  # of any class: a stranger says what it likes
+                facts = wire.reply_facts(answer)
+                self.roster.note_claims(node, facts, self.waiting.most)
+                self._faults.pop(node, None)
+                self._compare_versions(node, str(facts.get("versions")))
+            except Exception as error:  # of any class: a stranger may send anything
                 self._failed(node, shortened(one_line(error), 300))
         for line in self.roster.settle(live):
-            self._tell(line)
+            self._warn_once(line)
         return live
 
     def wait(self) -> None:
@@ -205,48 +219,50 @@ class RollCall:
         over = False
         while True:
             self.look()
-            if not (missing := self.roster.missing):
+            missing = self.roster.missing
+            if not missing:
                 self.roster.complete = True
                 return
             if over:
                 late = f"for the clients {some(missing, 10)} within {self.waiting.roll_call:g} s"
-                if self._whys:
-                    last = " ".join(map(str, [*self._whys.items()][-1]))
-                    raise RunError(f"no node that can be used has come {late}; the last reason: node {last}")
-                raise RunError(f"no node has come {late}")
+                if not self._faults:
+                    raise RunError(f"no node has come {late}")
+                node, fault = list(self._faults.items())[-1]
+                raise RunError(f"no node that can be used has come {late}; the last reason: node {node} {fault}")
             time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
             over = time.monotonic() >= until
 
-    def _compare(self, node: int, its: str) -> None:
-        """Tell that a node has other versions; how PyTorch was built does not count."""
+    def _compare_versions(self, node: int, theirs: str) -> None:
+        """Warn if a node has other versions; how PyTorch was built, after the "+", does not count."""
         ours = versions()
-        if its.partition("+")[0] != ours.partition("+")[0]:
-            its = printable(shortened(its, 100))
-            self._tell(f"node {node} has {its}, and the server has {ours}: its numbers may be others")
+        if theirs.partition("+")[0] != ours.partition("+")[0]:
+            theirs = printable(shortened(theirs, 100))
+            self._warn_once(f"node {node} has {theirs}, and the server has {ours}: its numbers may be others")
 
-    def _failed(self, node: int, why: str) -> None:
+    def _failed(self, node: int, fault: str) -> None:
         """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
         self._tries[node] += 1
-        self._whys[node] = why
+        self._faults[node] = fault
         if self._tries[node] < TRIES:
-            self._tell(f"node {node} {why}: asked again")
+            self._warn_once(f"node {node} {fault}: asked again")
         else:
             self.roster.refuse(node)
-            self._tell(f"node {node} {why}: not asked any more")
+            self._warn_once(f"node {node} {fault}: not asked any more")
 
     def _ask(self, nodes: list[int]) -> dict[str, int]:
+        """Send the question to these nodes. Returns the node of each message, by the message's id."""
         from flwr.app import ConfigRecord, Message, RecordDict
 
         if not nodes:
             return {}
-        content = RecordDict({wire.ASKED: ConfigRecord({"numbers": json.dumps(self.asked)})})
-        # once rounds have begun, answers are looked for between two of them, and expire with their question
+        content = RecordDict({wire.REQUEST: ConfigRecord({"numbers": json.dumps(self.asked)})})
+        # Once rounds have begun, answers are looked for between two of them, and expire with their question.
         ttl = self.waiting.lifetime if self.roster.complete else self.waiting.roll_call
         messages = [Message(content, node, wire.ROLL_CALL, ttl=ttl) for node in nodes]
-        sent = zip(pushed(self.grid, messages), nodes, strict=True)
-        return {message: node for message, node in sent if message}
+        ids = pushed(self.grid, messages)
+        return {message_id: node for message_id, node in zip(ids, nodes, strict=True) if message_id}
 
-    def _tell(self, line: str) -> None:
-        if line not in self._said:
+    def _warn_once(self, line: str) -> None:
+        if line not in self._logged:
             log.warning(line)
-        self._said.add(line)
+        self._logged.add(line)

@@ -1,4 +1,4 @@
-"""What nodes say in an evaluation: scores, checked against the roll call and against each other."""
+"""Checks of the scores that nodes send in an evaluation: against the roll call, and against each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...evaluation import Split
 from ...evaluation.scorer import values_of
 from ...evaluation.settings import scored
 from ...vector.arrays import Ints, Vectors
-from .wire import Form, WireError
+from .wire import TensorForm, WireError
 
 MOST = 100_000
 """No split has more numbers for one client than this."""
@@ -23,48 +23,56 @@ COUNTS: Mapping[Split, str] = {"clients": "sizes", "held_out": "held", "client_t
 """The count of a roll call that says how many samples of a split a client has."""
 
 
-def checked(vectors: Vectors, training: Training, request: Request, counts: Mapping[str, Ints]) -> Vectors:
+def checked_scores(vectors: Vectors, training: Training, request: Request, counts: Mapping[str, Ints]) -> Vectors:
     """The scores `[C, k]` of the clients of a request, by name.
 
     Raises `WireError` unless names and types are right, and the clients have scored as many samples as in `counts`, and
     whatever a metric raises that has no value for these scores.
     """
     splits = training.asked.get(request.job, ())
-    names = {scored(split, name) for split in splits for name in training.goal.names}
+    names = set()
+    for split in splits:
+        names |= {scored(split, name) for name in training.goal.names}
     if vectors.keys() != names:
         raise WireError(f"sent {', '.join(sorted(vectors))}: must be {', '.join(sorted(names))}")
+    clients = len(request.ids)
     for name, value in vectors.items():
-        if value.dim() != 2 or len(value) != len(request.ids) or value.shape[1] > MOST or value.dtype != torch.float64:
-            raise WireError(f"{name} is {Form.of(value)}: must be float64 [{len(request.ids)}, k]")
+        table = value.dim() == 2 and len(value) == clients and value.shape[1] <= MOST
+        if not table or value.dtype != torch.float64:
+            raise WireError(f"{name} is {TensorForm.of(value)}: must be float64 [{clients}, k]")
     for split in splits:
-        found = vectors[scored(split, "loss")].numpy()
-        known = counts[COUNTS[split]][request.ids]
-        if found.shape[1] != 2 or not np.array_equal(found[:, 1], known):
+        scores = {name: vectors[scored(split, name)].numpy() for name in training.goal.names}
+        losses = scores["loss"]  # [C, 2]: a sum, and the number of samples
+        samples = counts[COUNTS[split]][request.ids]
+        if losses.shape[1] != 2 or not np.array_equal(losses[:, 1], samples):
             raise WireError(f"has scored other numbers of samples in {split} than it said it has")
-        values_of(training.goal, {name: vectors[scored(split, name)].numpy() for name in training.goal.names})
+        values_of(training.goal, scores)
     return vectors
 
 
-def agreed(answers: Iterable[Reply | Missing]) -> list[Reply | Missing]:
-    """The answers to a request for scores, where those that can't be right are missing, with the reason.
+def consistent(answers: Iterable[Reply | Missing]) -> list[Reply | Missing]:
+    """The answers to a request for scores; scores that can't be right become `Missing`, with the reason.
 
     Scores have the lengths of most others. They are finite, unless those of all clients are not: then it is the model
     that has diverged.
     """
     answers = list(answers)
     replies = [answer for answer in answers if isinstance(answer, Reply)]
-    usual = Counter(map(_lengths, replies)).most_common(1)
-    finite = any(map(_finite, replies))
-
-    def kept(answer: Reply | Missing) -> Reply | Missing:
+    if not replies:
+        return answers
+    usual_lengths, _ = Counter(map(_lengths, replies)).most_common(1)[0]
+    any_finite = any(map(_finite, replies))
+    checked: list[Reply | Missing] = []
+    for answer in answers:
         if isinstance(answer, Missing):
-            return answer
-        if _lengths(answer) != usual[0][0]:
-            return Missing(answer.places, "sent scores of other lengths than most clients")
-        wrong = finite and not _finite(answer)
-        return Missing(answer.places, "sent scores that are not finite") if wrong else answer
-
-    return [kept(answer) for answer in answers]
+            checked.append(answer)
+        elif _lengths(answer) != usual_lengths:
+            checked.append(Missing(answer.places, "sent scores of other lengths than most clients"))
+        elif any_finite and not _finite(answer):
+            checked.append(Missing(answer.places, "sent scores that are not finite"))
+        else:
+            checked.append(answer)
+    return checked
 
 
 def _lengths(reply: Reply) -> tuple[tuple[str, int], ...]:

@@ -30,15 +30,19 @@ from ...tasks.losses import PerSample
 from ...vector.sharing import Personal, Sharing
 
 CLASS = "$class"
+"""The key of a dataclass's name."""
 FUNCTION = "$function"
-"""The keys of a dataclass's name and of a function's place."""
+"""The key of a function's place."""
 
-REGISTERED: dict[str, Any] = {
-    thing.__name__: thing
-    for registry in (METHODS, OPTIMISERS, SCHEDULES, LOCAL_SCHEDULES, TASKS, METRICS, TRANSFORMS)
-    for thing in registry.values()
-} | {thing.__name__: thing for thing in (LocalTraining, Personal, FineTuning, Criterion, OnlyLoss)}
-"""All classes that a node builds without its owner's leave."""
+_REGISTRIES = (METHODS, OPTIMISERS, SCHEDULES, LOCAL_SCHEDULES, TASKS, METRICS, TRANSFORMS)
+_CLASSES = [cls for registry in _REGISTRIES for cls in registry.values()]
+_CLASSES += [LocalTraining, Personal, FineTuning, Criterion, OnlyLoss]
+
+REGISTERED: dict[str, Any] = {cls.__name__: cls for cls in _CLASSES}
+"""All classes that a node builds without its owner's leave, by name."""
+
+TRAINING_FIELDS = ("method", "local", "seed", "batch", "asked", "fine_tuning")
+"""The fields of a `Training` that travel as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,26 +70,22 @@ def encoded(training: Training, model: NamedModel | None, evaluation: Evaluation
     Without a `model` by name, nodes need one of their own. Raises `SettingError` for a setting that has no name, such
     as a lambda.
     """
-    problem = training.problem
     goal = training.goal
-    return json.dumps(
-        {
-            "model": None if model is None else {name: _plain(value, name) for name, value in vars(model).items()},
-            "problem": {name: _plain(value, name) for name, value in vars(problem).items() if name != "test"},
-            "loss": _loss(goal),
-            "metrics": _plain(goal.metrics, "metrics"),
-            "criterion": _plain(goal.criterion, "criterion"),
-            "buffers": training.sharing.buffers,
-            "personal": _plain(training.sharing.personal, "personal"),
-            "held_out": evaluation.held_out,
-            "client_test": evaluation.client_test,
-            **{name: _plain(getattr(training, name), name) for name in _OTHERS},
-        },
-        sort_keys=True,
-    )
-
-
-_OTHERS = ("method", "local", "seed", "batch", "asked", "fine_tuning")
+    problem = {name: _plain(value, name) for name, value in vars(training.problem).items() if name != "test"}
+    table = {
+        "model": None if model is None else _plain_fields(model),
+        "problem": problem,
+        "loss": _plain_loss(goal),
+        "metrics": _plain(goal.metrics, "metrics"),
+        "criterion": _plain(goal.criterion, "criterion"),
+        "buffers": training.sharing.buffers,
+        "personal": _plain(training.sharing.personal, "personal"),
+        "held_out": evaluation.held_out,
+        "client_test": evaluation.client_test,
+    }
+    for name in TRAINING_FIELDS:
+        table[name] = _plain(getattr(training, name), name)
+    return json.dumps(table, sort_keys=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +104,28 @@ def decoded(settings: str, module: nn.Module | None, allowed: Allowed) -> Decode
     """
     with allowed_only(allowed):
         table = json.loads(settings)
-        parts = {name: _made(table[name]) for name in (*_OTHERS, "metrics", "criterion", "personal")}
-        named = table["model"]
-        problem = Problem(test=None, **{n: _made(v) for n, v in table["problem"].items()})
-        right = "the server names no model: the node needs one of its own, client_app(data, model=...)"
-        check(named is not None or module is not None, "model", None, right)
+        training_fields = {name: _built(table[name]) for name in TRAINING_FIELDS}
+        metrics = _built(table["metrics"])
+        criterion = _built(table["criterion"])
+        personal = _built(table["personal"])
+        problem = Problem(test=None, **_built(table["problem"]))
         if module is None:
-            module = NamedModel(**{name: _made(value) for name, value in named.items()}).build()
-        task = problem.task
-        loss = _made(table["loss"])
-    metrics = {name: as_metric(metric, name, task) for name, metric in parts.pop("metrics").items()}
-    goal = Goal(task, task.loss_of if loss is None else loss, metrics, parts.pop("criterion"))
-    sharing = Sharing.of(module, table["buffers"], parts.pop("personal"))
+            requirement = "the server names no model: the node needs one of its own, client_app(data, model=...)"
+            check(table["model"] is not None, "model", None, requirement)
+            module = NamedModel(**_built(table["model"])).build()
+        loss = _built(table["loss"])
+    task = problem.task
+    if loss is None:
+        loss = task.loss_of
+    goal = Goal(task, loss, {name: as_metric(metric, name, task) for name, metric in metrics.items()}, criterion)
     training = Training(
-        module=module, problem=problem, goal=goal, aggregation=WeightedMean(), sharing=sharing, sample=(), **parts
+        module=module,
+        problem=problem,
+        goal=goal,
+        aggregation=WeightedMean(),
+        sharing=Sharing.of(module, table["buffers"], personal),
+        sample=(),
+        **training_fields,
     )
     return Decoded(training, Evaluation(held_out=table["held_out"], client_test=table["client_test"]))
 
@@ -129,19 +137,22 @@ def checksum(training: Training) -> str:
     """
     layout = training.sharing.layout
     fixed = {name: value for name, value in training.module.state_dict().items() if name not in layout.names}
-    said = {name: getattr(training, name) for name in _OTHERS}
-    said |= {
+    agreement = {name: getattr(training, name) for name in TRAINING_FIELDS}
+    # The order counts: the checksum is that of the text.
+    agreement |= {
         "layers": repr(training.module),
         "layout": (layout.names, [list(shape) for shape in layout.shapes], str(layout.dtype)),
         "fixed": fixed,
+        "personal": training.sharing.personal,
+        "buffers": training.sharing.buffers,
+        "task": training.problem.task,
+        "classes": training.problem.classes,
+        "transform": training.problem.transform,
     }
-    said |= {"personal": training.sharing.personal, "buffers": training.sharing.buffers}
-    problem = training.problem
-    said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
-    return f"{zlib.crc32(repr(fingerprint(said)).encode()):08x}"
+    return f"{zlib.crc32(repr(fingerprint(agreement)).encode()):08x}"
 
 
-def _loss(goal: Goal) -> Any:
+def _plain_loss(goal: Goal) -> Any:
     """The loss as plain values; None if it is the task's own."""
     if goal.loss == goal.task.loss_of:
         return None
@@ -159,32 +170,42 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(one, place) for key, one in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        cls = type(value)
-        name = cls.__name__ if REGISTERED.get(cls.__name__) is cls else f"{cls.__module__}:{cls.__qualname__}"
-        return {CLASS: name} | {f.name: _plain(getattr(value, f.name), f.name) for f in fields(value) if f.init}
-    home = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
-    named = callable(value) and "<" not in home and not home.endswith(":")
+        return {CLASS: _class_name(type(value))} | _plain_fields(value)
+    path = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+    named = callable(value) and "<" not in path and not path.endswith(":")
     check(named, place, value, "has no name by which a node could find it: use a registered one, or a named function")
-    return {FUNCTION: home}
+    return {FUNCTION: path}
 
 
-def _made(value: Any) -> Any:
+def _plain_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that its constructor takes, as plain values."""
+    return {field.name: _plain(getattr(value, field.name), field.name) for field in fields(value) if field.init}
+
+
+def _class_name(cls: type[Any]) -> str:
+    """The name of a registered class, or else its place, `"package.module:Class"`."""
+    if REGISTERED.get(cls.__name__) is cls:
+        return str(cls.__name__)
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _built(value: Any) -> Any:
     """The setting that plain values describe; lists become tuples."""
     if isinstance(value, list):
-        return tuple(map(_made, value))
+        return tuple(map(_built, value))
     if not isinstance(value, dict):
         return value
     if FUNCTION in value:
         return resolve(str(value[FUNCTION]))
-    inner = {str(name): _made(one) for name, one in value.items() if name != CLASS}
+    arguments = {str(name): _built(argument) for name, argument in value.items() if name != CLASS}
     if CLASS not in value:
-        return inner
+        return arguments
     name = str(value[CLASS])
-    make = REGISTERED.get(name)
-    if make is None:
+    cls = REGISTERED.get(name)
+    if cls is None:
         check(":" in name, CLASS, name, "must be registered in fedsash, or the place of a class, package.module:Class")
-        make = resolve(name)
+        cls = resolve(name)
     try:
-        return make(**inner)
+        return cls(**arguments)
     except TypeError as error:
-        raise SettingError("", CLASS, name, f"can't be made of {', '.join(inner)}: {error}") from error
+        raise SettingError("", CLASS, name, f"can't be made of {', '.join(arguments)}: {error}") from error

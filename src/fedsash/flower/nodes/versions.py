@@ -38,56 +38,58 @@ class Versions:
     folder: Path
 
     def read(self, request: Request, start: ClientState) -> tuple[Request, StateRows, dict[int, str]]:
-        """The request to its clients whose state is here, their state `[C, ...]`, and why others have none.
+        """The request to its clients whose state is on this disk, their state `[C, ...]`, and why others have none.
 
         The states are of the versions that the request names; 0 stands for the `start`. The others are named by their
         places in the request.
         """
         named = _named(request)
-        rows: dict[int, ClientState] = {}
-        without: dict[int, str] = {}
+        states: dict[int, ClientState] = {}
+        reasons: dict[int, str] = {}
         for place, (client, version) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             try:
-                rows[place] = self._one(named, client, version, start)
+                states[place] = self._read_client(named, client, version, start)
             except NoVersion as error:
-                without[place] = str(error)
-        here = request.only(np.array(list(rows), dtype=np.int64))
-        return here, StateRows(ClientState(stacked(list(rows.values())))), without
+                reasons[place] = str(error)
+        answerable = request.only(np.array(list(states), dtype=np.int64))
+        rows = StateRows(ClientState(stacked(list(states.values()))))
+        return answerable, rows, reasons
 
     def write(self, request: Request, client_state: ClientState) -> None:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
         named = _named(request)
         version = request.round + 1
         for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
-            folder = self._of(named, version, client)
+            folder = self._client_folder(named, version, client)
             folder.mkdir(parents=True, exist_ok=True)
-            _save({name: rows[place] for name, rows in client_state.items()}, folder / _name(version, before))
+            file = folder / _name(version, before)
+            _save({name: rows[place] for name, rows in client_state.items()}, file)
             for other in _files(folder):
-                if other.name.startswith(f"{version:08d}-") and other.name != _name(version, before):
-                    other.unlink(missing_ok=True)
-            for other in _files(folder):
-                if before < int(other.name[:8]) <= request.round:  # answers that did not count: late, lost or refused
+                same_version = _version(other) == version and other.name != file.name
+                uncounted = before < _version(other) <= request.round  # its upload was late, lost or refused
+                if same_version or uncounted:
                     other.unlink(missing_ok=True)
             self._prune(folder, before, named.oldest)
 
-    def _one(self, named: StateVersions, client: int, version: int, start: ClientState) -> ClientState:
+    def _read_client(self, named: StateVersions, client: int, version: int, start: ClientState) -> ClientState:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if version == 0:
             return start
-        found = sorted(self._of(named, version, client).glob(f"{version:08d}-*.safetensors"))
+        files = sorted(self._client_folder(named, version, client).glob(f"{version:08d}-*.safetensors"))
         try:
-            own = load_file(found[0])
+            state = load_file(files[0])
         except (IndexError, OSError, SafetensorError) as error:
             raise NoVersion(f"client {client} has no state of round {version} here") from error
-        if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in start.items()}:
+        shapes = {name: value.shape for name, value in state.items()}
+        if shapes != {name: value.shape for name, value in start.items()}:
             raise NoVersion(f"client {client} has the state of another method or model of round {version}")
-        if not all(bool(torch.isfinite(value).all()) for value in own.values()):
+        if not all(bool(torch.isfinite(value).all()) for value in state.values()):
             raise NoVersion(f"client {client} has a state of round {version} that is not finite")
-        return ClientState({name: own[name].to(value) for name, value in start.items()})
+        return ClientState({name: state[name].to(value) for name, value in start.items()})
 
-    def _of(self, named: StateVersions, version: int, client: int) -> Path:
+    def _client_folder(self, named: StateVersions, version: int, client: int) -> Path:
         run = named.run_of(version) or "run"
         if not RUN.fullmatch(run):
             raise NoVersion(f"{run[:80]!r} can't be the id of a run")
@@ -98,11 +100,12 @@ class Versions:
 
         It is found from the `newest` that counts, since each version names the one before it.
         """
-        before = {int(file.name[:8]): int(file.stem[9:]) for file in _files(folder)}
+        before = {_version(file): int(file.stem[9:]) for file in _files(folder)}
         while newest > oldest and newest in before:
             newest = before[newest]
-        for file in (*_files(folder), *folder.glob(".[0-9]*-*")):
-            if int(file.name.lstrip(".")[:8]) < newest:
+        unfinished = folder.glob(".[0-9]*-*")
+        for file in (*_files(folder), *unfinished):
+            if _version(file) < newest:
                 file.unlink(missing_ok=True)
 
 
@@ -114,6 +117,11 @@ def _named(request: Request) -> StateVersions:
 
 def _name(version: int, before: int) -> str:
     return f"{version:08d}-{before:08d}.safetensors"
+
+
+def _version(file: Path) -> int:
+    """The version in a file, also in one that a killed process left unfinished: its name begins with a dot."""
+    return int(file.name.lstrip(".")[:8])
 
 
 def _files(folder: Path) -> list[Path]:

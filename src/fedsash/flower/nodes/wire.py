@@ -20,13 +20,13 @@ from ...client.store import ClientTicket, StateRows, StateVersions
 from ...vector.arrays import Vectors, joined
 from ...vector.spaces import ClientState, Download, WholeModel
 
-ASKED = "request"
+REQUEST = "request"
 MODEL = "model"
 SERVER = "server_state"
 CLIENTS = "client_state"
 """The records of a request: its numbers, the model, the method's vectors, and the clients' state if it travels."""
 
-SAID = "reply"
+REPLY = "reply"
 UPLOAD = "upload"
 """The records of a reply: what it says, and the uploads; the clients' state as in a request."""
 
@@ -45,14 +45,14 @@ class WireError(ValueError):
     """A record does not hold what it should hold. The text says what is wrong."""
 
 
-class Form(NamedTuple):
+class TensorForm(NamedTuple):
     """The shape and the type of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Form:
+    def of(cls, tensor: Tensor) -> TensorForm:
         """The form of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype)
 
@@ -60,7 +60,7 @@ class Form(NamedTuple):
         return f"{_name(self.dtype)} {list(self.shape)}"
 
 
-Forms = Mapping[str, Form]
+TensorForms = Mapping[str, TensorForm]
 """The forms of some tensors by name."""
 
 
@@ -71,28 +71,31 @@ def packed(vectors: Vectors) -> Any:
     return ArrayRecord({name: _array(value) for name, value in vectors.items()})
 
 
-def unpacked(record: Any, forms: Forms | None = None, device: torch.device = CPU) -> Vectors:
+def unpacked(record: Any, forms: TensorForms | None = None, device: torch.device = CPU) -> Vectors:
     """The tensors of an `ArrayRecord`, as new tensors on a device.
 
     Raises `WireError` for bytes that are no array, and unless names, shapes and types are those of `forms`.
     """
     if forms is not None and record.keys() != forms.keys():
         raise WireError(f"sent {_listed(record)}: must be {_listed(forms)}")
-    right = dict.fromkeys(record) if forms is None else forms
-    return {name: _tensor(name, array, right[name]).to(device) for name, array in record.items()}
+    tensors = {}
+    for name, array in record.items():
+        form = None if forms is None else forms[name]
+        tensors[name] = _tensor(name, array, form).to(device)
+    return tensors
 
 
-def said(message: Any) -> Any:
-    """What a node says of its answer. Raises `WireError` if Flower or the node says that it failed."""
+def reply_facts(message: Any) -> Any:
+    """The record `REPLY` of a node's message. Raises `WireError` if Flower or the node says that it failed."""
     if message.has_error():
         raise WireError(f"failed: {message.error.reason}")
-    found = message.content[SAID]
-    if "failed" in found:
-        raise WireError(f"failed: {found['failed']}")
-    return found
+    record = message.content[REPLY]
+    if "failed" in record:
+        raise WireError(f"failed: {record['failed']}")
+    return record
 
 
-def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
+def request_content(request: Request, model: Any, server: Any, settings: str) -> Any:
     """A request as a `RecordDict`; `model` and `server` are the packed vectors that all nodes of a round receive.
 
     `settings` is what a node must know to answer it (see `settings.py`).
@@ -106,15 +109,18 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
         "versions": _versions(request.clients),
         "server_steps": request.server_steps,
     }
-    own = packed(request.clients.own)
-    said = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
-    return RecordDict({ASKED: said, MODEL: model, SERVER: server, CLIENTS: own})
+    facts = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
+    client_state = packed(request.clients.own)
+    return RecordDict({REQUEST: facts, MODEL: model, SERVER: server, CLIENTS: client_state})
 
 
-def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
+def read_request(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
     """The request in a `RecordDict`, with its vectors on a device, and its settings."""
-    said = content[ASKED]
-    numbers = json.loads(said["numbers"])
+    facts = content[REQUEST]
+    numbers = json.loads(facts["numbers"])
+    server_steps = numbers["server_steps"]
+    if server_steps is not None:
+        server_steps = int(server_steps)
     request = Request(
         job=numbers["job"],
         round=int(numbers["round"]),
@@ -122,9 +128,9 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
         sent=WholeModel(unpacked(content[MODEL], device=device)["w"]),
         server_state=Download(unpacked(content[SERVER], device=device)),
         clients=_ticket_of(numbers["versions"], content[CLIENTS], device),
-        server_steps=None if numbers["server_steps"] is None else int(numbers["server_steps"]),
+        server_steps=server_steps,
     )
-    return request, str(said["settings"])
+    return request, str(facts["settings"])
 
 
 def _versions(ticket: ClientTicket) -> dict[str, Any] | None:
@@ -145,24 +151,27 @@ def _ticket_of(versions: Mapping[str, Any] | None, rows: Any, device: torch.devi
     )
 
 
-def replied(replies: list[Reply], fingerprint: str, sizes: list[int], without: Mapping[int, str]) -> Any:
+def reply_content(replies: list[Reply], fingerprint: str, sizes: list[int], without: Mapping[int, str]) -> Any:
     """The replies of a node's clients as a `RecordDict`, in the order of its request, without those at some places.
 
     It says why they do not answer, and how many samples all clients have.
     """
     from flwr.app import ConfigRecord, RecordDict
 
-    why = {"without": list(without), "why": list(without.values())} if without else {}
-    said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes, **why})
-    uploads, own = (joined(of) for of in ([r.upload for r in replies], [r.client_state for r in replies]))
-    return RecordDict({SAID: said, UPLOAD: packed(uploads), CLIENTS: packed(own)})
+    facts = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes})
+    if without:
+        facts["without"] = list(without)
+        facts["why"] = list(without.values())
+    uploads = joined([reply.upload for reply in replies])
+    client_states = joined([reply.client_state for reply in replies])
+    return RecordDict({REPLY: facts, UPLOAD: packed(uploads), CLIENTS: packed(client_states)})
 
 
-def refused(why: str) -> Any:
+def failure_content(why: str) -> Any:
     """The answer of a node that can't do what it was asked, and why, as a `RecordDict`."""
     from flwr.app import ConfigRecord, RecordDict
 
-    return RecordDict({SAID: ConfigRecord({"failed": why})})
+    return RecordDict({REPLY: ConfigRecord({"failed": why})})
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -176,15 +185,15 @@ def _listed(names: Mapping[str, Any]) -> str:
 def _array(tensor: Tensor) -> Any:
     from flwr.app import Array
 
-    own = tensor.detach().cpu().contiguous()
-    if own.dtype not in _AS_INTEGERS:
-        return Array(own.numpy())
-    made = Array(own.view(_AS_INTEGERS[own.dtype]).numpy())
-    return Array(dtype=_name(own.dtype), shape=made.shape, stype=made.stype, data=made.data)
+    values = tensor.detach().cpu().contiguous()
+    if values.dtype not in _AS_INTEGERS:
+        return Array(values.numpy())
+    integers = Array(values.view(_AS_INTEGERS[values.dtype]).numpy())
+    return Array(dtype=_name(values.dtype), shape=integers.shape, stype=integers.stype, data=integers.data)
 
 
-def _tensor(name: str, array: Any, form: Form | None) -> Tensor:
-    """The tensor in an array. Its header is read first, so that no memory is taken for a form that is not right."""
+def _tensor(name: str, array: Any, form: TensorForm | None) -> Tensor:
+    """The tensor in an array. Its header is read first, so that no memory is taken for a wrong shape or type."""
     dtype = getattr(torch, str(array.dtype), None)
     if not isinstance(dtype, torch.dtype):
         raise WireError(f"{name} is {str(array.dtype)[:40]!r}, which is no type of PyTorch")
@@ -195,11 +204,12 @@ def _tensor(name: str, array: Any, form: Form | None) -> Tensor:
         plain = torch.from_numpy(np.empty(0, dtype=kind)).dtype
     except (ValueError, TypeError) as error:
         raise WireError(f"{name} is not an array: {error}") from error
-    found = Form(tuple(shape), dtype)
-    if form is not None and found != form:
-        raise WireError(f"{name} is {found}: must be {form}")
-    whole = int(np.prod(shape, dtype=object)) * kind.itemsize == len(array.data) - stream.tell()
-    if not whole or fortran or plain != _AS_INTEGERS.get(dtype, dtype):
-        raise WireError(f"{name} is not an array: its bytes are not those of {found}")
+    sent_form = TensorForm(tuple(shape), dtype)
+    if form is not None and sent_form != form:
+        raise WireError(f"{name} is {sent_form}: must be {form}")
+    size = int(np.prod(shape, dtype=object)) * kind.itemsize  # Python's integers: a hostile shape may be huge
+    complete = size == len(array.data) - stream.tell()
+    if not complete or fortran or plain != _AS_INTEGERS.get(dtype, dtype):
+        raise WireError(f"{name} is not an array: its bytes are not those of {sent_form}")
     values = np.frombuffer(array.data, dtype=kind, offset=stream.tell()).reshape(shape).copy()
     return torch.from_numpy(values).view(dtype)

@@ -1,4 +1,4 @@
-"""What is heard of the nodes, in the order of its arrival, and what is still under way."""
+"""The answers of nodes in the order of their arrival, and the requests that are in flight."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from ..nodes.on_grid import OnGrid
 from ..nodes.roll_call import pulled
 
 FILE = "timeline.json"
+"""The file of a run's folder that has the list of arrivals."""
 KEY = "arrivals"
-"""The file of a run's folder that has the list, and its name there and in saved states."""
+"""The name of the list, in this file and in saved states."""
 
 AWAY = "away"
 BACK = "back"
-"""What a client does between its trips."""
+"""The reasons of arrivals without a trip: a client's node has left, or is live again."""
 
 REFUSED = "refused"
 """Why an upload that arrived is not used: the guard refuses it."""
@@ -69,14 +70,16 @@ def read(folder: Path) -> list[Arrival]:
 
 
 def _arrivals(rows: list[Any]) -> list[Arrival]:
-    made = [Arrival(float(time), int(i), int(number), int(version), str(why)) for time, i, number, version, why in rows]
-    if not all(isfinite(one.time) for one in made):
+    arrivals = []
+    for seconds, client, number, version, why in rows:
+        arrivals.append(Arrival(float(seconds), int(client), int(number), int(version), str(why)))
+    if not all(isfinite(arrival.time) for arrival in arrivals):
         raise ValueError("a time is not finite")
-    return made
+    return arrivals
 
 
-class Heard(NamedTuple):
-    """What was heard of a client: the answer to its training `number`; or with -1, that it is away or back."""
+class News(NamedTuple):
+    """News of a client: the answer to its training `number`; or with -1, that it is away or back."""
 
     client: int
     number: int
@@ -99,50 +102,62 @@ class InFlight:
     def __init__(self, executor: OnGrid) -> None:
         self._executor = executor
         self._pending: dict[str, Pending] = {}
-        self._unsent: list[Heard] = []
+        self._unsent: list[News] = []
 
     def send(self, client: int, request: Request) -> None:
         """Send a request to train to the node of a client."""
         for message, _ in self._executor.push(request):
             if isinstance(message, Missing):
-                self._unsent.append(Heard(client, request.round, None, message.why))
+                self._unsent.append(News(client, request.round, None, message.why))
             else:
                 node = self._executor.roll_call.roster.nodes[client]
                 until = time.monotonic() + self._executor.waiting.deadline
                 self._pending[message] = Pending(client, request, node, until)
 
-    def listen(self, away: set[int]) -> list[Heard]:
-        """Wait until something is heard; `away` are the clients whose nodes were not there before.
+    def wait(self, away: set[int]) -> list[News]:
+        """Wait until there is news, and return it; `away` are the clients whose nodes were not live before.
 
-        Nothing is heard if nobody is asked any more, and nobody comes within the time of a roll call.
+        There is none if no request is in flight any more, and no node comes within the time of a roll call.
         """
         waiting = self._executor.waiting
         began = time.monotonic()
         while True:
             time.sleep(waiting.poll)  # so that a node that fails at once is not asked without end
-            now = time.monotonic()  # what lies there at a deadline is in time
+            now = time.monotonic()  # before answers are pulled: one that has arrived by its deadline is in time
             live = self._executor.roll_call.look()
-            heard = [*self._presence(live, away), *self._answers(live, now)]
-            if heard or (not self._pending and now > began + waiting.roll_call):
-                return heard
+            news = [*self._presence(live, away), *self._answers(), *self._lost(live, now)]
+            if news or (not self._pending and now > began + waiting.roll_call):
+                return news
 
-    def _presence(self, live: set[int], away: set[int]) -> Iterator[Heard]:
+    def _presence(self, live: set[int], away: set[int]) -> Iterator[News]:
+        """The clients whose nodes have left, and those whose nodes are back."""
         for client, node in sorted(self._executor.roll_call.roster.nodes.items()):
-            if (node in live) == (client in away):
-                yield Heard(client, -1, None, BACK if client in away else AWAY)
+            if node in live and client in away:
+                yield News(client, -1, None, BACK)
+            elif node not in live and client not in away:
+                yield News(client, -1, None, AWAY)
 
-    def _answers(self, live: set[int], now: float) -> Iterator[Heard]:
+    def _answers(self) -> Iterator[News]:
+        """The answers that have arrived, after the requests that could not be sent."""
         yield from self._unsent
         self._unsent = []
-        for message, one in pulled(self._executor.grid, self._pending):
-            (answer,) = self._executor.read(one.request, one.request.ids * 0, message)
+        for message, pending in pulled(self._executor.grid, self._pending):
+            request = pending.request
+            place = request.ids * 0  # the request is to one client: its place is 0
+            (answer,) = self._executor.read(request, place, message)
             if isinstance(answer, Missing):
-                yield Heard(one.client, one.request.round, None, answer.why)
+                yield News(pending.client, request.round, None, answer.why)
             else:
-                yield Heard(one.client, one.request.round, answer, "")
-        for message, one in list(self._pending.items()):
-            if one.node not in live or now >= one.until:
-                del self._pending[message]
-                late = f"late: no answer within {self._executor.waiting.deadline:g} s"
-                why = late if one.node in live else "lost: its node has left"
-                yield Heard(one.client, one.request.round, None, why)
+                yield News(pending.client, request.round, answer, "")
+
+    def _lost(self, live: set[int], now: float) -> Iterator[News]:
+        """The requests that are not waited for any more: the node has left, or the answer is late."""
+        for message_id, pending in list(self._pending.items()):
+            if pending.node not in live:
+                why = "lost: its node has left"
+            elif now >= pending.until:
+                why = f"late: no answer within {self._executor.waiting.deadline:g} s"
+            else:
+                continue
+            del self._pending[message_id]
+            yield News(pending.client, pending.request.round, None, why)

@@ -65,14 +65,16 @@ class RealTime(Setting):
         return False
 
     def fits(self, clients: Clients, scheduler: Scheduler) -> None:
-        by_window = "FedWindow's window says how many clients train at a time: leave it out"
-        check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, by_window)
-        fewest = clients.waiting.minimum if isinstance(clients, FlowerClients) else 1
-        check(fewest == 1, "Waiting.minimum", fewest, "is for synchronous rounds: leave it out")
-        on_nodes = self.replay is not None or isinstance(clients, FlowerClients)
-        check(
-            on_nodes, "clients", type(clients).__name__, "the clients must be FlowerClients, or RealTime replays a run"
-        )
+        on_nodes = isinstance(clients, FlowerClients)
+        if isinstance(scheduler, FedWindow):
+            requirement = "FedWindow's window says how many clients train at a time: leave it out"
+            check(self.limit is None, "RealTime.limit", self.limit, requirement)
+        if isinstance(clients, FlowerClients):
+            minimum = clients.waiting.minimum
+            check(minimum == 1, "Waiting.minimum", minimum, "is for synchronous rounds: leave it out")
+        if self.replay is None:
+            requirement = "the clients must be FlowerClients, or RealTime replays a run"
+            check(on_nodes, "clients", type(clients).__name__, requirement)
 
     def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
         """What a run's past depends on beside its record, as `Network.past` gives it."""
@@ -116,7 +118,7 @@ class RealSite(Site):
         self._changed = self.env.event()
 
     def advance(self, done: Callable[[], bool]) -> None:
-        """Let what is recorded or heard happen, one thing after another."""
+        """Let what is recorded, or comes from the nodes, happen, one arrival after another."""
         if self._live and self._nodes is None and not self._ahead:
             self._go_on()
         while self.running and not done():
@@ -127,7 +129,7 @@ class RealSite(Site):
             elif self._nodes is None:
                 self.end("the record that is replayed is over")
             else:
-                self._hear(self._nodes)
+                self._wait_for_news(self._nodes)
 
     def step(self, w: AnyModel) -> None:
         self._until_step = len(self.happened)
@@ -151,13 +153,15 @@ class RealSite(Site):
         self._flying[client, trip.number] = trip, over
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start))
-        if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
-            trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
+        if self._live:
+            # A loan, which is not saved for this trip: in flight when the process ends, it is lost, and needs no model.
+            start = start._replace(w=self.learner.ledger.loan(start.w))
+            trip.start = start
         if download:
             self.log.bytes_down += self.learner.messages.down
         end: Arrival = yield over
         trip.arrived = end.came
-        trip.trained = trip.began  # the server can't know when the training was over
+        trip.trained = trip.began  # the server can't know when the training ended
         if trip.arrived:
             self.log.bytes_up += self.learner.messages.up
         else:
@@ -194,33 +198,37 @@ class RealSite(Site):
         for trip, _ in self._flying.values():
             self._ahead.append(Arrival(self.env.now, trip.client, trip.number, trip.start.version, STOPPED))
 
-    def _hear(self, nodes: InFlight) -> None:
-        """Wait until something is heard, and record it."""
-        heard = nodes.listen(self._away)
+    def _wait_for_news(self, nodes: InFlight) -> None:
+        """Wait until there is news of the clients, and record it as arrivals that are ahead."""
+        news = nodes.wait(self._away)
         now = round(time.monotonic() - self._began, 6)
-        for client, number, answer, why in heard:
-            version = self.version if number < 0 else self._flying[client, number][0].start.version
+        for client, number, answer, why in news:
+            version = self.version
+            if number >= 0:
+                trip, _ = self._flying[client, number]
+                version = trip.start.version
             if answer is not None:
                 self.learner.came[client, number] = answer
-                why = "" if self.learner.federation.aggregation.accepts(answer.norms) else REFUSED
+                if not self.learner.federation.aggregation.accepts(answer.norms):
+                    why = REFUSED
             self._ahead.append(Arrival(now, client, number, version, why))
-        if not heard:
+        if not news:
             self.end("no node is there any more")
 
-    def _happen(self, one: Arrival) -> None:
-        """What is recorded happens, at its time. Raises `RunError` if it can't happen here."""
-        self.happened.append(one)
-        if one.time > self.env.now:
-            self.env.run(until=one.time)
-        key = one.client, one.number
-        if one.number < 0:
-            self._note_presence(one.client, one.why == AWAY)
+    def _happen(self, arrival: Arrival) -> None:
+        """Let a recorded arrival happen, at its time. Raises `RunError` if no trip here ends with it."""
+        self.happened.append(arrival)
+        if arrival.time > self.env.now:
+            self.env.run(until=arrival.time)
+        if arrival.number < 0:
+            self._note_presence(arrival.client, arrival.why == AWAY)
         else:
+            key = arrival.client, arrival.number
             trip, over = self._flying.pop(key, (None, None))
-            if trip is None or over is None or trip.start.version != one.version:
-                raise RunError(f"the record of arrivals is of another run: client {one.client} made no such trip")
-            self._note_answer(key, one.why == REFUSED)
-            over.succeed(one)
+            if trip is None or over is None or trip.start.version != arrival.version:
+                raise RunError(f"the record of arrivals is of another run: client {arrival.client} made no such trip")
+            self._note_answer(key, arrival.why == REFUSED)
+            over.succeed(arrival)
         self._changed.succeed()
         self._changed = self.env.event()
 

@@ -34,15 +34,16 @@ class EarlyStopping(Callback, name="early_stopping"):
     numbers are then no longer a fair result"""
 
     def fits(self, federation: Federation) -> None:
-        known = ["model", *federation.averages]
-        check(self.model in known, "EarlyStopping.model", self.model, f"must be one of {', '.join(known)}")
+        models = ["model", *federation.averages]
+        check(self.model in models, "EarlyStopping.model", self.model, f"must be one of {', '.join(models)}")
         metrics = federation.goal.names
-        right = f"must be one of {', '.join(metrics)}"
-        check(self.metric in ("", *metrics), "EarlyStopping.metric", self.metric, right)
-        right = 'needs held-out samples: set evaluation.held_out, for example to 0.1, or choose "test"'
-        check(self.on == "test" or federation.clients.held, "EarlyStopping.on", self.on, right)
-        there = federation.clients.problem.test is not None
-        check(self.on == "held_out" or there, "EarlyStopping.on", self.on, "needs a test set")
+        requirement = f"must be one of {', '.join(metrics)}"
+        check(self.metric in ("", *metrics), "EarlyStopping.metric", self.metric, requirement)
+        if self.on == "held_out":
+            requirement = 'needs held-out samples: set evaluation.held_out, for example to 0.1, or choose "test"'
+            check(federation.clients.held, "EarlyStopping.on", self.on, requirement)
+        else:
+            check(federation.clients.problem.test is not None, "EarlyStopping.on", self.on, "needs a test set")
 
     def begin(self, run: LiveRun) -> None:
         self._judge(run)
@@ -53,12 +54,16 @@ class EarlyStopping(Callback, name="early_stopping"):
     def _judge(self, run: LiveRun) -> None:
         criterion = self._criterion(run.federation)
         points = run.history.curves(criterion, self.on).models.get(self.model, {})
-        own = {round: value for round, value in points.items() if round > (run.tally.forked or 0)}
-        best = criterion.best(own)
-        if sum(best is None or round > best for round in own) >= self.patience:
-            reached = "" if best is None else f" since round {best} ({criterion.text(own[best])})"
-            what = f"{self.model}'s {criterion.name} on {SPLITS[self.on]}"
-            run.stop(f"{what} has not improved in {self.patience} evaluations{reached}")
+        start = run.tally.forked or 0
+        own_points = {round: value for round, value in points.items() if round > start}
+        best = criterion.best(own_points)
+        evaluations = sum(best is None or round > best for round in own_points)  # those since the best one
+        if evaluations >= self.patience:
+            value = f"{self.model}'s {criterion.name} on {SPLITS[self.on]}"
+            reason = f"{value} has not improved in {self.patience} evaluations"
+            if best is not None:
+                reason += f" since round {best} ({criterion.text(own_points[best])})"
+            run.stop(reason)
 
     def _criterion(self, federation: Federation) -> Criterion:
         goal = federation.goal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...evaluation import Score
@@ -25,20 +26,26 @@ class ExportBest(Callback, name="export_best"):
     """the names of the models that are written; empty: all"""
 
     def fits(self, federation: Federation) -> None:
-        known = ["model", *federation.averages]
+        models = ["model", *federation.averages]
         for name in self.models:
-            check(name in known, "ExportBest.models", name, f"must be one of {', '.join(known)}")
+            check(name in models, "ExportBest.models", name, f"must be one of {', '.join(models)}")
         best_on = federation.evaluation.best_on
         held = federation.clients.held
-        right = 'on held-out samples needs evaluation.held_out, for example 0.1; or set evaluation.best_on = "test"'
-        check(best_on == "test" or held, "evaluation.best_on", best_on, right)
+        requirement = (
+            'on held-out samples needs evaluation.held_out, for example 0.1; or set evaluation.best_on = "test"'
+        )
+        check(best_on == "test" or held, "evaluation.best_on", best_on, requirement)
 
     def begin(self, run: LiveRun) -> None:
         check(run.folder is not None, "out", None, "must be a folder: ExportBest writes into it")
 
     def evaluation(self, run: LiveRun, scores: list[Score]) -> None:
         assert run.folder is not None
-        found = {name: best for name, best in run.tally.best.items() if best.round == run.round}
-        wanted = {name: best for name, best in found.items() if name in self.models or not self.models}
-        export = run.federation.export
-        write_models(run.folder, ((f"{name}-best", export(best.w)) for name, best in wanted.items()))
+        write_models(run.folder, self._new_files(run))
+
+    def _new_files(self, run: LiveRun) -> Iterator[tuple[str, bytes]]:
+        """The name and the content of each chosen model that is the best since this evaluation, made one by one."""
+        for name, best in run.tally.best.items():
+            chosen = name in self.models or not self.models
+            if chosen and best.round == run.round:
+                yield f"{name}-best", run.federation.export(best.w)

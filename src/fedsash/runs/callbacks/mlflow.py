@@ -66,7 +66,7 @@ class MLflow(Callback, name="mlflow"):
         from mlflow import MlflowException
 
         try:
-            self._id = self._begun(run)
+            self._id = self._mlflow_run(run)
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:  # such as: the experiment was deleted
             raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
@@ -79,53 +79,61 @@ class MLflow(Callback, name="mlflow"):
 
     def end(self, run: LiveRun, result: Result | None) -> None:
         self._send(run)
-        status = "FAILED" if result is None else "KILLED" if result.interrupted else "FINISHED"
-        with self._forgiven():
+        status = "FINISHED"
+        if result is None:
+            status = "FAILED"
+        elif result.interrupted:
+            status = "KILLED"
+        with self._errors_as_warnings():
             self._client.set_terminated(self._id, status)
 
-    def _begun(self, run: LiveRun) -> str:
+    def _mlflow_run(self, run: LiveRun) -> str:
         """The id of MLflow's run: that of an earlier session, or of a new one with the settings."""
         from mlflow.entities import Param
 
         client = self._client
-        group = client.get_experiment_by_name(self.experiment)
-        place = client.create_experiment(self.experiment) if group is None else group.experiment_id
-        if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
-            return str(before[0].info.run_id)
-        name = self.run_name or (run.folder.resolve().name if run.folder else None)
-        new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
-        client.log_batch(new, params=[Param(key, str(value)) for key, value in flat(run.config)])
-        return new
+        experiment = client.get_experiment_by_name(self.experiment)
+        experiment_id = client.create_experiment(self.experiment) if experiment is None else experiment.experiment_id
+        earlier = client.search_runs([experiment_id], f"tags.`{TAG}` = '{run.id}'", max_results=1)
+        if earlier:
+            return str(earlier[0].info.run_id)
+        name: str | None = self.run_name
+        if not name:
+            name = run.folder.resolve().name if run.folder else None
+        run_id = str(client.create_run(experiment_id, tags={TAG: run.id}, run_name=name).info.run_id)
+        client.log_batch(run_id, params=[Param(key, str(value)) for key, value in flat(run.config)])
+        return run_id
 
     def _send(self, run: LiveRun) -> None:
         """Send the new numbers that MLflow does not have, so that it has each once, whenever a session was killed."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        with self._forgiven():
+        with self._errors_as_warnings():
             if self._taken is None:
-                self._taken = self._numbers_there()
-            metrics = [
-                Metric(name, value, now, index)
-                for index, values in by_round(run.history[self._sent :])
-                for name, value in values.items()
-                if (name, index) not in self._taken
-            ]
+                self._taken = self._numbers_in_mlflow()
+            metrics = []
+            for index, values in by_round(run.history[self._sent :]):
+                for name, value in values.items():
+                    if (name, index) not in self._taken:
+                        metrics.append(Metric(name, value, now, index))
             for first in range(0, len(metrics), MOST):
                 batch = metrics[first : first + MOST]
                 self._client.log_batch(self._id, metrics=batch)
                 self._taken.update((metric.key, metric.step) for metric in batch)
             self._sent = len(run.history)
 
-    def _numbers_there(self) -> set[tuple[str, int]]:
+    def _numbers_in_mlflow(self) -> set[tuple[str, int]]:
         """The names and steps of all numbers that MLflow has of the run."""
-        names = self._client.get_run(self._id).data.metrics
-        history = self._client.get_metric_history
-        return {(name, metric.step) for name in names for metric in history(self._id, name)}
+        numbers = set()
+        for name in self._client.get_run(self._id).data.metrics:
+            for metric in self._client.get_metric_history(self._id, name):
+                numbers.add((name, metric.step))
+        return numbers
 
     @contextmanager
-    def _forgiven(self) -> Iterator[None]:
-        """An error of MLflow here is a warning: it must not end the training. The numbers are sent the next time."""
+    def _errors_as_warnings(self) -> Iterator[None]:
+        """An error of MLflow inside becomes a warning: it must not end the training. The numbers are sent later."""
         from mlflow import MlflowException
 
         try:

@@ -14,17 +14,18 @@ from ...evaluation import History
 def by_round(history: History) -> Iterator[tuple[int, dict[str, float]]]:
     """The numbers of each round, by names such as `wima/test/accuracy`."""
     for index, rows in groupby(history.rows(), key=itemgetter("round")):
-        named = {}
+        values = {}
         for row in rows:
             for name, value in numbers(row).items():
-                named[f"{row['model']}/{row['split']}/{name}"] = value
-        yield index, named
+                values[f"{row['model']}/{row['split']}/{name}"] = value
+        yield index, values
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers of a row by name: the loss, metrics, epsilon and so on, without its round."""
-    return {
-        name: float(value)
-        for name, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and name != "round"
-    }
+    values = {}
+    for name, value in row.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and math.isfinite(value) and name != "round":
+            values[name] = float(value)
+    return values

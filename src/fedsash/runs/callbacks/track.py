@@ -26,11 +26,14 @@ class Track(Setting):
 
     @classmethod
     def of(cls, name: str) -> Track:
-        """The table that `track = "wandb"` means: one of them, with its defaults."""
+        """The table for `track = "wandb"`: this tracker alone, with its defaults."""
         hints = get_type_hints(cls)
-        kinds = {field.name: get_args(hints[field.name])[0] for field in fields(cls)}
-        check_choice("Track.name", name, *kinds)
-        return cls(**{name: kinds[name]()})
+        trackers = {}
+        for field in fields(cls):
+            tracker, _ = get_args(hints[field.name])  # of "WandB | None"
+            trackers[field.name] = tracker
+        check_choice("Track.name", name, *trackers)
+        return cls(**{name: trackers[name]()})
 
     def chosen(self) -> dict[str, Callback]:
         """Those that are switched on, by name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...evaluation import SPLITS
@@ -12,7 +11,7 @@ from ...settings.errors import shortened
 from ...tasks import Criterion
 from .curves import capital
 from .picture import Axis, Bars, Line, Panel, Picture
-from .styles import GREY, QUIET, look, of_bars
+from .styles import GREY, QUIET, Style, look, of_bars
 
 Results = Mapping[str, Sequence[float | None]]
 """The result of each client, by model."""
@@ -31,59 +30,77 @@ def clients(content: Mapping[str, Any], criterion: Criterion) -> Picture:
 
     Clients without any result are left out. Raises `ValueError` if the content is something else.
     """
-    few = len(content["clients"]) <= FEW
-    panels = [
-        replace(panel, name=f"{panel.name}, after round {content['round']}")
-        for split, models in content["splits"].items()
-        for panel in [_bars(split, models, content["clients"], criterion) if few else _panel(split, models, criterion)]
-    ]
+    names = content["clients"]
+    few = len(names) <= FEW
+    panels = []
+    for split, models in content["splits"].items():
+        title = f"{SPLITS[split]}, after round {content['round']}"
+        if few:
+            panels.append(_bars(title, models, names, criterion))
+        else:
+            panels.append(_lines(title, models, criterion))
     caption = f"The {criterion.name} of each client, sorted from the worst to the best"
-    caption += (
-        " by the global model."
-        if few
-        else ". Each line is sorted by itself, so two lines need not show the same client at one place."
-    )
+    if few:
+        caption += " by the global model."
+    else:
+        caption += ". Each line is sorted by itself, so two lines need not show the same client at one place."
     return Picture(f"{capital(criterion.name)} of each client", panels, columns=2, caption=caption)
 
 
-def _bars(
-    split: str, models: Mapping[str, Sequence[float | None]], names: Sequence[Any], criterion: Criterion
-) -> Panel:
+def _bars(title: str, models: Results, names: Sequence[Any], criterion: Criterion) -> Panel:
+    """A panel with a bar for each client and model, ordered by the results of the first model."""
     first = next(iter(models.values()))
-    columns = list(zip(*models.values(), strict=True))
-    known = [i for i, column in enumerate(columns) if any(map(_known, column))]
-    order = sorted(known, key=lambda i: _goodness(first[i], criterion))
-    heights = [criterion.drawn(values[i] for i in order) for values in models.values()]
-    shades = iter(of_bars(len(models) - ("model" in models)))
-    colours = [GREY if model == "model" else next(shades) for model in models]
-    ticks = {float(place): shortened(str(names[i]), NAME) for place, i in enumerate(order)}
-    x = Axis("client", -0.7, len(order) - 0.3, ticks)
-    bars = Bars(list(models), range(len(order)), heights, colours)
-    return Panel(SPLITS[split], x, Axis(criterion.label()), [bars], 4.5, 3.5)
+    results_by_client = zip(*models.values(), strict=True)
+    clients = [client for client, results in enumerate(results_by_client) if any(map(_known, results))]
+    clients.sort(key=lambda client: _goodness(first[client], criterion))
+    heights = []
+    for values in models.values():
+        heights.append(criterion.drawn(values[client] for client in clients))
+    ticks = {}
+    for place, client in enumerate(clients):
+        ticks[float(place)] = shortened(str(names[client]), NAME)
+    x = Axis("client", -0.7, len(clients) - 0.3, ticks)
+    bars = Bars(list(models), range(len(clients)), heights, _bar_colours(models))
+    return Panel(title, x, Axis(criterion.label()), [bars], 4.5, 3.5)
+
+
+def _bar_colours(models: Results) -> list[str]:
+    """A colour for each model: grey for the global model, so that the averages stand out."""
+    averages = [model for model in models if model != "model"]
+    colours = dict(zip(averages, of_bars(len(averages)), strict=True))
+    return [colours.get(model, GREY) for model in models]
 
 
 def _goodness(value: float | None, criterion: Criterion) -> float:
-    """Higher is better; what is not known comes before the worst."""
-    return -criterion.error_of(value) if value is not None and _known(value) else -math.inf
+    """A number that is higher for a better value. A client without a result comes before the worst one."""
+    if value is None or math.isnan(value):
+        return -math.inf
+    return -criterion.error_of(value)
 
 
 def _known(value: float | None) -> bool:
     return value is not None and not math.isnan(value)
 
 
-def _panel(split: str, models: Results, criterion: Criterion) -> Panel:
-    averages = [model for model in models if model != "model"]
+def _lines(title: str, models: Results, criterion: Criterion) -> Panel:
+    """A panel with a line of sorted results for each model. The global model is first, so that averages lie on it."""
+    x = Axis("clients, worst first (%)", 0, 100)
     lines = []
-    for model, values in sorted(models.items(), key=lambda item: item[0] != "model"):
-        style = QUIET if model == "model" else look(averages.index(model))
-        lines.append(_line(model, values, criterion, style))
-    return Panel(SPLITS[split], Axis("clients, worst first (%)", 0, 100), Axis(criterion.label()), lines, 4.5, 3.5)
+    if "model" in models:
+        lines.append(_line("model", models["model"], criterion, QUIET))
+    averages = [model for model in models if model != "model"]
+    for i, model in enumerate(averages):
+        lines.append(_line(model, models[model], criterion, look(i)))
+    return Panel(title, x, Axis(criterion.label()), lines, 4.5, 3.5)
 
 
-def _line(name: str, values: Sequence[float | None], criterion: Criterion, style: Any) -> Line:
-    defined = [value for value in values if value is not None and _known(value)]
-    ordered = sorted(defined, reverse=criterion.better == "lower")
-    count = len(ordered)
-    shown = range(count) if count <= MOST else [round(i * (count - 1) / (MOST - 1)) for i in range(MOST)]
-    x = [100 * (place + 0.5) / count for place in shown]
-    return Line(name, x, [criterion.scale * ordered[place] for place in shown], style)
+def _line(name: str, results: Sequence[float | None], criterion: Criterion, style: Style) -> Line:
+    values = [value for value in results if value is not None and not math.isnan(value)]
+    values.sort(reverse=criterion.better == "lower")
+    count = len(values)
+    places: Sequence[int] = range(count)
+    if count > MOST:
+        places = [round(i * (count - 1) / (MOST - 1)) for i in range(MOST)]
+    x = [100 * (place + 0.5) / count for place in places]
+    y = [criterion.scale * values[place] for place in places]
+    return Line(name, x, y, style)

@@ -14,6 +14,8 @@ from .styles import QUIET, look
 WINDOW = 10
 ORDER = 2
 """The window and the order of the Savitzky-Golay filter of IMA's figures."""
+CLIPPED = 50
+"""One of so many values, the worst, may lie outside of a panel."""
 
 BEYOND = "The axis leaves out some values, mostly of the first steps, so that differences can be seen."
 
@@ -45,25 +47,29 @@ def lines(
     round, if x is not the round itself; rounds that it does not have are left out. `smoothed` lines can be smoothed.
     """
     models = found.models
-    scale = found.criterion.scale
     averages = averages or [model for model in models if model != "model"]
-    made = []
+    lines = []
     for model in sorted(models, key=lambda model: model != "model"):
         points = models[model]
-        style = QUIET if model == "model" else look(averages.index(model))
-        begins = 0 if model == "model" else _leaves(points, models.get("model", {}))
-        line = _line(model, {round: scale * value for round, value in points.items()}, at, smoothed)
-        smooth = line.smooth and line.smooth[begins:]
-        made.append(Line(model, line.x[begins:], line.y[begins:], style, smooth=smooth))
-    return made
-
-
-def _line(name: str, points: Mapping[int, float], at: Mapping[int, float] | None, smoothed: bool) -> Line:
-    """All points of a model."""
-    known = {round: value for round, value in points.items() if at is None or round in at}
-    x = list(known) if at is None else [at[round] for round in known]
-    y = list(known.values())
-    return Line(name, x, y, look(0), smooth=smooth(y) if smoothed else None)
+        style = QUIET
+        begin = 0
+        if model != "model":
+            style = look(averages.index(model))
+            begin = _last_equal(points, models.get("model", {}))
+        x: list[float] = []
+        y: list[float] = []
+        for round, value in points.items():
+            if at is None:
+                x.append(round)
+            elif round in at:
+                x.append(at[round])
+            else:
+                continue
+            y.append(found.criterion.scale * value)
+        # Smoothed before it is cut: the filter also takes the points before an average begins.
+        smooth_y = smooth(y)[begin:] if smoothed else None
+        lines.append(Line(model, x[begin:], y[begin:], style, smooth=smooth_y))
+    return lines
 
 
 def panel(
@@ -80,21 +86,27 @@ def panel(
     first steps and the deepest dips may lie outside of the panel.
     """
     label = criterion.label()
-    points = [(x, y) for line in lines for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None]
+    points = []
+    for line in lines:
+        for x, y in zip(line.x, line.y, strict=True):
+            if x is not None and y is not None:
+                points.append((x, y))
     if not points:
         return Panel(name, Axis(along), Axis(label), [], 9, 5)
     first = min(x for x, _ in points)
     end = max(x for x, _ in points)
     rules = []
+    target_y = None
     if target is not None:
-        rules.append(Rule(criterion.scale * target, "y", f"target {criterion.plain(target)}", "dot"))
+        target_y = criterion.scale * target
+        rules.append(Rule(target_y, "y", f"target {criterion.plain(target)}", "dot"))
     if broadcast_start is not None and first <= broadcast_start <= end:
         rules.append(Rule(broadcast_start, "x", f"broadcasting from round {broadcast_start}"))
     margin = 0.01 * (end - first) or 0.5
-    x = Axis(along, first - margin, end + margin, whole=True)
-    goal = [] if target is None else [criterion.scale * target]
-    y = Axis(label, *_reach(points, first + (end - first) / 5, goal, criterion))
-    return Panel(name, x, y, [*rules, *lines], 9, 5, ends=True)
+    climbed = first + (end - first) / 5
+    low, high = _ends_of_values(points, climbed, target_y, criterion)
+    x_axis = Axis(along, first - margin, end + margin, whole=True)
+    return Panel(name, x_axis, Axis(label, low, high), [*rules, *lines], 9, 5, ends=True)
 
 
 def beyond(panels: Sequence[Panel]) -> list[str]:
@@ -110,30 +122,46 @@ def beyond(panels: Sequence[Panel]) -> list[str]:
     return []
 
 
-def _leaves(points: Mapping[int, float], model: Mapping[int, float]) -> int:
+def _last_equal(points: Mapping[int, float], model: Mapping[int, float]) -> int:
     """The index of an average's last point that equals the global model. An average equals it until it begins.
 
     Zero if the two are equal at all points.
     """
-    rounds = list(points)
-    begun = next((i for i, round in enumerate(rounds) if points[round] != model.get(round)), 0)
-    return max(begun - 1, 0)
+    for i, (round, value) in enumerate(points.items()):
+        if value != model.get(round):
+            return max(i - 1, 0)
+    return 0
 
 
-def _reach(
-    points: Sequence[tuple[float, float]], climbed: float, goal: Sequence[float], criterion: Criterion
+def _ends_of_values(
+    points: Sequence[tuple[float, float]], climbed: float, target: float | None, criterion: Criterion
 ) -> tuple[float, float]:
-    """The ends of the axis of values. The part after the first rise, or fall, fills the picture."""
-    seen = sorted(y for x, y in points if x >= climbed and math.isfinite(y)) or [0.0, float(criterion.scale)]
-    every = [y for _, y in points if math.isfinite(y)] or seen
-    cut = len(seen) // 50
-    rises = criterion.better == "higher"
-    low, high = (seen[cut], max(every)) if rises else (min(every), seen[-1 - cut])
-    low = min([low, *goal])
-    high = max([high, *goal])
-    high = max(high, low + (1 if criterion.share else 0.01 * abs(low) or 1))
+    """The ends of the axis of values. The part from x = `climbed` on, after the first rise or fall, fills the picture.
+
+    `points` are (x, y), and `target`, if there is one, lies within the ends.
+    """
+    late = sorted(y for x, y in points if x >= climbed and math.isfinite(y))
+    if not late:
+        late = [0.0, float(criterion.scale)]
+    finite = [y for _, y in points if math.isfinite(y)] or late
+    clipped = len(late) // CLIPPED
+    if criterion.better == "higher":
+        low = late[clipped]
+        high = max(finite)
+    else:
+        low = min(finite)
+        high = late[-1 - clipped]
+    if target is not None:
+        low = min(low, target)
+        high = max(high, target)
+    # Equal values would leave the axis no length: it is at least 1 % long.
+    shortest = 1.0 if criterion.share else 0.01 * abs(low) or 1.0
+    high = max(high, low + shortest)
     margin = 0.05 * (high - low)
-    return max(low - margin, 0) if low >= 0 else low - margin, high + margin
+    bottom = low - margin
+    if low >= 0:
+        bottom = max(bottom, 0)
+    return bottom, high + margin
 
 
 def smooth(values: Sequence[float]) -> list[float]:
@@ -145,9 +173,10 @@ def smooth(values: Sequence[float]) -> list[float]:
     """
     from scipy.signal import savgol_filter
 
-    result: list[float] = []
-    for finite, part in groupby(values, math.isfinite):
-        piece = list(part)
-        fits = finite and len(piece) >= WINDOW
-        result += savgol_filter(piece, WINDOW, ORDER).tolist() if fits else piece
-    return result
+    smoothed: list[float] = []
+    for finite, group in groupby(values, math.isfinite):
+        part = list(group)
+        if finite and len(part) >= WINDOW:
+            part = savgol_filter(part, WINDOW, ORDER).tolist()
+        smoothed += part
+    return smoothed

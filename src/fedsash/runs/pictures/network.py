@@ -20,31 +20,47 @@ ACTIVITIES = {
 }
 """The colour and the height of each activity of a client. The height distinguishes activities without colour."""
 CLIENTS = 30
+"""The most clients in a time line."""
 SHOWN = 1000
+"""The most intervals in a time line."""
 BINS = 200
-"""The most clients and intervals in a time line, and the number of bins for the link's use."""
+"""The number of bins of time for the link's use."""
 AGAINST = {"time": "seconds", "trips": "client trips"}
+"""The labels of the axes against which progress is drawn, by the name of the measure in `NetworkLoad`."""
 
 
 def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Picture:
     """Which client trains, uploads and waits when: one row for each client, from the run's beginning."""
-    known = [row for row in content["intervals"] if row[0] < CLIENTS][: SHOWN + CLIENTS]
-    clients = 1 + max((row[0] for row in known), default=0)
-    layers = [_spans(what, [row for row in known if row[1] == what]) for what in ACTIVITIES]
-    y = Axis("client", clients - 0.4, -0.6, whole=True)
+    intervals = [interval for interval in content["intervals"] if interval[0] < CLIENTS][: SHOWN + CLIENTS]
+    clients = 1 + max((client for client, *_ in intervals), default=0)
+    layers = []
+    for activity in ACTIVITIES:
+        spans = _spans(activity, intervals)
+        if spans.rows:
+            layers.append(spans)
     x = Axis("seconds", 0)
-    one = Panel(name, x, y, [spans for spans in layers if spans.rows], 9, max(1.6, 0.22 * clients + 0.8))
+    y = Axis("client", clients - 0.4, -0.6, whole=True)
+    height = max(1.6, 0.22 * clients + 0.8)
+    panel = Panel(name, x, y, layers, 9, height)
     caption = (
         f"Who trains, uploads, fails to upload, downloads and waits, from the beginning: at most {CLIENTS} clients and "
         f"{SHOWN:,} intervals."
     )
-    return Picture("Who does what when", [one], caption=caption)
+    return Picture("Who does what when", [panel], caption=caption)
 
 
-def _spans(what: str, known: list[Any]) -> Spans:
-    colour, height = ACTIVITIES[what]
-    rows, begins, ends = ([row[i] for row in known] for i in (0, 2, 3))
-    return Spans(what, rows, begins, ends, colour, height)
+def _spans(activity: str, intervals: Sequence[Sequence[Any]]) -> Spans:
+    """The intervals of one activity. Each interval has a client, an activity, a begin and an end."""
+    clients = []
+    begins = []
+    ends = []
+    for client, what, begin, end in intervals:
+        if what == activity:
+            clients.append(client)
+            begins.append(begin)
+            ends.append(end)
+    colour, height = ACTIVITIES[activity]
+    return Spans(activity, clients, begins, ends, colour, height)
 
 
 def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
@@ -52,24 +68,28 @@ def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
 
     In real time nobody knows the link, and its panel is empty.
     """
-    x = Axis("seconds", 0, max(content["until"] for content in contents.values()) or 1)
-    one = len(contents) == 1
-    dashed = [replace(look(i), dash=DASHES[i % len(DASHES)]) for i in range(len(contents))]
-    styles = dict(zip(contents, [Style(GREEN)] if one else dashed, strict=True))
-    used = [Line(run, *link_use(content), styles[run], steps="after", filled=one) for run, content in contents.items()]
-    panels = [Panel("the link's use", x, Axis("link in use (%)", 0, 105), used, 9, 2.4)]
-    windows = {run: content for run, content in contents.items() if content["window"]}
-    if windows:
-        styles = {run: look(0) if one else styles[run] for run in windows}
-        sizes = [Line(run, *_sizes(content), styles[run], steps="after") for run, content in windows.items()]
-        most = max(size for content in windows.values() for _, size in content["window"])
-        panels.append(Panel("the window's size", x, Axis("window W", 0, 1.1 * most, whole=True), sizes, 9, 2.4))
+    seconds = Axis("seconds", 0, max(content["until"] for content in contents.values()) or 1)
+    single = len(contents) == 1
+    use_lines = []
+    size_lines = []
+    largest = 0.0
+    for i, (run, content) in enumerate(contents.items()):
+        style = replace(look(i), dash=DASHES[i % len(DASHES)])
+        edges, use = link_use(content)
+        use_lines.append(Line(run, edges, use, Style(GREEN) if single else style, steps="after", filled=single))
+        if content["window"]:
+            times, sizes = _window_sizes(content)
+            size_lines.append(Line(run, times, sizes, style, steps="after"))
+            largest = max(largest, *sizes)
+    panels = [Panel("the link's use", seconds, Axis("link in use (%)", 0, 105), use_lines, 9, 2.4)]
+    title = "The link's use"
     caption = "The share of the link's rate that uploads used, as a mean over intervals of time"
-    return Picture(
-        "The link and the window" if windows else "The link's use",
-        panels,
-        caption=f"{caption}; and how many clients are in the window, W." if windows else f"{caption}.",
-    )
+    if size_lines:
+        size_axis = Axis("window W", 0, 1.1 * largest, whole=True)
+        panels.append(Panel("the window's size", seconds, size_axis, size_lines, 9, 2.4))
+        title = "The link and the window"
+        caption += "; and how many clients are in the window, W"
+    return Picture(title, panels, caption=f"{caption}.")
 
 
 def link_use(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
@@ -88,28 +108,33 @@ def link_use(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
     return edges.tolist(), [*use.tolist(), float(use[-1])]
 
 
-def _sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-    """The times at which the client window changes its size, with the sizes, and the end of time."""
-    times, sizes = ([row[i] for row in content["window"]] for i in (0, 1))
+def _window_sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """The times at which the client window changes its size, and the sizes from then on.
+
+    The last time is the run's end; it repeats the last size.
+    """
+    times = [time for time, _ in content["window"]]
+    sizes = [size for _, size in content["window"]]
     return [*times, content["until"]], [*sizes, sizes[-1]]
 
 
-def progress(found: Curves, loads: Mapping[int, NetworkLoad]) -> Picture:
+def progress(curves: Curves, loads: Mapping[int, NetworkLoad]) -> Picture:
     """Each model's values against simulated time and client trips.
 
     `loads` has the `time` and the `trips` of each evaluated round.
     """
     panels = []
-    for key, along in AGAINST.items():
-        at = {round: load.measures[key] for round, load in loads.items()}
-        one = panel(f"against {along}", lines(found, at=at), found.criterion, found.criterion.target, along=along)
-        panels.append(replace(one, height=3.6))
-    return over_time(found, panels)
+    criterion = curves.criterion
+    for measure, label in AGAINST.items():
+        at = {round: load.measures[measure] for round, load in loads.items()}
+        whole = panel(f"against {label}", lines(curves, at=at), criterion, criterion.target, along=label)
+        panels.append(replace(whole, height=3.6))
+    return over_time(curves, panels)
 
 
-def over_time(found: Curves, panels: Sequence[Panel]) -> Picture:
+def over_time(curves: Curves, panels: Sequence[Panel]) -> Picture:
     """The picture of panels against time and client trips."""
     below = beyond(panels)
-    caption = " ".join([f"{capital(found.title)} against the time that it took, and client trips.", *below])
-    title = f"{capital(found.criterion.name)} over time and trips"
+    caption = " ".join([f"{capital(curves.title)} against the time that it took, and client trips.", *below])
+    title = f"{capital(curves.criterion.name)} over time and trips"
     return Picture(title, list(panels), caption=caption, below=below)

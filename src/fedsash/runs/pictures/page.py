@@ -8,7 +8,7 @@ page.js puts both together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any, Literal
@@ -19,11 +19,14 @@ from .styles import GREY, RAMP
 
 Trace = dict[str, Any]
 Json = dict[str, Any]
+Series = dict[tuple[tuple[float | None, ...], ...], str]
+"""The id of each series of points that can be smoothed, by its x, y and smooth. Views share equal ones."""
 
 INCH = 100
+"""Pixels per inch of a panel's height on paper."""
 LOWEST = 300
 HIGHEST = 680
-"""Pixels per inch of a panel's height on paper, and the smallest and largest height of a picture in pixels."""
+"""The smallest and largest height of a picture in pixels."""
 MAP = 3000
 """More dots than this are drawn as a heat map."""
 STEPS = 24
@@ -40,29 +43,40 @@ def plotly(picture: Picture) -> Json:
         raise ValueError("it holds no numbers")
     (picture,) = common([picture])
     height = INCH * max(panel.height for panel in picture.panels)
-    series: dict[tuple[Any, ...], str] = {}
+    series: Series = {}
     views = [_view(panel, series) for panel in picture.panels]
-    table = {id: dict(zip(("x", "y", "smooth"), map(list, points), strict=True)) for points, id in series.items()}
+    table = {}
+    for (x, y, smooth), identifier in series.items():
+        table[identifier] = {"x": list(x), "y": list(y), "smooth": list(smooth)}
     return {"height": round(min(max(height, LOWEST), HIGHEST)), "series": table, "views": views}
 
 
 def numbers(values: Iterable[float | None]) -> list[float | None]:
     """Numbers with `DIGITS` digits, as JSON can hold them: None if a number is not finite."""
-    found = (None if value is None or not math.isfinite(value) else value for value in values)
-    return [value if value is None else float(f"{value:.{DIGITS}g}") for value in found]
+    rounded: list[float | None] = []
+    for value in values:
+        if value is None or not math.isfinite(value):
+            rounded.append(None)
+        else:
+            rounded.append(float(f"{value:.{DIGITS}g}"))
+    return rounded
 
 
-def _view(panel: Panel, series: dict[tuple[Any, ...], str]) -> Json:
-    data = [trace for layer in panel.layers for trace in _traces(layer, panel, series)]
-    rules = [layer for layer in panel.layers if isinstance(layer, Rule)]
-    layout = {
-        "shapes": [_shape(rule) for rule in rules],
-        "annotations": [_note(rule, panel) for rule in rules if rule.note] + _name_tags(panel),
-    }
+def _view(panel: Panel, series: Series) -> Json:
+    data: list[Trace] = []
+    shapes = []
+    annotations = []
+    for layer in panel.layers:
+        data += _traces(layer, panel, series)
+        if isinstance(layer, Rule):
+            shapes.append(_shape(layer))
+            if layer.note:
+                annotations.append(_note(layer, panel))
+    layout = {"shapes": shapes, "annotations": annotations + _name_tags(panel)}
     return {"label": panel.name, "data": data, "layout": layout | _axes(panel) | _bar_mode(panel)}
 
 
-def _traces(layer: object, panel: Panel, series: dict[tuple[Any, ...], str]) -> Iterator[Trace]:
+def _traces(layer: object, panel: Panel, series: Series) -> Iterator[Trace]:
     match layer:
         case Line():
             yield _line(layer, series)
@@ -72,20 +86,24 @@ def _traces(layer: object, panel: Panel, series: dict[tuple[Any, ...], str]) -> 
             yield from _bars(layer)
         case Spans():
             yield _spans(layer, panel)
+        case Dots() if len(layer.counts) * len(layer.counts[0]) > MAP:
+            yield _heat_map(layer, panel)
         case Dots():
-            yield (_dots if len(layer.counts) * len(layer.counts[0]) <= MAP else _map)(layer, panel)
+            yield _dots(layer, panel)
+        case Field() if layer.relief:
+            yield _relief(layer)
         case Field():
-            yield _relief(layer) if layer.relief else _contours(layer)
+            yield _contours(layer)
 
 
 # Axes
 
 
 def _axes(panel: Panel) -> Json:
-    deep = next((layer for layer in panel.layers if isinstance(layer, Field) and layer.relief), None)
-    if deep is not None:
-        z = Axis("", deep.levels[0], deep.levels[-1])
-        return {"scene": {f"{name}axis": _axis(axis) for name, axis in (("x", panel.x), ("y", panel.y), ("z", z))}}
+    for layer in panel.layers:
+        if isinstance(layer, Field) and layer.relief:
+            z = Axis("", layer.levels[0], layer.levels[-1])
+            return {"scene": {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y), "zaxis": _axis(z)}}
     x = _axis(_marked(panel, "x"))
     y = _axis(_marked(panel, "y"))
     x["unifiedhovertitle"] = {"text": f"{_plain(panel.x.label)} %{{x}}"}
@@ -97,14 +115,22 @@ def _axes(panel: Panel) -> Json:
 
 
 def _axis(axis: Axis) -> Json:
-    found: Json = {"title": {"text": _plain(axis.label)}}
+    layout: Json = {"title": {"text": _plain(axis.label)}}
     if axis.log:
-        found["type"] = "log"
+        layout["type"] = "log"
     if axis.low is not None or axis.high is not None:
-        found["range"] = [math.log10(end) if axis.log and end else end for end in (axis.low, axis.high)]
+        layout["range"] = [_axis_end(axis.low, axis), _axis_end(axis.high, axis)]
     if axis.ticks is not None:
-        found |= {"tickvals": list(axis.ticks), "ticktext": [_plain(text) for text in axis.ticks.values()]}
-    return found
+        layout["tickvals"] = list(axis.ticks)
+        layout["ticktext"] = [_plain(text) for text in axis.ticks.values()]
+    return layout
+
+
+def _axis_end(end: float | None, axis: Axis) -> float | None:
+    """An end of the axis as plotly needs it: the logarithm on logarithmic axes. None lets plotly choose."""
+    if axis.log and end:
+        return math.log10(end)
+    return end
 
 
 def _marked(panel: Panel, which: Literal["x", "y"]) -> Axis:
@@ -112,10 +138,20 @@ def _marked(panel: Panel, which: Literal["x", "y"]) -> Axis:
     axis: Axis = getattr(panel, which)
     if not axis.whole or axis.ticks is not None:
         return axis
-    shown = [value for layer in panel.layers for value in getattr(layer, which, ()) if value is not None] or [0]
-    ends = [min(shown) if axis.low is None else axis.low, max(shown) if axis.high is None else axis.high]
-    marks = range(math.ceil(min(ends)), math.floor(max(ends)) + 1)
-    return replace(axis, ticks={n: str(n) for n in marks}) if len(marks) <= FEW else axis
+    values: list[float] = []
+    for layer in panel.layers:
+        values += [value for value in getattr(layer, which, ()) if value is not None]
+    low = axis.low
+    if low is None:
+        low = min(values, default=0)
+    high = axis.high
+    if high is None:
+        high = max(values, default=0)
+    # A reversed axis has low > high.
+    marks = range(math.ceil(min(low, high)), math.floor(max(low, high)) + 1)
+    if len(marks) > FEW:
+        return axis
+    return replace(axis, ticks={mark: str(mark) for mark in marks})
 
 
 def _bar_mode(panel: Panel) -> Json:
@@ -130,22 +166,24 @@ def _bar_mode(panel: Panel) -> Json:
 # Layers
 
 
-def _line(line: Line, series: dict[tuple[Any, ...], str]) -> Trace:
+def _line(line: Line, series: Series) -> Trace:
     style = line.style
     stroke: Json = {"color": style.colour, "dash": style.dash, "width": 1.2 if style.quiet else 2}
     marker = {"color": style.colour, "symbol": style.symbol, "size": 7, "maxdisplayed": 12}
     trace: Trace = {"type": "scatter", "mode": "lines+markers", "line": stroke, "marker": marker}
     trace |= _named(line.name)
     if line.steps:
-        trace["mode"], stroke["shape"] = "lines", "hv" if line.steps == "after" else "hvh"
+        trace["mode"] = "lines"
+        stroke["shape"] = "hv" if line.steps == "after" else "hvh"
     if line.filled:
         trace |= {"fill": "tozeroy", "fillcolor": f"{style.colour}40"}
     if line.errors is not None:
         trace["error_y"] = {"type": "data", "array": numbers(line.errors), "thickness": 1.2}
     if line.smooth is None:
         return trace | {"x": numbers(line.x), "y": numbers(line.y)}
-    points = tuple(tuple(numbers(values)) for values in (line.x, line.y, line.smooth))
-    return trace | {"series": series.setdefault(points, str(len(series)))}
+    points = (tuple(numbers(line.x)), tuple(numbers(line.y)), tuple(numbers(line.smooth)))
+    identifier = series.setdefault(points, str(len(series)))
+    return trace | {"series": identifier}
 
 
 def _points(points: Points) -> Trace:
@@ -171,7 +209,7 @@ def _bars(bars: Bars) -> Iterator[Trace]:
 
 def _spans(spans: Spans, panel: Panel) -> Trace:
     lengths = (end - begin for begin, end in zip(spans.begins, spans.ends, strict=True))
-    told = f"{_plain(panel.y.label)} %{{y}}: {_plain(spans.name)} from %{{base}} to %{{x}}<extra></extra>"
+    tooltip = f"{_plain(panel.y.label)} %{{y}}: {_plain(spans.name)} from %{{base}} to %{{x}}<extra></extra>"
     return _named(spans.name) | {
         "type": "bar",
         "orientation": "h",
@@ -180,39 +218,46 @@ def _spans(spans: Spans, panel: Panel) -> Trace:
         "x": numbers(lengths),
         "width": spans.height,
         "marker": {"color": spans.colour, "line": {"width": 0}},
-        "hovertemplate": told,
+        "hovertemplate": tooltip,
     }
 
 
 def _dots(dots: Dots, panel: Panel) -> Trace:
-    x, y, counts, shares = (list(column) for column in zip(*dots.places(), strict=True)) if dots.places() else [[]] * 4
+    places = dots.places()
+    shares = [share for _, _, _, share in places]
     diameter = min(max(850 / len(dots.counts[0]), 6), 16)
-    size = {"sizemode": "area", "sizeref": max(shares, default=1) / diameter**2, "sizemin": 1.5}
-    colours = [dots.colours[row] for row in y]
+    marker = {
+        "sizemode": "area",
+        "sizeref": max(shares, default=1) / diameter**2,
+        "sizemin": 1.5,
+        "size": numbers(shares),
+        "color": [dots.colours[y] for _, y, _, _ in places],
+        "opacity": 0.85,
+        "line": {"width": 0},
+    }
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": x,
-        "y": y,
-        "customdata": counts,
-        "marker": size | {"size": numbers(shares), "color": colours, "opacity": 0.85, "line": {"width": 0}},
-        "hovertemplate": _told(panel, "%{customdata}"),
+        "x": [x for x, _, _, _ in places],
+        "y": [y for _, y, _, _ in places],
+        "customdata": [count for _, _, count, _ in places],
+        "marker": marker,
+        "hovertemplate": _sample_tooltip(panel, "%{customdata}"),
     }
 
 
-def _map(dots: Dots, panel: Panel) -> Trace:
-    z = [list(row) for row in dots.counts]
-    told = _told(panel, "%{z}")
+def _heat_map(dots: Dots, panel: Panel) -> Trace:
     return {
         "type": "heatmap",
-        "z": z,
+        "z": [list(row) for row in dots.counts],
         "colorscale": _colours([0, 1]),
         "colorbar": _bar("samples"),
-        "hovertemplate": told,
+        "hovertemplate": _sample_tooltip(panel, "%{z}"),
     }
 
 
-def _told(panel: Panel, count: str) -> str:
+def _sample_tooltip(panel: Panel, count: str) -> str:
+    """The text at a dot; `count` is plotly's name for its number of samples."""
     x = _plain(panel.x.label)
     y = _plain(panel.y.label)
     return f"{x} %{{x}}: {count} samples of {y} %{{y}}<extra></extra>"
@@ -240,19 +285,18 @@ def _places(field: Field) -> Trace:
     return {"x": numbers(field.x), "y": numbers(field.y), "z": z, "colorbar": _bar(field.label)}
 
 
-def _colours(levels: Iterable[float]) -> list[list[Any]]:
-    """The ramp's colours, as far apart as the levels."""
-    known = list(levels)
-    low = known[0]
-    span = known[-1] - known[0]
+def _colours(levels: Sequence[float]) -> list[list[Any]]:
+    """The ramp's colours, as far apart as the levels: a list of [share of the levels' range, colour]."""
+    low = levels[0]
+    span = levels[-1] - levels[0]
     last = len(RAMP) - 1
-    found = []
+    scale: list[list[Any]] = []
     for i, colour in enumerate(RAMP):
-        place = i / last * (len(known) - 1)
-        before = min(int(place), len(known) - 2)
-        level = known[before] + (place - before) * (known[before + 1] - known[before])
-        found.append([round((level - low) / span, 4), colour])
-    return found
+        place = i / last * (len(levels) - 1)
+        before = min(int(place), len(levels) - 2)
+        level = levels[before] + (place - before) * (levels[before + 1] - levels[before])
+        scale.append([round((level - low) / span, 4), colour])
+    return scale
 
 
 def _bar(title: str) -> Json:
@@ -263,15 +307,17 @@ def _bar(title: str) -> Json:
 
 
 def _shape(rule: Rule) -> Json:
-    own, other = ("y", "x") if rule.axis == "y" else ("x", "y")
-    level = {f"{own}0": rule.at, f"{own}1": rule.at, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
-    return level | {"type": "line", "line": {"color": GREY, "width": 1, "dash": rule.dash}}
+    stroke = {"type": "line", "line": {"color": GREY, "width": 1, "dash": rule.dash}}
+    if rule.axis == "y":
+        return {"y0": rule.at, "y1": rule.at, "x0": 0, "x1": 1, "xref": "paper"} | stroke
+    return {"x0": rule.at, "x1": rule.at, "y0": 0, "y1": 1, "yref": "paper"} | stroke
 
 
 def _note(rule: Rule, panel: Panel) -> Json:
-    axis = panel.x if rule.axis == "x" else panel.y
-    at = _at(rule.at, axis)
-    place = {"y": at, "x": 0, "xref": "paper"} if rule.axis == "y" else {"x": at, "y": 0, "yref": "paper"}
+    if rule.axis == "x":
+        place = {"x": _at(rule.at, panel.x), "y": 0, "yref": "paper"}
+    else:
+        place = {"y": _at(rule.at, panel.y), "x": 0, "xref": "paper"}
     look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
     return look | place | {"text": _plain(rule.note)}
 
@@ -280,13 +326,14 @@ def _name_tags(panel: Panel) -> list[Json]:
     """The names of points, dark on light, so that they can be read on any colour."""
     look: Json = {"showarrow": False, "yshift": 18, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 2}
     look |= {"font": {"color": "#1f2328", "size": 12}}
-    points = [layer for layer in panel.layers if isinstance(layer, Points)]
-    places = [place for of in points for place in zip(of.names, numbers(of.x), numbers(of.y), strict=True)]
-    return [
-        look | {"x": _at(x, panel.x), "y": _at(y, panel.y), "text": _plain(name)}
-        for name, x, y in places
-        if name and x is not None and y is not None
-    ]
+    tags = []
+    for layer in panel.layers:
+        if not isinstance(layer, Points):
+            continue
+        for name, x, y in zip(layer.names, numbers(layer.x), numbers(layer.y), strict=True):
+            if name and x is not None and y is not None:
+                tags.append(look | {"x": _at(x, panel.x), "y": _at(y, panel.y), "text": _plain(name)})
+    return tags
 
 
 def _at(value: float, axis: Axis) -> float:
@@ -296,7 +343,9 @@ def _at(value: float, axis: Axis) -> float:
 
 def _named(name: str) -> Trace:
     """The name of a trace, in the legend if it has one."""
-    return {"label": name, "name": _plain(name)} if name else {"name": ""}
+    if not name:
+        return {"name": ""}
+    return {"label": name, "name": _plain(name)}
 
 
 def _plain(text: object) -> str:

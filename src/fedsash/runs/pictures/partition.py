@@ -13,8 +13,9 @@ from .styles import INK, many
 DRAWN = 200
 """The most clients in a picture. If there are more, it shows the first ones."""
 FEW = 12
+"""At most so many clients are named on their axis."""
 LETTERS = 12
-"""At most so many clients are named, with so many letters."""
+"""A longer name of a client is cut."""
 NAMED = 30
 """At most this many classes are named on their axis."""
 AREA = "The area of a dot is the class's share of the client's labels."
@@ -31,43 +32,66 @@ def partition(content: Mapping[str, Any]) -> Picture:
     """
     counts: Counts = content["counts"]
     classes = [str(name) for name in content["classes"]]
-    if not counts or any(len(of_client) != len(classes) for of_client in counts):
+    if not counts or any(len(row) != len(classes) for row in counts):
         raise ValueError("every client must have a count for each class")
     shown = min(len(counts), DRAWN)
-    clients = content.get("clients", []) if shown <= FEW else []
-    ticks: Mapping[float, str] = {place: shortened(str(name), LETTERS) for place, name in enumerate(clients)}
-    x = Axis("client", -0.7, shown - 0.3, ticks or None, whole=True)
+    x = _client_axis(shown, content.get("clients", []))
     width = min(max(0.11 * shown + 2, 7), 13)
     colours = many(len(classes))
-    rows = [(counts, classes, colours, "class", min(max(0.26 * len(classes), 2.4), 9))]
-    if domains := content.get("domains"):
-        rows.append((content["domain_counts"], domains, [INK] * len(domains), "domain", 0.26 * len(domains) + 0.3))
-    title = f"{len(counts):,} clients"
-    if len(classes) > 1:
-        held = fmean(sum(n > 0 for n in of_client) for of_client in counts)
-        title += f", {held:.1f} of {len(classes)} classes each on average"
-    title += f", the first {shown} drawn" if shown < len(counts) else ""
-    panels = [_held(*row, x, width) for row in rows]
-    labels = [sum(of_client) for of_client in counts]
+    labels = [sum(row) for row in counts]
     sizes = content.get("sizes", labels)
-    panels = [_bars("samples" if sizes == labels else "labels", counts, classes, colours, x, width), *panels]
+    unit = "samples" if sizes == labels else "labels"
+    class_height = min(max(0.26 * len(classes), 2.4), 9)
+    panels = [
+        Panel(f"{unit} of each client", x, Axis(unit, 0), [_bars(counts, classes, colours)], width, 1.6),
+        _dots(counts, classes, colours, "class", x, (width, class_height)),
+    ]
+    if domains := content.get("domains"):
+        domain_height = 0.26 * len(domains) + 0.3
+        domain_colours = [INK] * len(domains)
+        panels.append(_dots(content["domain_counts"], domains, domain_colours, "domain", x, (width, domain_height)))
+    title = _title(counts, len(classes), shown)
     caption = f"{title}; {min(sizes):,} to {max(sizes):,} training samples a client. {AREA}"
     return Picture(title, panels, caption=caption)
 
 
-def _bars(what: str, counts: Counts, classes: Sequence[str], colours: Sequence[str], x: Axis, width: float) -> Panel:
+def _title(counts: Counts, classes: int, shown: int) -> str:
+    title = f"{len(counts):,} clients"
+    if classes > 1:
+        classes_held = fmean(sum(count > 0 for count in row) for row in counts)
+        title += f", {classes_held:.1f} of {classes} classes each on average"
+    if shown < len(counts):
+        title += f", the first {shown} drawn"
+    return title
+
+
+def _client_axis(shown: int, names: Sequence[Any]) -> Axis:
+    """The axis of the clients that are shown, with their names if there are only a few and they have names."""
+    ticks: dict[float, str] = {}
+    if shown <= FEW:
+        for client, name in enumerate(names):
+            ticks[client] = shortened(str(name), LETTERS)
+    return Axis("client", -0.7, shown - 0.3, ticks or None, whole=True)
+
+
+def _bars(counts: Counts, classes: Sequence[str], colours: Sequence[str]) -> Bars:
     """A bar for each client, with its samples or labels of each class stacked."""
-    clients = range(min(len(counts), DRAWN))
-    heights = [[counts[k][c] for k in clients] for c in range(len(classes))]
-    bars = Bars(classes, clients, heights, colours, stacked=True)
-    return Panel(f"{what} of each client", x, Axis(what, 0), [bars], width, 1.6)
+    heights = _by_class(counts)
+    return Bars(classes, range(len(heights[0])), heights, colours, stacked=True)
 
 
-def _held(
-    counts: Counts, names: Sequence[str], colours: Sequence[str], what: str, height: float, x: Axis, width: float
+def _dots(
+    counts: Counts, names: Sequence[str], colours: Sequence[str], what: str, x: Axis, size: tuple[float, float]
 ) -> Panel:
-    """A dot for each class, or domain, that a client holds."""
-    held = [list(column) for column in zip(*counts[:DRAWN], strict=True)]
-    ticks: Mapping[float, str] = {place: str(name) for place, name in enumerate(names)}
-    y = Axis(what, len(names) - 0.3, -0.7, ticks if len(names) <= NAMED else None, whole=True)
-    return Panel(f"{what} of each client's samples", x, y, [Dots(held, colours)], width, height)
+    """A panel of `size` in inches with a dot for each class, or domain, of which a client has samples."""
+    ticks: dict[float, str] | None = None
+    if len(names) <= NAMED:
+        ticks = {place: str(name) for place, name in enumerate(names)}
+    y = Axis(what, len(names) - 0.3, -0.7, ticks, whole=True)
+    dots = Dots(_by_class(counts), colours)
+    return Panel(f"{what} of each client's samples", x, y, [dots], *size)
+
+
+def _by_class(counts: Counts) -> list[list[int]]:
+    """The counts of the clients that are drawn, with a row for each class, or domain, instead of each client."""
+    return [list(column) for column in zip(*counts[:DRAWN], strict=True)]

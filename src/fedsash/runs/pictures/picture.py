@@ -56,7 +56,7 @@ class Line:
     def __post_init__(self) -> None:
         for values in (self.y, self.errors, self.smooth):
             if values is not None:
-                _fits(values, self.x)
+                _check_lengths(values, self.x)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Points:
     symbol: Literal["circle", "cross"] = "circle"
 
     def __post_init__(self) -> None:
-        _fits(self.x, self.names)
-        _fits(self.y, self.names)
+        _check_lengths(self.x, self.names)
+        _check_lengths(self.y, self.names)
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Bars:
     width: float = 0.8
 
     def __post_init__(self) -> None:
-        _fits(self.heights, self.names)
-        _fits(self.colours, self.names)
+        _check_lengths(self.heights, self.names)
+        _check_lengths(self.colours, self.names)
         for heights in self.heights:
-            _fits(heights, self.x)
+            _check_lengths(heights, self.x)
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Spans:
     height: float = 0.8
 
     def __post_init__(self) -> None:
-        _fits(self.begins, self.rows)
-        _fits(self.ends, self.rows)
+        _check_lengths(self.begins, self.rows)
+        _check_lengths(self.ends, self.rows)
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,19 @@ class Dots:
     colours: Sequence[str]
 
     def __post_init__(self) -> None:
-        _fits(self.colours, self.counts)
+        _check_lengths(self.colours, self.counts)
         for row in self.counts:
-            _fits(row, self.counts[0])
+            _check_lengths(row, self.counts[0])
 
     def places(self) -> list[tuple[int, int, int, float]]:
         """Each dot: x, y, its count and its share."""
         sums = [sum(column) for column in zip(*self.counts, strict=True)]
-        found = ((x, y, count) for y, row in enumerate(self.counts) for x, count in enumerate(row))
-        return [(x, y, count, count / sums[x]) for x, y, count in found if count]
+        places = []
+        for y, row in enumerate(self.counts):
+            for x, count in enumerate(row):
+                if count:
+                    places.append((x, y, count, count / sums[x]))
+        return places
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,7 @@ class Picture:
         draw(self, path)
 
 
-def _fits(values: Sequence[object], places: Sequence[object]) -> None:
+def _check_lengths(values: Sequence[object], places: Sequence[object]) -> None:
+    """Raise `ValueError` unless there is one value for each place."""
     if len(values) != len(places):
         raise ValueError(f"{len(values)} values stand against {len(places)} places")

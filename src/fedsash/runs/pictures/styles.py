@@ -10,7 +10,13 @@ from typing import Literal, get_args
 Dash = Literal["solid", "dash", "dot", "dashdot", "longdash"]
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down"]
 
-BLUE, RED, GREEN, PINK, ORANGE, SKY = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+BLUE = "#0072B2"
+RED = "#D55E00"
+GREEN = "#009E73"
+PINK = "#CC79A7"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+COLOURS = (BLUE, RED, GREEN, PINK, ORANGE, SKY)
 """The palette of Okabe and Ito, which colour-blind people can tell apart, without black and yellow."""
 CLASSES = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
@@ -48,21 +54,29 @@ def look(place: int) -> Style:
 
 def of_bars(count: int) -> list[str]:
     """Colours for bars side by side and lines, which differ by nothing else."""
-    return list(COLOURS[:count]) if count <= len(COLOURS) else many(count)
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    return many(count)
 
 
 def paired(names: Sequence[str]) -> dict[str, Style]:
     """A style for each name: for "A + ..." the colour of the name "A" with other dashes, and for all others a colour of
     their own, solid."""
-    bases = {name: name.partition(" + ")[0] for name in names}
-    own = [name for name in names if bases[name] == name or bases[name] not in names]
-    styles = {
-        name: Style(colour, symbol=SYMBOLS[place % len(SYMBOLS)])
-        for place, (name, colour) in enumerate(zip(own, of_bars(len(own)), strict=True))
-    }
-    for base in own:
-        others = [name for name in names if bases[name] == base and name != base]
-        styles |= {name: replace(styles[base], dash=DASHES[1:][i % len(DASHES[1:])]) for i, name in enumerate(others)}
+    bases = []
+    variants: dict[str, list[str]] = {}
+    for name in names:
+        base = name.partition(" + ")[0]
+        if base != name and base in names:
+            variants.setdefault(base, []).append(name)
+        else:
+            bases.append(name)
+    styles = {}
+    for i, colour in enumerate(of_bars(len(bases))):
+        styles[bases[i]] = Style(colour, symbol=SYMBOLS[i % len(SYMBOLS)])
+    dashes = DASHES[1:]
+    for base in bases:
+        for i, name in enumerate(variants.get(base, [])):
+            styles[name] = replace(styles[base], dash=dashes[i % len(dashes)])
     return styles
 
 
@@ -70,5 +84,10 @@ def many(count: int) -> list[str]:
     """Colours for `count` classes: up to ten colours that are easy to name, otherwise a rainbow."""
     if count <= len(CLASSES):
         return list(CLASSES[:count])
-    shades = ((0.78 * i / (count - 1), (0.42, 0.58)[i % 2]) for i in range(count))
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue, light, 0.75)) for hue, light in shades]
+    colours = []
+    for i in range(count):
+        hue = 0.78 * i / (count - 1)
+        lightness = (0.42, 0.58)[i % 2]  # neighbours differ in more than their hue
+        red, green, blue = hls_to_rgb(hue, lightness, 0.75)
+        colours.append(f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}")
+    return colours

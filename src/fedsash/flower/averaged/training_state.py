@@ -1,4 +1,4 @@
-"""What a training has come to: its newest model, its averages and its metrics; and all of it on disk."""
+"""The state of a training: its newest model, its averages and its metrics, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ...averages import Average
 from ...averages.lent import check_fits
 from ...vector import saved
 from ...vector.arrays import Vectors
-from .arrays import Form, check_finite, pack, unpack
+from .arrays import ArrayLayout, check_finite, pack, unpack
 from .memory import Memory
 from .model_averages import ModelAverages
 
 FORMAT = 2
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")
+"""The names of the metrics of a `Result`, each a record a round."""
 
 Rounds = dict[int, MetricRecord]
 
 
-class Progress:
+class TrainingState:
     """The state of a training after `round` finished rounds, beside what the strategy remembers.
 
     `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Models on disk lie in
@@ -41,21 +42,22 @@ class Progress:
         folder: Path | None,
         latest: Collection[str] = (),
     ) -> None:
-        self.form = Form(first)
+        self.layout = ArrayLayout(first)
         self.model = first
         self.round = 0
-        self._tensors = self.form.tensors(first)
+        self._tensors = self.layout.tensors(first)
         check_finite(self._tensors)
         self._averages = ModelAverages(averages, self._tensors, folder, latest)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
 
     def take(self, model: ArrayRecord, round: int) -> str:
-        """Let the averages observe the model of `round`, unless it is not finite. Why it was not taken, or ""."""
-        tensors = self.form.tensors(model)
-        if wrong := self.form.wrong(model, tensors):
-            return wrong
+        """Let the averages observe the model of `round`, unless it is not finite. Returns why it was refused, or ""."""
+        tensors = self.layout.tensors(model)
+        if fault := self.layout.fault(model, tensors):
+            return fault
+        # Copies: a strategy may change its own record.
         self.model = ArrayRecord(dict(model.items()))
-        self._tensors = tensors  # a strategy may change its own record
+        self._tensors = tensors
         self._averages.observe(tensors, round)
         return ""
 
@@ -66,8 +68,8 @@ class Progress:
     def value(self, name: str) -> ArrayRecord:
         """The average, or the last good model for the name "model", in the types of the first model."""
         if name == "model":
-            return self.form.record(self._tensors, self.model)
-        return self.form.record(self._averages.value(name, self._tensors))
+            return self.layout.record(self._tensors, self.model)
+        return self.layout.record(self._averages.value(name, self._tensors))
 
     def note(self, kind: str, round: int, metrics: MetricRecord | None) -> None:
         """Keep the metrics of a round, if there are any."""
@@ -75,26 +77,36 @@ class Progress:
             self.metrics[kind][round] = metrics
 
     def save(self, folder: Path, about: Mapping[str, str], memory: Memory, configs: Memory) -> None:
-        """Save it, with what the strategy remembers and the state of Python's random numbers, which draw the nodes.
+        """Save it in `folder`, with the strategy's `memory` and the state of Python's random numbers.
+
+        Flower draws the nodes of a round by these random numbers.
 
         `configs` is what the strategy has written into the records that Flower passes on from round to round.
         """
-        packed: Vectors = {}
-        rest = {"model": self.model, "metrics": self.metrics, "memory": memory, "configs": configs}
-        rest["random"] = random.getstate()
-        facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, packed)}
-        saved.save(folder, self.round, self._averages.state() | packed, self._averages.models(), facts)
+        rest = {
+            "model": self.model,
+            "metrics": self.metrics,
+            "memory": memory,
+            "configs": configs,
+            "random": random.getstate(),
+        }
+        tensors = self._averages.state()
+        arrays: Vectors = {}
+        facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, arrays)}
+        saved.save(folder, self.round, tensors | arrays, self._averages.models(), facts)
 
     def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, Memory, list[str]]:
-        """Go on from the newest state in `folder`, if there is one: what the strategy remembers and has written into
-        records, and lines about it.
+        """Go on from the newest state in `folder`, if there is one.
 
-        Raises `RunError` if it is of another training, or can't be read.
+        Returns the strategy's memory, what it has written into records, and lines about damaged states. Raises
+        `RunError` if the state is of another training, or can't be read.
         """
-        found, notes = saved.newest(folder, partial(self._load, about))
-        if found is not None:
-            saved.cut(folder, self.round)  # rounds after it are trained again, and end with other models
-        memory, configs = found or ({}, {})
+        loaded, notes = saved.newest(folder, partial(self._load, about))
+        if loaded is None:
+            return {}, {}, notes
+        # Rounds after it are trained again, and end with other models.
+        saved.cut(folder, self.round)
+        memory, configs = loaded
         return memory, configs, notes
 
     def _load(self, about: Mapping[str, str], path: Path) -> tuple[Memory, Memory]:
@@ -105,6 +117,6 @@ class Progress:
         self.round = facts["round"]
         self.model = rest["model"]
         self.metrics = rest["metrics"]
-        self._tensors = self.form.tensors(self.model)
+        self._tensors = self.layout.tensors(self.model)
         random.setstate(rest["random"])
         return rest["memory"], rest["configs"]

@@ -1,4 +1,4 @@
-"""The ledger of a session: its run's rows and states, in memory and in the run's folder."""
+"""The rows and states of a session's run, in memory and in the run's folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .folder import RunFolder
 from .forks import ANEW, Fork, check_kept, other_samples, renamed, sources, taken_over
 from .records import Mark, Records, mark
 from .running_sums import NAME as SUMS
-from .running_sums import Bookkeeper
+from .running_sums import SumRecorder
 from .settings import Checkpoint
 from .summaries import goal_of, run_table
 from .tally import Best, Tally, best_by
@@ -34,8 +34,8 @@ log = logging.getLogger("fedsash")
 
 
 @dataclass
-class Ledger:
-    """What is known and kept of a run of so many `rounds`.
+class RunRecorder:
+    """Records a run of so many `rounds`: its rows, its states and its counts.
 
     `history` are all records, and `mark` says which of them a tally counts. `state` and `tally` are those of the last
     complete round, and `saved` the ones that were saved last. `clients` are the clients' own results since then.
@@ -45,7 +45,7 @@ class Ledger:
     rounds: int
     folder: RunFolder | None
     checkpoint: Checkpoint
-    sums: Bookkeeper
+    sums: SumRecorder
     history: History = field(default_factory=History)
     mark: Mark = (0, 0)
     state: State = field(init=False)
@@ -71,9 +71,9 @@ class Ledger:
             self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
         if fork is None:
-            self.hold(self._new(), Tally())
+            self.note(self._new_state(), Tally())
         else:
-            self._take(fork)
+            self._begin_fork(fork)
 
     def reopen(self) -> None:
         """Go on from the newest readable state of the run in the folder. Everything after it is removed.
@@ -81,16 +81,16 @@ class Ledger:
         The driver then has the engine with which the run began.
         """
         assert self.folder is not None
-        self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.check_begun()  # it may have been removed before it was locked
         self.folder.clear()
-        begin = partial(self._begin, {})
-        state, tally, notes = checkpoints.load_newest(self.folder.states, self._new(), self._check_same, begin)
+        begin = partial(self._begin_averages, {})
+        state, tally, notes = checkpoints.load_newest(self.folder.states, self._new_state(), self._check_same, begin)
         for note in notes:
             log.warning(note)
-        right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
-        check(self.rounds >= state.round, "rounds", self.rounds, right)
+        requirement = f"must be at least the {state.round} that the run has: rounds count from its beginning"
+        check(self.rounds >= state.round, "rounds", self.rounds, requirement)
         self._check_rule(self.folder, tally.best)
-        self.sums.fits(state)
+        self.sums.check_state(state)
         self.folder.records.cut(state.round, tally.records if state.round else None)
         cut(self.folder.states, state.round)
         prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
@@ -99,7 +99,7 @@ class Ledger:
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
         self.driver = self.folder.settled(self.driver)
-        self.hold(state, self._due(tally, state))
+        self.note(state, self._with_evaluation_due(tally, state))
         if saved_rounds(self.folder.states):
             self.saved = self.state, self.tally
 
@@ -110,7 +110,7 @@ class Ledger:
         self.history.add(records)
         self.mark = mark(records, self.mark)
 
-    def hold(self, state: State, tally: Tally) -> None:
+    def note(self, state: State, tally: Tally) -> None:
         """Note that the state and its tally are complete, with all rows so far."""
         if tally.records != self.mark:
             tally = replace(tally, records=self.mark)
@@ -133,8 +133,14 @@ class Ledger:
         try:
             self.save()
         except Exception as failure:
-            back = f"so resume goes back to round {self.saved[0].round if self.saved else 0}"
-            error.add_note(f"the state after round {self.state.round} could not be saved, {back}: {one_line(failure)}")
+            saved_round = 0
+            if self.saved is not None:
+                state, _ = self.saved
+                saved_round = state.round
+            error.add_note(
+                f"the state after round {self.state.round} could not be saved, so resume goes back to round "
+                f"{saved_round}: {one_line(failure)}"
+            )
 
     @property
     def _rule(self) -> str:
@@ -143,14 +149,17 @@ class Ledger:
 
     def _check_rule(self, folder: RunFolder, best: Mapping[str, Best]) -> None:
         """Raise `RunError` if the run has chosen its `best` models by another rule."""
-        rules = {one.by for one in best.values()}
+        rules = {model.by for model in best.values()}
         with suppress(RunError):  # a damaged goal.json is written again
             criterion, before = goal_of(folder.path)
             if before.best_on != self.federation.evaluation.best_on and folder.records.load().evaluated:
-                rules |= {best_by(before, criterion)}
-        if others := rules - {self._rule}:
-            kept = f"{folder.path} has kept its best models by {', '.join(sorted(others))}"
-            raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
+                rules.add(best_by(before, criterion))
+        rules.discard(self._rule)
+        if rules:
+            raise RunError(
+                f"{folder.path} has kept its best models by {', '.join(sorted(rules))}: evaluation.metric and "
+                "evaluation.best_on must stay. To change them, fork"
+            )
 
     def unevaluated(self, state: State) -> bool:
         """Whether the models of this state were not evaluated, though those of a run's end are."""
@@ -159,7 +168,7 @@ class Ledger:
         evaluated = bool(rounds) or clients.held or clients.problem.test is not None
         return state.round > 0 and evaluated and state.round not in rounds
 
-    def _due(self, tally: Tally, state: State) -> Tally:
+    def _with_evaluation_due(self, tally: Tally, state: State) -> Tally:
         """The tally of a saved state, whose evaluation is due also if the run now ends with it."""
         due = tally.evaluation_due or (state.round == self.rounds and self.unevaluated(state))
         return replace(tally, evaluation_due=due)
@@ -168,87 +177,109 @@ class Ledger:
         """Raise `RunError` if the state at `path` is of another experiment."""
         here = self.driver.fingerprint
         there = checkpoints.fingerprint(path)
-        if other := self._differences(here, there, path):
-            run = f"{path.parent.parent} holds a run of another experiment"
-            raise RunError(f"{run}: {'; '.join(other)}. To change it on purpose, fork{_seed_hint(here, there)}")
+        if sentences := self._differences(here, there, path):
+            raise RunError(
+                f"{path.parent.parent} holds a run of another experiment: {'; '.join(sentences)}. To change it on "
+                f"purpose, fork{_seed_hint(here, there)}"
+            )
 
     def _differences(self, here: Mapping[str, str], there: Mapping[str, str], path: Path) -> list[str]:
-        """In what the run of a saved state is another one. Of clients on nodes it has those with other samples."""
-        ours = here.get("clients")
-        theirs = there.get("clients")
-        if None in (ours, theirs) or ours == theirs:
+        """How the run of a saved state differs. Of clients on nodes, it names those with other samples."""
+        if "clients" not in here or "clients" not in there or here["clients"] == there["clients"]:
             return differences(here, there)
-        old = checkpoints.sizes(path).tolist()
-        new = self.federation.clients.sizes
-        if len(old) != len(new):
+        old_sizes = checkpoints.sizes(path).tolist()
+        new_sizes = self.federation.clients.sizes.tolist()
+        if len(old_sizes) != len(new_sizes):
             return differences(here, there)
-        pairs = enumerate(zip(old, new.tolist(), strict=True))
-        changed = [f"client {i} has {now} samples instead of {before}" for i, (before, now) in pairs if before != now]
-        return [some(changed), *differences({n: own for n, own in here.items() if n != "clients"}, there)]
+        changed = []
+        for client, (old, new) in enumerate(zip(old_sizes, new_sizes, strict=True)):
+            if old != new:
+                changed.append(f"client {client} has {new} samples instead of {old}")
+        others = {name: text for name, text in here.items() if name != "clients"}
+        return [some(changed), *differences(others, there)]
 
-    def _begin(self, ours: Mapping[str, str], state: State, names: Iterable[str]) -> None:
-        """Let averages begin at the model of a saved state that lacks them; `ours` are their names if others differ."""
-        own = {name: ours.get(name, name) for name in names}
-        for name in own.keys() - {SUMS}:
-            state.averages[name] = self.federation.observers.begun(own[name], state.w)
+    def _begin_averages(self, our_names: Mapping[str, str], state: State, names: Iterable[str]) -> None:
+        """Let the averages of these `names`, which a saved state lacks, begin at its model.
 
-    def _new(self) -> State:
+        `our_names` has the names of a fork's averages in this run, where they differ.
+        """
+        for name in names:
+            if name != SUMS:
+                our_name = our_names.get(name, name)
+                state.averages[name] = self.federation.observers.begun(our_name, state.w)
+
+    def _new_state(self) -> State:
         """The state before the first round."""
         folder = None if self.folder is None else self.folder.path
         state = self.sums.start(self.federation.start(folder))
         state.clients.lineage = ((0, uuid4().hex),)
         return state
 
-    def _take(self, fork: Fork) -> None:
+    def _begin_fork(self, fork: Fork) -> None:
         """Begin with another run's state. The history begins with its records of the models that we have, too.
 
         The earlier states that must be kept for ever are copied as well.
         """
         source = Path(fork.folder)
+        source_states = source / "state"
         self._check_fork(source, fork.round)
-        its = checkpoints.fingerprint(place(source / "state", fork.round))
-        start = self._new()
-        names = sources(fork, start.averages, self.driver.fingerprint, its)
-        ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
+        here = self.driver.fingerprint
+        there = checkpoints.fingerprint(place(source_states, fork.round))
+        start = self._new_state()
+        source_names = sources(fork, start.averages, here, there)
+        our_names = {source_name: name for name, source_name in source_names.items()}
+        our_names["model"] = "model"
+        sample_differences = other_samples(here, there)
         history = Records(source).load().until(fork.round)
-        other = other_samples(self.driver.fingerprint, its)
-        self.history = History(_taken_over(history, ours, scores=not other))
+        self.history = History(_taken_over(history, our_names, scores=not sample_differences))
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
-        self.clients = _clients(source / CLIENTS, fork.round, ours)
-        own = fork.round, start.clients.lineage[0][1]
-        kept = (r for r in saved_rounds(source / "state") if r in self.checkpoint.keep and r < fork.round)
-        for round in (*kept, fork.round):
-            path = place(source / "state", round)
-            state, tally = checkpoints.load_run(path, renamed(self._new(), names), partial(self._begin, ours))
-            state = renamed(state, ours)
+        self.clients = _client_results(source / CLIENTS, fork.round, our_names)
+        _, run_id = start.clients.lineage[0]
+        kept = [round for round in saved_rounds(source_states) if round in self.checkpoint.keep and round < fork.round]
+        for round in [*kept, fork.round]:
+            path = place(source_states, round)
+            # The averages have the source's names while its state is loaded, and ours from then on.
+            empty = renamed(self._new_state(), source_names)
+            state, tally = checkpoints.load_run(path, empty, partial(self._begin_averages, our_names))
+            state = renamed(state, our_names)
             self._check_forked(state, checkpoints.fingerprint(path))
-            state.clients.lineage += (own,)
-            state.choice = self._choice(state, names, its)
+            state.clients.lineage += ((fork.round, run_id),)
+            state.choice = self._choice(state, source_names, there)
             self.mark = mark(self.history.until(round))
-            best = {ours.get(name, name): one for name, one in tally.best.items()}
-            best = {name: one for name, one in best.items() if one.by == self._rule and not other}
-            self.hold(state, self._due(replace(tally, forked=fork.round, best=best), state))
+            best = {}
+            if not sample_differences:
+                best = self._best_taken_over(tally.best, our_names)
+            self.note(state, self._with_evaluation_due(replace(tally, forked=fork.round, best=best), state))
             self.save()
         self.sums.take(source, self.state)
-        for line in taken_over(self.driver.fingerprint, its, self.state):
+        for line in taken_over(here, there, self.state):
             log.warning(line)
-        if other:
+        if sample_differences:
             log.warning(
                 "clients have other samples than before the fork (%s): models may be tested on some of those on "
                 "which they were trained then, and earlier evaluations do not count",
-                "; ".join(other),
+                "; ".join(sample_differences),
             )
 
-    def _choice(self, state: State, names: Mapping[str, str], its: Mapping[str, str]) -> Choice | None:
-        """What an adaptive broadcast has decided in a fork: nothing yet if it compares other averages, or by another
-        metric, than the source did, whose fingerprint is `its`."""
+    def _best_taken_over(self, best: Mapping[str, Best], our_names: Mapping[str, str]) -> dict[str, Best]:
+        """The best models of a fork's source under our names, as far as they were chosen by our rule."""
+        return {our_names.get(name, name): model for name, model in best.items() if model.by == self._rule}
+
+    def _choice(self, state: State, source_names: Mapping[str, str], there: Mapping[str, str]) -> Choice | None:
+        """The decision of an adaptive broadcast in a fork.
+
+        It is still open if the broadcast compares other averages, or by another metric, than the source did, whose
+        fingerprint is `there`.
+        """
         broadcast = self.federation.broadcast
-        metric = "evaluation.metric"
         if state.choice is None or broadcast is None:
             return None
-        anew = any(names[name].endswith(ANEW) for name in broadcast.averages)
-        return broadcast.first() if anew or self.driver.fingerprint[metric] != its.get(metric) else state.choice
+        metric = "evaluation.metric"
+        anew = any(source_names[name].endswith(ANEW) for name in broadcast.averages)
+        if anew or self.driver.fingerprint[metric] != there.get(metric):
+            return broadcast.first()
+        return state.choice
 
     def _check_fork(self, source: Path, round: int) -> None:
         """Raise an error unless this run can begin at this round of the run in the folder `source`."""
@@ -256,8 +287,8 @@ class Ledger:
         if not saved and not Records(source).path.exists():
             raise RunError(f"{source} holds no run")
         if round not in saved:
-            there = ", ".join(map(str, saved)) or "none"
-            raise RunError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
+            rounds = ", ".join(map(str, saved)) or "none"
+            raise RunError(f"{source} has no state of round {round}; saved are: {rounds} (see checkpoint.keep)")
         check(self.rounds >= round, "rounds", self.rounds, f"must be at least the {round} of the fork's state")
         self.sums.check(source, round)
 
@@ -265,30 +296,33 @@ class Ledger:
         """Raise an error unless another run's state can be one of this run. Its fingerprint is `there`."""
         self.federation.aggregation.check_composed(self.federation.fingerprint, there)
         check_kept(self.driver.fingerprint, there)
-        other = other_samples(self.driver.fingerprint, there)
-        if other and state.client_state:
-            raise RunError(f"a fork must keep the samples from which clients remember something: {'; '.join(other)}")
+        sentences = other_samples(self.driver.fingerprint, there)
+        if sentences and state.client_state:
+            raise RunError(
+                f"a fork must keep the samples from which clients remember something: {'; '.join(sentences)}"
+            )
 
 
-def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:
-    """The clients' results after a round in another run's file, of the models that are `ours`, under our names."""
-    found = run_table(file) or {}
-    if found.get("round") != round:
+def _client_results(file: Path, round: int, our_names: Mapping[str, str]) -> dict[str, Any]:
+    """The clients' results after a round in another run's file, of the models that we have, under our names."""
+    table = run_table(file)
+    if table is None or table.get("round") != round:
         return {}
-    by_split = found["splits"].items()
-    splits = {split: {ours[name]: each for name, each in of.items() if name in ours} for split, of in by_split}
-    return {**found, "splits": splits}
+    splits: dict[str, dict[str, Any]] = {}
+    for split, models in table["splits"].items():
+        splits[split] = {our_names[name]: results for name, results in models.items() if name in our_names}
+    return {**table, "splits": splits}
 
 
-def _taken_over(history: History, ours: Mapping[str, str], scores: bool) -> Iterator[Record]:
-    """The records of the models that are `ours`, under our names; without the `scores` if samples are others now."""
+def _taken_over(history: History, our_names: Mapping[str, str], scores: bool) -> Iterator[Record]:
+    """The records of the models that we have, under our names; without the `scores` if clients have other samples."""
     for record in history:
         if isinstance(record, Score):
-            if scores and record.model in ours:
-                yield replace(record, model=ours[record.model])
+            if scores and record.model in our_names:
+                yield replace(record, model=our_names[record.model])
         elif isinstance(record, Decision):
-            if record.average in ours:
-                yield replace(record, average=ours[record.average])
+            if record.average in our_names:
+                yield replace(record, average=our_names[record.average])
         else:
             yield record
 
@@ -297,5 +331,6 @@ def _seed_hint(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """What to do about a model that differs in nothing but its numbers; empty if that is not so."""
     ours = here.get("model", "")
     theirs = there.get("model", "")
-    alike = ours != theirs and ours.rpartition(", ")[0] == theirs.rpartition(", ")[0]
-    return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed" if alike else ""
+    if ours == theirs or ours.rpartition(", ")[0] != theirs.rpartition(", ")[0]:
+        return ""
+    return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed"

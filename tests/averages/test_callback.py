@@ -91,9 +91,11 @@ def test_an_average_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 @pytest.mark.parametrize("name", ["lightning", "transformers"])
 def test_without_the_library_one_line_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for loaded in [each for each in sys.modules if f"{each}.".startswith((f"fedsash.{name}.", f"{name}."))]:
-        monkeypatch.delitem(sys.modules, loaded)
+    module = f"fedsash.averages.trainers.{name}"
+    for loaded in list(sys.modules):
+        if f"{loaded}.".startswith((f"{module}.", f"{name}.")):
+            monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError) as refused:
-        import_module(f"fedsash.{name}")
+        import_module(module)
     assert f'pip install "fedsash[{name}]"' in str(refused.value) and "\n" not in str(refused.value)

@@ -30,12 +30,18 @@ def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict
     Without any value the first four are NaN.
     """
     defined = values[~np.isnan(values)]
-    worst_first = np.sort(defined) if better == "higher" else np.sort(defined)[::-1]
     n = len(defined)
-    empty = int((samples == 0).sum())
-    numbers = [np.nan] * len(OVER_CLIENTS)
+    without_samples = int((samples == 0).sum())
+    numbers: dict[str, Any] = dict.fromkeys(OVER_CLIENTS, np.nan)
     if n:
-        spread = (defined - defined[0]).std()  # exactly 0 for equal clients
-        numbers = [defined.mean(), worst_first[: max(n // 10, 1)].mean(), spread, worst_first[0]]
-    found = dict(zip(OVER_CLIENTS, map(float, numbers), strict=True))
-    return found | dict(zip(COUNTED, (n, empty, len(values) - n - empty), strict=True))
+        worst_first = np.sort(defined)
+        if better == "lower":
+            worst_first = worst_first[::-1]
+        numbers["client_mean"] = float(defined.mean())
+        numbers["worst_tenth"] = float(worst_first[: max(n // 10, 1)].mean())
+        numbers["client_std"] = float((defined - defined[0]).std())  # exactly 0 for equal clients
+        numbers["worst_client"] = float(worst_first[0])
+    numbers["scored"] = n
+    numbers["without_samples"] = without_samples
+    numbers["undefined"] = len(values) - n - without_samples
+    return numbers

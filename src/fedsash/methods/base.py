@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..settings.errors import SettingError, check
+from ..settings.errors import SettingError
 from ..settings.setting import Setting
 from ..vector.arrays import Floats, Ints, Vectors, check_like
 from ..vector.layout import Layout
@@ -274,15 +274,17 @@ def check_returned(
     shapes and types that it had `before`.
     """
     place = f"{type(method).__name__}.{hook}"
-    check(vector in vectors, place, sorted(vectors), f"must upload a vector called {vector!r}")
+    if vector not in vectors:
+        raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
     check_like(method, f"{hook}: {vector}", vectors[vector], like)
     for name in state.keys() & before.keys():
         check_like(method, f"{hook}: {name}", state[name], before[name])
     if state.keys() == before.keys():
         return
     owner = "client" if hook == "upload" else "server"
-    lost = before.keys() - state.keys()
-    check(not lost, place, sorted(state), f"must also return the new {owner} state {_quoted(lost)}")
+    lost = _quoted(before.keys() - state.keys())
+    if lost:
+        raise SettingError.at(place, sorted(state), f"must also return the new {owner} state {lost}")
     added = _quoted(state.keys() - before.keys())
     raise SettingError.at(place, sorted(state), f"{added} must begin in {owner}_state(), which does not have it")
 

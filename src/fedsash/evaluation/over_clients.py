@@ -1,4 +1,4 @@
-"""A metric of each client, and what it comes to over all of them."""
+"""A metric over all clients: the mean, the worst tenth, the spread, the worst client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ COUNTED = ("scored", "without_samples", "undefined")
 
 
 def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict[str, Any]:
-    """What the `values` `[C]` of a metric come to over C clients with so many `samples` `[C]`.
+    """The mean, the worst tenth, the spread and so on of a metric's `values` `[C]` over C clients.
 
-    A value that is not defined is NaN; its client is left out. Of the n others, each counts the same:
+    `samples` `[C]` are the clients' numbers of samples. A value that is not defined is NaN; its client is left out. The
+    n others count the same:
 
     - `client_mean`: their mean;
     - `worst_tenth`: the mean of the max(floor(n / 10), 1) worst ones;

@@ -27,13 +27,13 @@ Scores = dict[str, Floats]
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What a model makes of n samples: `"loss"` `[n, 2]` and the sums `[n, k]` of each metric.
+    """The results of a model on n samples: `"loss"` `[n, 2]` and what each adds to the sums `[n, k]` of each metric.
 
-    `kept` holds what a metric of all samples together needs, or None.
+    `outputs_and_labels` of all samples are there if a metric of all samples together needs them.
     """
 
     sums: Scores
-    kept: tuple[Tensor, Tensor] | None
+    outputs_and_labels: tuple[Tensor, Tensor] | None
 
     def total(self, goal: Goal, rows: Ints | slice) -> Scores:
         """The scores of some of the samples, `[k]` each."""
@@ -52,9 +52,9 @@ class Outcomes:
         metric = goal.metrics.get(name)
         if metric is None or not metric.together:
             return np.asarray(self.sums[name][rows].sum(0))
-        assert self.kept is not None
+        assert self.outputs_and_labels is not None
         index = rows if isinstance(rows, slice) else torch.from_numpy(rows)
-        outputs, labels = self.kept
+        outputs, labels = self.outputs_and_labels
         output = outputs[index]
         y = labels[index]
         if not len(y):

@@ -190,13 +190,14 @@ class Private(Aggregation, name="private"):
             memory = memory | {"clip": torch.tensor(new_clip, dtype=torch.float64)}
         return {"delta": delta}, memory
 
-    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
-        if not there:
+    def check_composed(self, fingerprint: Mapping[str, str], earlier: Mapping[str, str]) -> None:
+        if not earlier:
             return
-        changed = [name for name in ("aggregation", "sampling", "partition") if here.get(name) != there.get(name)]
+        names = ("aggregation", "sampling", "partition")
+        changed = [name for name in names if fingerprint.get(name) != earlier.get(name)]
         if changed:
-            names = " and ".join(changed)
-            raise RunError(f"a fork of a private run must keep its {names}: the accountant adds up equal rounds")
+            line = f"a fork of a private run must keep its {' and '.join(changed)}: the accountant adds up equal rounds"
+            raise RunError(line)
 
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy:
         return spent(self.noise, known(sampling), clients, rounds, self.delta or clients**-1.1)

@@ -98,12 +98,15 @@ class Aggregation(Setting):
         """
         return mean, memory
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        """The round's update `[D]`, from the means of the `derive`d vectors, and the single deltas `[D]` if kept."""
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
+        """The round's update `[D]`, from the means of the `derive`d vectors.
+
+        `updates` are the single updates `[D]` of the accepted clients if the rule `keeps_updates`, else there are none.
+        """
         return mean["delta"]
 
-    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
-        """Raise `RunError` if its rounds can't follow those so far; both runs are given by their fingerprints."""
+    def check_composed(self, fingerprint: Mapping[str, str], earlier: Mapping[str, str]) -> None:
+        """Raise `RunError` if the rounds of a run with this `fingerprint` can't follow those of one with `earlier`."""
 
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy | None:
         """How private so many rounds are, skipped ones included; None if the rule protects nobody."""
@@ -145,7 +148,7 @@ class FedNova(Aggregation, name="fednova"):
         normalised = divided(delta, a.unsqueeze(-1))  # a = 0 if all rates are 0
         return upload | {"normalised": normalised, "tau": tau}
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
         return mean["tau"] * mean["normalised"]
 
 
@@ -183,11 +186,11 @@ class FedGMA(Aggregation, name="fedgma"):
     def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         return upload | {"sign": upload["delta"].sign().double()}  # in float32 many votes don't add up to 1
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
         delta = mean["delta"]
         vote = mean["sign"]  # the votes of float32 models are float64
         if self.mask == "code":
-            return _published_masking(delta, vote, kept, self.threshold)
+            return _published_masking(delta, vote, updates, self.threshold)
         agreement = vote.abs()
         agreed = agreement >= self.threshold - 1e-6  # since a floating-point sum of s terms 1/s is not exact
         if self.mask == "hard":

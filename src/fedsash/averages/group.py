@@ -67,21 +67,18 @@ class TensorGroup:
 
         Raises `ModelError` if one of them is gone or has another shape, or if they hold no values.
         """
-        values: list[Tensor] = []
+        pieces: list[Tensor] = []
         for name, shape in self.shapes.items():
             value = local(tensors[name].detach()) if name in tensors else None
             if value is None or value.shape != shape:
                 raise ModelError(
                     f"the module has no {name} of shape {list(shape)} any more: make a new tracker for a changed module"
                 )
-            values.append(value)
-        if values[0].is_meta:
-            raise ModelError("the module is on the device meta, which holds no values to average")
-        pieces: list[Tensor] = []
-        for value in values:
             if value.dtype != self.dtype:
                 value = value.to(self.dtype)
             pieces.append(value.reshape(-1))
+        if pieces[0].is_meta:
+            raise ModelError("the module is on the device meta, which holds no values to average")
         return Pieces(pieces)
 
     def check_types(self, tensors: Mapping[str, Tensor]) -> None:

@@ -133,11 +133,9 @@ class Private(Aggregation, name="private"):
             return
         if self.adaptive is not None:
             sigma = self.adaptive.sigma(known(sampling).expected(clients))
-            bound = self.noise / 2
-            if sigma <= bound:
-                requirement = (
-                    f"must be above {bound:g}, half of Private.noise; None is a twentieth of a round's clients"
-                )
+            half = self.noise / 2
+            if sigma <= half:
+                requirement = f"must be above {half:g}, half of Private.noise; None is a twentieth of a round's clients"
                 yield SettingError.at("Adaptive.noise", sigma, requirement)
         if self.noise:
             accounting()
@@ -175,9 +173,7 @@ class Private(Aggregation, name="private"):
         clip = float(memory["clip"])
         m = float(memory["expected"])
         draws = generator(seed, Purpose.PRIVACY, round)
-        delta = torch.zeros_like(like)  # of no clients, as in a round without any
-        if clients:
-            delta = mean["delta"] * (clients / m)
+        delta = mean["delta"] * (clients / m) if clients else torch.zeros_like(like)
         if self.noise:
             noise = torch.from_numpy(draws.standard_normal(len(delta)))
             delta = delta + (self._multiplier(m) * clip / m * noise).to(delta)

@@ -162,8 +162,8 @@ class MyRule(Aggregation):
     ) -> tuple[Vectors, Vectors]:
         return mean, {"clip": 2 * memory["clip"]}
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        return 0.5 * super().update(mean, kept)
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
+        return 0.5 * super().update(mean, updates)
 
 
 def vectors(f: fs.Federation, w: Tensor, memory: Vectors) -> None:

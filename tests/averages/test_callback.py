@@ -31,7 +31,7 @@ def test_the_inputs_of_re_estimated_statistics_draw_nothing_from_the_training() 
     module = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
     averages = TrackerCallback(Window(2, buffers="re-estimate"), batches=Loader())
     averages._begin(module)
-    averages._begun().update()
+    averages._current_tracker().update()
 
     def draws() -> tuple[float, float, float]:
         return random.random(), float(np.random.random()), float(torch.rand(1))
@@ -73,7 +73,7 @@ def test_the_training_s_own_loader_goes_on_as_if_nobody_else_had_read_it(workers
         for epoch in found:
             for batch in loader:
                 epoch.append(batch[:, 0].tolist())
-                averages._begun().update()
+                averages._current_tracker().update()
                 if evaluated:
                     averages.averaged_state_dict()
         return found
@@ -84,7 +84,7 @@ def test_the_training_s_own_loader_goes_on_as_if_nobody_else_had_read_it(workers
 def test_an_average_that_is_not_there_is_refused_with_those_that_are() -> None:
     averages = TrackerCallback({"short": Window(2), "long": Window(9)})
     averages._begin(nn.Linear(3, 2))
-    averages._begun().update()
+    averages._current_tracker().update()
     with pytest.raises(SettingError, match="average = 'e': must be one of short, long"):
         averages.averaged_state_dict("e")
 

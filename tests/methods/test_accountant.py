@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsash.methods import Private
-from fedsash.methods.accountant import MORE, OTHER, spent
+from fedsash.methods.accountant import ONE_MORE, REPLACED, spent
 from fedsash.methods.sampling import Poisson, Uniform
 from support.libraries import Library
 from support.private import UNIFORM, still
@@ -77,7 +77,7 @@ def test_epsilon_grows_with_rounds_and_clients_and_falls_with_noise(fewer: Any, 
 
 
 def test_no_round_spends_nothing_and_a_round_without_noise_everything() -> None:
-    for sampling, neighbours in ((Poisson(0.1), MORE), (Uniform(10), OTHER)):
+    for sampling, neighbours in ((Poisson(0.1), ONE_MORE), (Uniform(10), REPLACED)):
         first, later = (spent(0.0, sampling, 100, rounds, DELTA) for rounds in (0, 1))
         assert (first.epsilon, later.epsilon, later.neighbours) == (0.0, math.inf, neighbours)
         assert spent(1.0, sampling, 100, 0, DELTA).epsilon == 0.0

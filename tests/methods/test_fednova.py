@@ -80,9 +80,9 @@ class Watched(WeightedMean):
     seen: list[Tensor] = field(default_factory=list)
     keeps_updates: ClassVar[bool] = True
 
-    def update(self, mean: Upload, kept: list[Tensor]) -> Tensor:
-        self.seen.extend(kept)
-        return super().update(mean, kept)
+    def update(self, mean: Upload, updates: list[Tensor]) -> Tensor:
+        self.seen.extend(updates)
+        return super().update(mean, updates)
 
 
 def slope(**settings: Any) -> Federation:

@@ -52,7 +52,7 @@ class Sums(Aggregation):
 
     form: Any = field(default=Tensor.mean)
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
         given: Tensor = self.form(mean["delta"])
         return given
 

@@ -29,7 +29,7 @@ def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, 
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
     scorer = Scorer(module, Layout(module), goal(data, loss), data.problem, evaluation.batch)
-    return Evaluator(scorer, len(data.clients), evaluation.asked(bool(data.held)))
+    return Evaluator(scorer, len(data.clients), evaluation.client_splits(bool(data.held)))
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> 
         sharing=Sharing.of(module),
         seed=0,
         batch=500,
-        asked=everything.asked(bool(data.held)),
+        asked=everything.client_splits(bool(data.held)),
         fine_tuning=None,
         sample=(),
     )

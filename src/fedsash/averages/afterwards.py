@@ -64,21 +64,26 @@ def window_starts(counts: Mapping[int, int], at: int) -> dict[int, int]:
 
     `counts` has the number of models in each sum, by round, ascending from 0 models at round 0.
     """
-    return {counts[at] - known: round for round, known in counts.items() if known < counts[at]}
+    starts: dict[int, int] = {}
+    for round, count in counts.items():
+        if count < counts[at]:
+            size = counts[at] - count
+            starts[size] = round
+    return starts
 
 
-def combined(found: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:
+def combined(sums: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:
     """K weighted means of blocks of models, in one pass: vectors `[d]` of the type of `like`.
 
-    `found` are successive running sums, the first of them S_0. A block holds the models between two successive sums.
+    `sums` are successive running sums, the first of them S_0. A block holds the models between two successive sums.
     Row k of `weights` float64 `[K, blocks]` has the weight of each block's mean in the k-th result.
     """
-    iterator = iter(found)
+    iterator = iter(sums)
     before = next(iterator)
     results = [torch.zeros_like(before.high) for _ in weights]
-    for after, of_block in zip(iterator, weights.T, strict=True):
+    for after, block_weights in zip(iterator, weights.T, strict=True):
         mean = after.mean_since(before, after.high)
-        for result, weight in zip(results, of_block, strict=True):
+        for result, weight in zip(results, block_weights, strict=True):
             result.add_(mean, alpha=float(weight))
         before = after
     return [result.to(like) for result in results]
@@ -98,6 +103,7 @@ class KeptSums:
         self.every = every
         self._size = len(w)
         self.counts = torch.zeros((0, 2), dtype=torch.int64)
+        """For each sum that is kept, its round and the number of its models."""
         like = torch.empty(1, dtype=torch.float64).expand(2 * len(w))
         self._past = Trajectory(place_for(ROWS, like, "auto"), part="sums").share()
 
@@ -123,12 +129,12 @@ class KeptSums:
 
     def count(self, round: int) -> int:
         """How many models the sum after a round has."""
-        return self._models().get(round, 0)
+        return self._count_by_round().get(round, 0)
 
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
         check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
-        starts = window_starts(self._models(), at)
+        starts = window_starts(self._count_by_round(), at)
         check(size in starts, "size", size, f"after update {at} a window can have {some(sorted(starts))} models")
         return starts[size]
 
@@ -138,13 +144,19 @@ class KeptSums:
             return None
         return self.of(at).mean_since(self.of(begins), like)
 
-    def _models(self) -> dict[int, int]:
-        """The number of models in each sum, by its round."""
-        return {0: 0} | {int(round): int(count) for round, count in self.counts.tolist()}
+    def _count_by_round(self) -> dict[int, int]:
+        """The number of models in each sum, by its round; 0 at round 0."""
+        counts = {0: 0}
+        for round, count in self.counts.tolist():
+            counts[int(round)] = int(count)
+        return counts
 
     def tensors(self) -> Vectors:
         """The sums as named tensors, which are not copies."""
-        return {"sums/counts": self.counts} | {f"sums/{round}": row for round, row in self._past.items()}
+        named: Vectors = {"sums/counts": self.counts}
+        for round, row in self._past.items():
+            named[f"sums/{round}"] = row
+        return named
 
     def load(self, saved: Callable[[str], Tensor]) -> None:
         """Fill in what `tensors` gave."""

@@ -98,7 +98,9 @@ class Average(Setting, ABC):
 
         `w` `[d]` is the current model. While no model has been observed, the value is a copy of `w`.
         """
-        return self.mean(state, w.detach(), past) if self.count(state) else w.detach().clone()
+        if self.count(state) == 0:
+            return w.detach().clone()
+        return self.mean(state, w.detach(), past)
 
     def count(self, state: Vectors) -> int:
         """How many models are in the average: the tensor `seen` of its state, unless overridden."""
@@ -113,13 +115,13 @@ class Average(Setting, ABC):
 
 def check_names(averages: Iterable[str]) -> None:
     """Raise `ValueError` if the name of an average can't be a file name, or is reserved."""
-    right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
+    requirement = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
     for name in averages:
         valid = isinstance(name, str) and bool(re.fullmatch(r"[\w-]+", name))
-        check(
-            not valid or len(name.encode()) <= LONGEST_NAME, "averages", name, f"must have at most {LONGEST_NAME} bytes"
-        )
-        check(valid and name != "model" and not name.endswith("-best"), "averages", name, right)
+        check(valid, "averages", name, requirement)
+        check(len(name.encode()) <= LONGEST_NAME, "averages", name, f"must have at most {LONGEST_NAME} bytes")
+        reserved = name == "model" or name.endswith("-best")
+        check(not reserved, "averages", name, requirement)
 
 
 def check_vector(w: Tensor) -> None:
@@ -129,10 +131,10 @@ def check_vector(w: Tensor) -> None:
 
 def by_name(averages: Average | Mapping[str, Average], owner: str = "Tracker") -> dict[str, Average]:
     """Averages by their names; one alone is called "average". Raises `SettingError` of the `owner` for a wrong one."""
-    several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
-    right = "must be an average, such as Window(100), or a dict of averages by their names"
-    for average in several.values():
-        check(isinstance(average, Average), f"{owner}.averages", average, right)
-    check(len(several) > 0, f"{owner}.averages", averages, "must be at least one average")
-    check_names(several)
-    return several
+    named = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
+    requirement = "must be an average, such as Window(100), or a dict of averages by their names"
+    for average in named.values():
+        check(isinstance(average, Average), f"{owner}.averages", average, requirement)
+    check(len(named) > 0, f"{owner}.averages", averages, "must be at least one average")
+    check_names(named)
+    return named

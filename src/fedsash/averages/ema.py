@@ -56,23 +56,29 @@ class EMA(Average, name="ema"):
     single in a `Tracker`, else double"""
 
     def __post_init__(self) -> None:
-        right = 'must not be "zero" with warmup: its correction needs a constant decay'
-        check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, right)
+        requirement = 'must not be "zero" with warmup: its correction needs a constant decay'
+        check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, requirement)
 
     def in_a_loop(self) -> EMA:
-        return replace(self, precision="single") if self.precision == "auto" else self
+        if self.precision == "auto":
+            return replace(self, precision="single")
+        return self
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        narrow = self.precision == "single" and w.dtype != torch.float64
-        ema = torch.zeros(w.shape, dtype=torch.float32, device=w.device) if narrow else exact_sums.zero(w)
+        if self.precision == "single" and w.dtype != torch.float64:
+            ema = torch.zeros(w.shape, dtype=torch.float32, device=w.device)
+        else:
+            ema = exact_sums.zero(w)
         if self.start == "initial":
             ema.copy_(w.detach())
         return {"ema": ema, "seen": torch.tensor(0)}
 
     def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
         n = self.count(state)
-        decay = min(self.decay, (1 + n) / (10 + n)) if self.warmup else self.decay
+        decay = self.decay
+        if self.warmup:
+            decay = min(decay, (1 + n) / (10 + n))
         if decay == 0 or (n == 0 and self.start == "first"):
             w.copy_to(state["ema"])
         else:
@@ -80,5 +86,7 @@ class EMA(Average, name="ema"):
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        weight = 1 - self.decay ** self.count(state) if self.start == "zero" else 1.0
+        weight = 1.0
+        if self.start == "zero":
+            weight = 1 - self.decay ** self.count(state)
         return (state["ema"] / weight).to(w)

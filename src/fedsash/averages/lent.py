@@ -27,6 +27,9 @@ LONG = 100
 Live = Callable[[], Mapping[str, Tensor]]
 """Gives all tensors of a module by their names, as they are now."""
 
+KeptBuffer = tuple[Tensor | None, Tensor | None]
+"""A layer's buffer, which may be None, and a copy of its values; None in its place if they can't be written."""
+
 
 def is_lent(module: nn.Module) -> bool:
     """Whether the module, or a part of it, has other values at the moment."""
@@ -38,23 +41,27 @@ class _Loan:
 
     def __init__(self, live: Live) -> None:
         self.live = live
-        self.own: dict[str, Tensor] = {}
-        self.buffers: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
+        self.parameters: dict[str, Tensor] = {}
+        """Copies of the parameters' values."""
+        self.buffers: dict[nn.Module, dict[str, KeptBuffer]] = {}
         """By the name that a layer has for it: a buffer, and a copy of its values if it can be written."""
 
     def keep(self, module: nn.Module, parameters: Mapping[str, Tensor]) -> None:
         """Copy the values that these parameters have, and all buffers of the module."""
-        self.own = {name: local(tensor.data).clone() for name, tensor in parameters.items()}
+        self.parameters = {name: local(tensor.data).clone() for name, tensor in parameters.items()}
         for layer in module.modules():
             self.buffers[layer] = {name: (buffer, _copied(buffer)) for name, buffer in layer._buffers.items()}
 
     def values(self) -> dict[int, Tensor]:
         """The values that the tensors had before, by the `id` that a tensor of this name has now."""
-        before = {id(tensor): self.own[name] for name, tensor in self.live().items() if name in self.own}
+        before: dict[int, Tensor] = {}
+        for name, tensor in self.live().items():
+            if name in self.parameters:
+                before[id(tensor)] = self.parameters[name]
         for layer, buffers in self.buffers.items():
-            for name, (_, copied) in buffers.items():
-                if copied is not None:
-                    before[id(layer._buffers.get(name))] = copied
+            for name, (_, values) in buffers.items():
+                if values is not None:
+                    before[id(layer._buffers.get(name))] = values
         return before
 
 
@@ -64,10 +71,10 @@ _loans: list[_Loan] = []
 
 def own_values(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors by their names; of those that are lent, the values that they have afterwards."""
-    own: dict[int, Tensor] = {}
-    for loan in reversed([*_loans]):  # what the first loan keeps was there before all of them
-        own |= loan.values()
-    return {name: own.get(id(tensor), tensor) for name, tensor in tensors.items()}
+    before: dict[int, Tensor] = {}
+    for loan in reversed(_loans):  # what the first loan has kept was there before all of them
+        before |= loan.values()
+    return {name: before.get(id(tensor), tensor) for name, tensor in tensors.items()}
 
 
 @contextmanager
@@ -81,22 +88,25 @@ def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterato
     """
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
-    others = {name: list(value.shape) for name, value in values.items()}
-    check_fits("Tracker.applied: the average does not fit this tracker", shapes, others)
-    parts = [*module.modules()]
-    rest = {name: value for name, value in own_values(tensors).items() if value is not tensors[name]}
-    rest = {name: value for name, value in rest.items() if _takes(tensors[name], value)}
-    there = {**rest, **values}
+    value_shapes = {name: list(value.shape) for name, value in values.items()}
+    check_fits("Tracker.applied: the average does not fit this tracker", shapes, value_shapes)
+    layers = list(module.modules())
+    new_values: dict[str, Tensor] = {}
+    for name, value in own_values(tensors).items():
+        if value is not tensors[name] and _takes(tensors[name], value):  # another loan has changed it
+            new_values[name] = value
+    new_values |= values
     loan = _Loan(live)
     _loans.append(loan)
-    _count(parts, 1)
+    _count(layers, 1)
     try:
         with unfolded(module):
-            loan.keep(module, {name: tensors[name] for name in there if isinstance(tensors[name], nn.Parameter)})
-            put(tensors, there)
+            parameters = {name: tensors[name] for name in new_values if isinstance(tensors[name], nn.Parameter)}
+            loan.keep(module, parameters)
+            put(tensors, new_values)
         yield
     finally:
-        _count(parts, -1)
+        _count(layers, -1)
         later = _loans[_loans.index(loan) + 1 :]
         _loans.remove(loan)
         with unfolded(module):
@@ -104,49 +114,56 @@ def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterato
                 _warn_of_changes(live(), values)
             _give_back(loan, later)
     tensors = live()
-    for name in loan.own:
-        if name not in tensors or local(tensors[name]).shape != loan.own[name].shape:
+    for name, value in loan.parameters.items():
+        if name not in tensors or local(tensors[name]).shape != value.shape:
             raise ModelError(f"Tracker.applied: the module has no such {name} any more, which can't be restored")
 
 
 def _give_back(loan: _Loan, later: list[_Loan]) -> None:
-    """Restore what a loan has kept. What was lent afterwards is still there, and is given back to these values."""
+    """Restore what a loan has kept.
+
+    The values of `later` loans of the same tensors stay in the module. What this loan has kept becomes what they
+    restore at their end, in place of the values that they met.
+    """
     tensors = loan.live()
-    own = {name: value for name, value in loan.own.items() if name in tensors}
+    values = {name: value for name, value in loan.parameters.items() if name in tensors}
     for other in later:
-        names = {id(tensor): name for name, tensor in other.live().items() if name in other.own}
-        handed = [name for name in own if id(tensors[name]) in names]
-        other.own |= {names[id(tensors[name])]: own.pop(name) for name in handed}
-        shared = loan.buffers.keys() & other.buffers.keys()
-        other.buffers |= {layer: loan.buffers.pop(layer) for layer in shared}
+        other_names = {id(tensor): name for name, tensor in other.live().items() if name in other.parameters}
+        for name in list(values):
+            other_name = other_names.get(id(tensors[name]))
+            if other_name is not None:
+                other.parameters[other_name] = values.pop(name)
+        for layer in loan.buffers.keys() & other.buffers.keys():
+            other.buffers[layer] = loan.buffers.pop(layer)
     for layer, buffers in loan.buffers.items():
         _put_back(layer, buffers)
     tensors = loan.live()
-    put(tensors, {name: own[name] for name in own if local(tensors[name]).shape == own[name].shape})
+    put(tensors, {name: value for name, value in values.items() if local(tensors[name]).shape == value.shape})
 
 
-def _put_back(layer: nn.Module, buffers: Mapping[str, tuple[Tensor | None, Tensor | None]]) -> None:
+def _put_back(layer: nn.Module, buffers: Mapping[str, KeptBuffer]) -> None:
     """Let a layer have the buffers that it had, with the values that they had.
 
     In a forward pass a layer may write into a buffer, replace it by another one, or register a new one.
     """
     for name in layer._buffers.keys() - buffers.keys():
         delattr(layer, name)
-    for name, (buffer, copied) in buffers.items():
-        now = layer._buffers.get(name)
-        if buffer is None or copied is None:
+    for name, (buffer, values) in buffers.items():
+        present = layer._buffers.get(name)
+        if buffer is None or values is None:
             layer._buffers[name] = buffer
-        elif now is not None and _takes(now, copied):
-            put({name: now}, {name: copied})
+        elif present is not None and _takes(present, values):
+            put({name: present}, {name: values})
         else:
-            point(buffer, copied.to(buffer.device if now is None else now.device))
+            device = buffer.device if present is None else present.device
+            point(buffer, values.to(device))
             layer._buffers[name] = buffer
 
 
 def _takes(tensor: Tensor, value: Tensor) -> bool:
     """Whether a value can be written into a tensor's memory."""
-    place = local(tensor)
-    return place.shape == value.shape and writable(place)
+    memory = local(tensor)
+    return memory.shape == value.shape and writable(memory)
 
 
 def _copied(buffer: Tensor | None) -> Tensor | None:
@@ -165,6 +182,7 @@ def _warn_of_changes(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]
             continue  # statistics move in train mode
         now = local(tensor.detach())
         before = value.to(now)
+        # `equal` is the quick one of the two; `allclose` also knows that NaN is still NaN.
         if not torch.equal(now, before) and not torch.allclose(now, before, rtol=0, atol=0, equal_nan=True):
             changed.append(name)
     if changed:
@@ -182,9 +200,13 @@ def switches_kept(optimisers: Iterable[object]) -> Iterator[None]:
     module it would move the average, and its own models would be wrong afterwards.
     """
     calls: list[Callable[[], object]] = []
-    switches = [(optimiser, name) for optimiser in optimisers for name in SWITCHES if switchable(optimiser, name)]
+    switches: list[tuple[object, str]] = []
+    for optimiser in optimisers:
+        for name in SWITCHES:
+            if switchable(optimiser, name):
+                switches.append((optimiser, name))
     for optimiser, name in switches:
-        setattr(optimiser, name, _Noted(getattr(optimiser, name), calls))
+        setattr(optimiser, name, _NotedCalls(getattr(optimiser, name), calls))
     try:
         yield
     finally:
@@ -202,28 +224,30 @@ def switchable(optimiser: object, *names: str) -> bool:
     return any(callable(getattr(optimiser, name, None)) for name in names or SWITCHES)
 
 
-class _Noted:
+class _NotedCalls:
     """Stands for a method; its calls are added to a list."""
 
     def __init__(self, method: Callable[..., object], calls: list[Callable[[], object]]) -> None:
         self._method = method
         self._calls = calls
 
-    def __call__(self, *args: object, **more: object) -> None:
-        self._calls.append(partial(self._method, *args, **more))
+    def __call__(self, *arguments: object, **keywords: object) -> None:
+        self._calls.append(partial(self._method, *arguments, **keywords))
 
 
 def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """A number for each tensor that changes with its bits: their sum as whole numbers."""
-    sums = {}
-    for name, tensor in tensors.items():
+    if not tensors:
+        return {}
+    sums: list[Tensor] = []
+    for tensor in tensors.values():
         values = local(tensor.detach()).contiguous()
-        sums[name] = values.view(WHOLE[values.itemsize]).sum(dtype=torch.int64)
-    together = torch.stack([total.cpu() for total in sums.values()]).tolist() if sums else []
-    return dict(zip(sums, together, strict=True))
+        sums.append(values.view(INTEGERS[values.itemsize]).sum(dtype=torch.int64))
+    numbers = torch.stack([total.cpu() for total in sums]).tolist()
+    return dict(zip(tensors, numbers, strict=True))
 
 
-WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """A type of whole numbers by its bytes."""
 
 
@@ -244,11 +268,12 @@ def unfolded(module: nn.Module) -> Iterator[None]:
                 layer.train(mode)
 
 
-def _count(parts: Iterable[nn.Module], change: int) -> None:
-    """Note that the parts of a module are lent once more, or once less."""
-    for part in parts:
-        if often := _lent.pop(part, 0) + change:
-            _lent[part] = often
+def _count(layers: Iterable[nn.Module], change: int) -> None:
+    """Note that the layers of a module are lent once more, or once less."""
+    for layer in layers:
+        loans = _lent.pop(layer, 0) + change
+        if loans:
+            _lent[layer] = loans
 
 
 def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
@@ -260,8 +285,9 @@ def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """
     for name, value in values.items():
         tensor = local(tensors[name].data)
-        counted = value.is_floating_point() and not tensor.is_floating_point()
-        tensor.copy_(value.round() if counted else value)
+        if value.is_floating_point() and not tensor.is_floating_point():
+            value = value.round()
+        tensor.copy_(value)
         if not tensors[name].is_inference():  # else it has no version
             torch.autograd.graph.increment_version(tensors[name])
     torch.clear_autocast_cache()
@@ -273,20 +299,25 @@ def check_fits(what: str, here: Mapping[str, object], there: Mapping[str, object
     The values are compared as texts, those of settings as in a fingerprint.
     """
     for name in (*here, *there):
-        ours = str(here.get(name, "nothing"))
-        theirs = str(there.get(name, "nothing"))
-        if ours != theirs:
-            if name == "defaults":
-                raise RunError(f"{what}: {OTHER_DEFAULTS}")
-            old, new = _from_where_they_differ(*unlike(theirs, ours))
-            raise RunError(f"{what}: {name} is {old} there and {new} here{advice}")
+        text = str(here.get(name, "nothing"))
+        other_text = str(there.get(name, "nothing"))
+        if text == other_text:
+            continue
+        if name == "defaults":
+            raise RunError(f"{what}: {OTHER_DEFAULTS}")
+        old, new = _from_where_they_differ(*unlike(other_text, text))
+        raise RunError(f"{what}: {name} is {old} there and {new} here{advice}")
 
 
 def _from_where_they_differ(old: str, new: str) -> tuple[str, str]:
     """Two texts, shortened. Of long ones, such as a part of many names, the beginning may be the same."""
-    begin = 0
-    if max(len(old), len(new)) > LONG:
-        alike = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-        begin = new.rfind(" ", 0, alike) + 1
+    if max(len(old), len(new)) <= LONG:
+        return old, new
+    alike = 0
+    for sign, other_sign in zip(old, new, strict=False):
+        if sign != other_sign:
+            break
+        alike += 1
+    begin = new.rfind(" ", 0, alike) + 1
     dots = "..." if begin else ""
     return shortened(dots + old[begin:], LONG), shortened(dots + new[begin:], LONG)

@@ -22,8 +22,11 @@ class MovingSum:
     def __init__(self, zeros: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
         self._zeros = zeros
         self._rounds: set[int] = set()
-        self._asked: set[int] = set()
+        """The rounds whose models are in the sum; empty where it is not valid."""
+        self._last_rounds: set[int] = set()
+        """The rounds of the last call of `mean`."""
         self._often = False
+        """Whether `mean` is called often: more than half of its models were in the call before, too."""
         self._sum: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -41,22 +44,26 @@ class MovingSum:
 
         `model(round)` gives their models `[d]`, and those of all rounds that are in the sum.
         """
-        held = set(rounds)
+        wanted = set(rounds)
         device = exact_sums.exact_device(like)
-        come = held - self._rounds
-        gone = self._rounds - held
-        anew = self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held)
-        plus = _models(model, held if anew else come)
-        minus = _models(model, set() if anew else gone)
-        self._rounds = set()  # who interrupts the addition finds no sum
+        to_add = wanted - self._rounds
+        to_subtract = self._rounds - wanted
+        elsewhere = self._sum is None or self._sum[0].device != device
+        anew = elsewhere or len(to_add) + len(to_subtract) >= len(wanted)
+        if anew:
+            to_add = wanted
+            to_subtract = set()
+        plus = _models(model, to_add)
+        minus = _models(model, to_subtract)
+        self._rounds = set()  # an interrupt during the addition leaves no valid sum
         if anew:
             self._empty(like, device)
         assert self._sum is not None
         exact_sums.add(*self._sum, plus, minus)
-        self._often = 2 * len(held - self._asked) < len(held)
-        self._asked = held
-        self._rounds = held
-        return exact_sums.mean(*self._sum, len(held), like)
+        self._often = 2 * len(wanted - self._last_rounds) < len(wanted)
+        self._last_rounds = wanted
+        self._rounds = wanted
+        return exact_sums.mean(*self._sum, len(wanted), like)
 
     def _empty(self, like: Tensor, device: torch.device) -> None:
         """Make it the sum of no models, in the room that it has if that is on the device."""
@@ -67,25 +74,25 @@ class MovingSum:
             for part in self._sum:
                 part.zero_()
 
-    def lose(self, models: Mapping[int, Tensor], held: Collection[int], coming: Mapping[int, Pieces]) -> None:
-        """Take out `models` that are about to be dropped; those of the rounds `held` will be asked for from now on.
+    def lose(self, models: Mapping[int, Tensor], rounds: Collection[int], coming: Mapping[int, Pieces]) -> None:
+        """Take out `models` that are about to be dropped. The mean will be over the models of `rounds` from now on.
 
         If it was asked for often, it subtracts them. If it lacks nothing but the newest model, `coming`, that is added
         in the same pass over the memory.
         """
-        gone = self._rounds & models.keys()
-        if not gone or self._sum is None:
+        to_subtract = self._rounds & models.keys()
+        if not to_subtract or self._sum is None:
             return
         if not self._often:
             self.clear()
             return
-        lacks = set(held) - self._rounds
-        added = coming if lacks == coming.keys() else {}
-        minus = _models(models.__getitem__, gone)
-        rounds = self._rounds - gone | added.keys()
-        self._rounds = set()
+        lacking = set(rounds) - self._rounds
+        added = coming if lacking == coming.keys() else {}
+        minus = _models(models.__getitem__, to_subtract)
+        new_rounds = (self._rounds - to_subtract) | added.keys()
+        self._rounds = set()  # an interrupt during the addition leaves no valid sum
         exact_sums.add(*self._sum, list(added.values()), minus)
-        self._rounds = rounds
+        self._rounds = new_rounds
 
 
 def _models(model: Callable[[int], Tensor], rounds: Collection[int]) -> list[Pieces]:

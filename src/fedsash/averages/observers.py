@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -49,10 +48,13 @@ class Observer:
 
         Raises `SettingError` if they have no such part, or if nothing of it is left.
         """
-        taken = partial(layout.ranges, average.part, statistics=average.buffers == "average")
-        right = "has nothing but running statistics, which this average does not take: buffers = 'average' takes them"
-        check(bool(taken()), "part", average.part, right)
-        ranges = taken(but=stays)
+        statistics = average.buffers == "average"
+        part = layout.ranges(average.part, statistics=statistics)
+        requirement = (
+            "has nothing but running statistics, which this average does not take: buffers = 'average' takes them"
+        )
+        check(bool(part), "part", average.part, requirement)
+        ranges = layout.ranges(average.part, statistics=statistics, but=stays)
         check(bool(ranges), "part", average.part, "stays with the clients: name a part that they share")
         return cls(average, ranges)
 
@@ -73,7 +75,9 @@ class Observer:
     def slice(self, w: Tensor) -> Tensor:
         """The slice `[d]` of a model `[D]`; it is a view if it is a single range."""
         pieces = [w[start:stop] for start, stop in self.ranges]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        if len(pieces) == 1:
+            return pieces[0]
+        return torch.cat(pieces)
 
     def part(self, w: Tensor) -> str:
         """A short name of the slice of models like `w` `[D]`: `"all"` for the whole model, else a hash of ranges."""
@@ -120,16 +124,17 @@ class Observers:
                 part += f"+{retention.kept_as}"
             owner = name if name in self._apart else ""
             groups.setdefault((part, owner, retention.storage), {})[name] = retention
+        # The places of models come first: if there is no room for them, no state has been filled with numbers.
         past: dict[str, Past] = {}
         for (part, owner, storage), group in groups.items():
             first = next(iter(group))
-            like = _kept(self._observers[first].slice(w), group[first])
+            like = _as_kept(self._observers[first].slice(w), group[first])
             place = place_for(_capacity(group.values()), like, storage, folder)
             trajectory = Trajectory(place, part, owner)
             for name in group:
                 past[name] = trajectory.share()
-        # The models come first: if they have no room, nothing else has been filled with numbers.
-        return {name: observer.init(w) for name, observer in self._observers.items()}, past
+        states = {name: observer.init(w) for name, observer in self._observers.items()}
+        return states, past
 
     def begun(self, name: str, w: Tensor) -> Vectors:
         """The state of an average before the first model that it observes, where `w` `[D]` is the model before it."""
@@ -142,14 +147,17 @@ class Observers:
         out a slice with a value that is not finite, with a warning, because a running sum could never lose that value
         again.
         """
-        names = [name for name in self._observers if name not in self._apart] if apart is None else [apart]
+        names = [name for name in self._observers if name not in self._apart]
+        if apart is not None:
+            names = [apart]
         if not names:
             return
         pieces = Pieces.of(w)
-        left_out = self.not_finite(names, pieces, round)
-        if left_out:
-            log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left_out)))
-        self.take([name for name in names if name not in left_out], states, pieces, round)
+        skipping = self.not_finite(names, pieces, round)
+        if skipping:
+            log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(skipping)))
+        taking = [name for name in names if name not in skipping]
+        self.take(taking, states, pieces, round)
 
     def count(self, states: AverageStates, name: str) -> int:
         """How many models are in an average."""
@@ -161,7 +169,8 @@ class Observers:
 
     def values(self, states: AverageStates, w: Tensor) -> dict[str, Tensor]:
         """The values `[D]` of all averages that have seen a model, by their names."""
-        return {name: self.value(states, name, w) for name in self._observers if self.count(states, name)}
+        begun = [name for name in self._observers if self.count(states, name)]
+        return {name: self.value(states, name, w) for name in begun}
 
     def retract(self, states: AverageStates, name: str, round: int) -> None:
         """Remove the model of `round` from an average, and delete it unless another average needs it.
@@ -178,14 +187,20 @@ class Observers:
 
     def not_finite(self, names: Collection[str], w: Pieces, round: int) -> set[str]:
         """Which of the averages leave out the model `w` `[D]` of `round`: their slice is not finite."""
-        taking = {name: tuple(self._observers[name].ranges) for name in self._taking(names, round)}
-        finite = {ranges: w.cut(ranges).finite() for ranges in set(taking.values())}
-        return {name for name, ranges in taking.items() if not finite[ranges]}
+        finite: dict[tuple[tuple[int, int], ...], bool] = {}  # by slice: averages of the same one ask once
+        skipping: set[str] = set()
+        for name in self._observing(names, round):
+            ranges = tuple(self._observers[name].ranges)
+            if ranges not in finite:
+                finite[ranges] = w.cut(ranges).finite()
+            if not finite[ranges]:
+                skipping.add(name)
+        return skipping
 
     def take(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:
         """Show the model `w` `[D]` of `round` to these averages, in place; their slices must be finite."""
-        used: dict[Trajectory, Pieces] = {}
-        for name in self._taking(names, round):
+        slices: dict[Trajectory, Pieces] = {}
+        for name in self._observing(names, round):
             observer = self._observers[name]
             average = observer.average
             state = states.averages[name]
@@ -195,32 +210,38 @@ class Observers:
             _check_tensors(name, average, state)
             if past is not None:
                 past.rounds = average.needs(state)
-                used[past.trajectory] = part
-        for trajectory, part in used.items():
+                slices[past.trajectory] = part
+        # Only now: all averages of a trajectory have said which of its models they still need.
+        for trajectory, part in slices.items():
             trajectory.move_on(round, part)
 
-    def _taking(self, names: Iterable[str], round: int) -> list[str]:
+    def _observing(self, names: Iterable[str], round: int) -> list[str]:
         """Those of the averages that observe the model of `round`."""
         return [name for name in names if self._observers[name].average.observes(round)]
 
 
 def _check_tensors(name: str, average: Average, state: Vectors) -> None:
-    """Raise `TypeError` if an average of one's own keeps anything but tensors, such as the pieces that it is given."""
+    """Raise `TypeError` if an average of one's own keeps anything but tensors, such as the pieces that it gets."""
     for key, value in state.items():
-        if not isinstance(value, Tensor):
-            how = "; of the model keep w.whole().clone()" if isinstance(value, Pieces) else ""
-            it = f"{type(average).__name__}.take: state[{key!r}]"
-            raise TypeError(f"averages.{name}: {it} must be a tensor, is {type(value).__name__}{how}")
+        if isinstance(value, Tensor):
+            continue
+        problem = f"state[{key!r}] must be a tensor, is {type(value).__name__}"
+        if isinstance(value, Pieces):
+            problem += "; of the model keep w.whole().clone()"
+        raise TypeError(f"averages.{name}: {type(average).__name__}.take: {problem}")
 
 
-def _kept(w: Tensor, keeps: Retention) -> Tensor:
+def _as_kept(w: Tensor, retention: Retention) -> Tensor:
     """A vector like the models `w` `[d]` as they are kept; its numbers mean nothing."""
-    return w if keeps.kept_as == "model" else w.new_empty(1, dtype=getattr(torch, keeps.kept_as)).expand_as(w)
+    if retention.kept_as == "model":
+        return w
+    dtype = getattr(torch, retention.kept_as)
+    return w.new_empty(1, dtype=dtype).expand_as(w)  # without the memory of a whole vector
 
 
 def _capacity(group: Iterable[Retention]) -> int:
     """How many models some averages need together: those with the same `every` share theirs, so the largest counts."""
     largest: dict[int, int] = {}
-    for keeps in group:
-        largest[keeps.every] = max(keeps.size, largest.get(keeps.every, 0))
+    for retention in group:
+        largest[retention.every] = max(retention.size, largest.get(retention.every, 0))
     return sum(largest.values())

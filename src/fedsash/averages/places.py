@@ -96,7 +96,9 @@ class Memory:
 
     def drop(self, round: int, wipe: bool) -> None:
         row = self._models.pop(round)
-        self._free.append(row.zero_() if wipe else row)
+        if wipe:
+            row.zero_()
+        self._free.append(row)
 
     def expect(self, round: int) -> None:
         pass
@@ -109,10 +111,11 @@ class Memory:
 
     def _block(self) -> list[Tensor]:
         """New rows in reverse order, so that `pop` gives the first one; on the disk if memory has become short."""
-        return [_alone(row) for row in rows(*self._settings, reserve=True).unbind()][::-1]
+        block = rows(*self._settings, reserve=True)
+        return [_row_tensor(row) for row in reversed(block.unbind())]
 
 
-def _alone(row: Tensor) -> Tensor:
+def _row_tensor(row: Tensor) -> Tensor:
     """The row `[d]` as a tensor of its own in the same memory: `torch.save` writes all rows of a block for one."""
     if row.device.type != "cpu" or not row.numel():
         return row
@@ -128,11 +131,14 @@ class Disk:
 
     def __init__(self, capacity: int, like: Tensor, folder: Path) -> None:
         self.like = like
-        self._settings = (capacity, like, folder)
+        self._capacity = capacity
+        self._folder = folder
         self._models: dict[int, VectorFile] = {}
         self._last: VectorFile | None = None
+        """The file that was written last, which may still be on its way to the disk."""
         self._room = 0
-        self._more()
+        """How many models there may be without more open files than the system allows."""
+        self._make_room()
 
     @property
     def rounds(self) -> Set[int]:
@@ -142,12 +148,14 @@ class Disk:
         if self._last is not None:
             self._last.settle()
         if round not in self._models and len(self._models) >= self._room:
-            self._more()
+            self._make_room()
         chunks = (rounded(chunk, self.like.dtype) for chunk in w.chunks(2**18))
-        self._models[round] = self._last = VectorFile.write(chunks, *self._kind, self._settings[2])
+        file = VectorFile.write(chunks, *self._length_and_type, self._folder)
+        self._models[round] = file
+        self._last = file
 
     def take(self, round: int, path: Path) -> None:
-        self._models[round] = VectorFile.of(path, *self._kind)
+        self._models[round] = VectorFile.of(path, *self._length_and_type)
 
     def __getitem__(self, round: int) -> Tensor:
         return self._models[round].vector()
@@ -164,33 +172,37 @@ class Disk:
     def zeros(self, like: Tensor) -> Sum:
         if exact_sums.exact_device(like).type != "cpu":
             return exact_sums.zero(like), exact_sums.zero(like)
-        high, low = mapped(2, like.new_empty(1, dtype=torch.float64).expand(len(like)), self._settings[2], reserve=True)
+        row = like.new_empty(1, dtype=torch.float64).expand(len(like))
+        high, low = mapped(2, row, self._folder, reserve=True)
         return high, low
 
     def another(self) -> Disk:
-        return Disk(*self._settings)
+        return Disk(self._capacity, self.like, self._folder)
 
-    def _more(self) -> None:
+    def _make_room(self) -> None:
         """Make room for `capacity` models more: each is an open file, and another one while it is mapped."""
-        more = self._settings[0]
-        allow(2 * (more + self._room + sum(other._room for other in _on_disk - {self})))
-        self._room += more
+        models = self._room + self._capacity
+        for other in _on_disk - {self}:
+            models += other._room
+        allow(2 * models)
+        self._room += self._capacity
         _on_disk.add(self)
 
     @property
-    def _kind(self) -> tuple[int, torch.dtype]:
+    def _length_and_type(self) -> tuple[int, torch.dtype]:
         return len(self.like), self.like.dtype
 
 
 def place_for(capacity: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Place:
-    """A place for `capacity` models like `w` `[d]` in a `storage` (see `basics.storage`).
+    """A place for `capacity` models like `w` `[d]` in a `storage` (see `vector.storage`).
 
     On disk they lie in `folder`, or in the system's folder for temporary files. Raises `OSError` if the disk has too
     little free space for them. What `folder` holds already counts as free: a resumed run takes its models from there.
     """
     like = w.detach().new_empty(1).expand_as(w)  # its shape, type and device, without its memory
-    if not w.numel() or chosen(capacity * w.numel() * w.element_size(), storage, w.device) != "disk":
+    bytes_of_all = capacity * w.numel() * w.element_size()
+    if not w.numel() or chosen(bytes_of_all, storage, w.device) != "disk":
         return Memory(capacity, like, storage)
-    here = folder or Path(tempfile.gettempdir())
-    check_room(capacity, like, here, already=folder is not None)
-    return Disk(capacity, like, here)
+    disk_folder = folder or Path(tempfile.gettempdir())
+    check_room(capacity, like, disk_folder, already=folder is not None)
+    return Disk(capacity, like, disk_folder)

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..vector.randomness import draws_kept
 from ..vector.shown import Shown
 from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
-from .group import Group, grouped
+from .group import TensorGroup, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
 
 log = logging.getLogger("fedsash")
@@ -60,33 +61,39 @@ class Tracker(Shown):
 
     @torch.inference_mode(False)
     def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
-        several = by_name(averages)
+        named = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
         check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module = unwrapped(module)
         self.trajectory_every = trajectory_every
-        self.averages = {name: average.in_a_loop() for name, average in several.items()}
+        self.averages = {name: average.in_a_loop() for name, average in named.items()}
         self.round = 0
         self.torn = False
-        self._groups: list[Group] = []
+        self._groups: list[TensorGroup] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
         self._frozen: list[str] = []
-        self._join()
-        self._watch()
+        """The names of the norm layers that are frozen."""
+        self._include_new()
+        self._note_frozen()
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows; `models` is the number of models in each average."""
-        models = {name: self.count(name) for name in self.averages}
-        shown = next(iter(models.values())) if len(models) == 1 else ", ".join(f"{n}: {m}" for n, m in models.items())
+        counts = {name: self.count(name) for name in self.averages}
+        models: object
+        if len(counts) == 1:
+            (models,) = counts.values()
+        else:
+            models = ", ".join(f"{name}: {count}" for name, count in counts.items())
         averages = ", ".join(map(repr, self.averages.values()))
-        return {"averages": averages, "module": self.module, "updates": self.round, "models": shown}
+        return {"averages": averages, "module": self.module, "updates": self.round, "models": models}
 
     def count(self, name: str | None = None) -> int:
         """How many models are in an average."""
         name = self._name(name)
-        return max((group.observers.count(group, name) for group in self._groups if name in group.averages), default=0)
+        counts = [group.observers.count(group, name) for group in self._groups if name in group.averages]
+        return max(counts, default=0)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -98,23 +105,23 @@ class Tracker(Shown):
         if is_lent(self.module):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         self._check_whole()
-        tensors = self._live()
-        if self._news(tensors):
-            self._join()
-        self._watch()
+        tensors = self._tensors()
+        if self._has_new(tensors):
+            self._include_new()
+        self._note_frozen()
         for group in self._groups:
             group.check_types(tensors)
         round = self.round + 1
         models = [group.pieces(tensors) for group in self._groups]
-        left: set[str] = set()
+        skipping: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
-            left |= group.not_finite(w, round, but=left)
-        if left:
-            spoilt = some(self._not_finite(tensors))
-            log.warning("update %d: %s is not finite; left out of %s", round, spoilt, ", ".join(sorted(left)))
+            skipping |= group.not_finite(w, round, but=skipping)
+        if skipping:
+            names = some(self._not_finite(tensors))
+            log.warning("update %d: %s is not finite; left out of %s", round, names, ", ".join(sorted(skipping)))
         self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):
-            group.observe(w, round, but=left)
+            group.observe(w, round, but=skipping)
         self.round = round
         self.torn = False
 
@@ -125,8 +132,10 @@ class Tracker(Shown):
         """
         self._check_whole()
         name = self._name(name)
-        tensors = own_values(self._live())
-        value = {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
+        tensors = own_values(self._tensors())
+        value: dict[str, Tensor] = {}
+        for group in self._groups:
+            value |= group.value(name, tensors)
         _warn_unless_finite(f"the average {name}", value)
         return value
 
@@ -144,10 +153,13 @@ class Tracker(Shown):
             raise RunError(
                 f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
             )
-        at = at if at is not None else first.rounds[-1]
+        if at is None:
+            at = first.rounds[-1]
         begins = first.begins(size, at)
-        tensors = own_values(self._live())
-        value = {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
+        tensors = own_values(self._tensors())
+        value: dict[str, Tensor] = {}
+        for group in self._groups:
+            value |= group.window(at, begins, tensors)
         _warn_unless_finite(f"the window of {size} after update {at}", value)
         return value
 
@@ -163,21 +175,26 @@ class Tracker(Shown):
         for layers that are frozen. Of a batch that is a tuple or a list, as a loader gives it, the first element is the
         input; a dict is passed by names.
         """
-        layers = self._renewed(which, batches)
-        values = self.value(which) if which is None or isinstance(which, str) else which
-        with lent(self.module, self._live, values):
+        layers = self._re_estimated(which, batches)
+        values = which if isinstance(which, Mapping) else self.value(which)
+        with lent(self.module, self._tensors, values):
             if batches is not None:
                 with draws_kept(batches):  # a loader draws its order
                     re_estimate(self.module, layers, batches, _pass)
-                renewed = {_mean(name): norm.running_mean for name, norm in self._norms.items() if name in layers}
-                _warn_unless_finite("an average re-estimated from these batches", renewed)
+                means = {_mean_of(name): norm.running_mean for name, norm in self._norms.items() if name in layers}
+                _warn_unless_finite("an average re-estimated from these batches", means)
             yield self.module
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
         with self.applied(which, batches=batches) as module, unfolded(module):
-            kept = plain(module.state_dict())  # beside tensors it may hold anything (`get_extra_state`)
-            return {n: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in kept.items()}
+            copied: Vectors = {}
+            for name, value in plain(module.state_dict()).items():
+                if isinstance(value, Tensor):
+                    copied[name] = value.detach().clone()
+                else:  # a state dict may hold anything (`get_extra_state`)
+                    copied[name] = copy.deepcopy(value)
+            return copied
 
     def averaged_module(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> nn.Module:
         """A copy of the module with an average in it, a module of its own.
@@ -188,24 +205,24 @@ class Tracker(Shown):
             try:
                 return copy.deepcopy(module)
             except (AssertionError, RuntimeError, TypeError) as error:
-                right = "load averaged_state_dict() into a new one"
-                raise ModelError(f"PyTorch can't copy this module: {right} ({type(error).__name__})") from error
+                cure = "load averaged_state_dict() into a new one"
+                raise ModelError(f"PyTorch can't copy this module: {cure} ({type(error).__name__})") from error
 
     def copy_to(self, module: nn.Module, which: Which = None, *, batches: Iterable[Any] | None = None) -> None:
         """Write the module with an average in it into another one.
 
         Raises `RunError` if that has other tensors, or has an average lent to it.
         """
-        if is_lent(unwrapped(module)):
+        target = unwrapped(module)
+        if is_lent(target):
             raise RunError("Tracker.copy_to: inside applied() the other module would lose it; copy outside of it")
-        states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
-        averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
-        here, others = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
-        check_fits("Tracker.copy_to: the other module does not fit this tracker", here, others)
-        if any(tensor.is_meta for tensor in there.values()):
+        averaged = _only_tensors(self.averaged_state_dict(which, batches=batches))
+        tensors = _only_tensors(plain(target.state_dict()))
+        check_fits("Tracker.copy_to: the other module does not fit this tracker", _shapes(averaged), _shapes(tensors))
+        if any(tensor.is_meta for tensor in tensors.values()):
             raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
-        with unfolded(unwrapped(module)):
-            put(there, averaged)
+        with unfolded(target):
+            put(tensors, averaged)
 
     def state_dict(self) -> Vectors:
         """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies.
@@ -214,9 +231,15 @@ class Tracker(Shown):
         """
         self._check_whole()
         self._warn_of_spoilt(self._groups, past=False)
-        about = torch.frombuffer(bytearray(json.dumps(self._about()).encode()), dtype=torch.uint8)
-        of = {f"{i}/{name}": t for i, group in enumerate(self._groups) for name, t in group.tensors().items()}
-        return {"about": about, "round": torch.tensor(self.round)} | of
+        about = json.dumps(self._about()).encode()
+        state: Vectors = {
+            "about": torch.frombuffer(bytearray(about), dtype=torch.uint8),
+            "round": torch.tensor(self.round),
+        }
+        for i, group in enumerate(self._groups):
+            for name, tensor in group.tensors().items():
+                state[f"{i}/{name}"] = tensor
+        return state
 
     @torch.inference_mode(False)
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
@@ -226,138 +249,175 @@ class Tracker(Shown):
         left out. Raises `RunError` that says what else differs, and then changes nothing.
         """
         try:
-            about = json.loads(bytes(saved["about"].tolist()))
-            saved_names = about["parts"].keys()
-            fresh = self.averages.keys() - saved_names
-            gone = saved_names - self.averages.keys()
-            ours = {name: text for name, text in self._about()["averages"].items() if name not in fresh}
-            theirs = {name: text for name, text in about["averages"].items() if name not in gone}
-            check_fits("the saved state does not fit this tracker", ours, theirs)
-            parts = {n: part if n in fresh else NamedPart(*about["parts"][n]) for n, part in self._parts.items()}
-            regrouped = [self._regrouped(each, fresh) for each in about["groups"]]
-            self._check_beginning(regrouped, fresh)
-            for i, group in enumerate(regrouped):
-                group.load(lambda name, i=i: saved[f"{i}/{name}"], but=fresh)  # type: ignore[misc]
-            groups = [group for group in regrouped if group.averages]
-            if fresh:
-                log.warning("Tracker: the saved state has no %s: it begins with the next update", some(sorted(fresh)))
-            if gone:
-                log.warning("Tracker: %s of the saved state is left out", some(sorted(gone)))
-            self._warn_of_spoilt(groups, past=True)
-            self.round = int(saved["round"])
-            self.torn = False
-            self._groups = groups
-            self._parts = parts
-            self._known = {name for group in groups for name in group.shapes}
-            self._norms = norms_of(self.module)
-            self._frozen = about["frozen"]
+            self._load(saved)
         except FedsashError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             what = f"{type(error).__name__} {one_line(error)}"
             raise RunError(f"this is not the whole state of a tracker: {what}") from error
 
+    def _load(self, saved: Mapping[str, Tensor]) -> None:
+        """Do what `load_state_dict` says. The tracker changes in the last lines only, which can't fail."""
+        about = json.loads(bytes(saved["about"].tolist()))
+        saved_names = about["parts"].keys()
+        new = self.averages.keys() - saved_names
+        dropped = saved_names - self.averages.keys()
+        settings = {name: text for name, text in self._about()["averages"].items() if name not in new}
+        saved_settings = {name: text for name, text in about["averages"].items() if name not in dropped}
+        check_fits("the saved state does not fit this tracker", settings, saved_settings)
+        parts = dict(self._parts)
+        for name in self._parts.keys() - new:
+            parts[name] = NamedPart(*about["parts"][name])
+        all_groups = [self._empty_group(each, new) for each in about["groups"]]
+        self._check_beginning(all_groups, new)
+        for i, group in enumerate(all_groups):
+            group.load(partial(_saved_tensor, saved, i), but=new)
+        groups = [group for group in all_groups if group.averages]
+        if new:
+            log.warning("Tracker: the saved state has no %s: it begins with the next update", some(sorted(new)))
+        if dropped:
+            log.warning("Tracker: %s of the saved state is left out", some(sorted(dropped)))
+        self._warn_of_spoilt(groups, past=True)
+        self.round = int(saved["round"])
+        self.torn = False
+        self._groups = groups
+        self._parts = parts
+        self._known = _names_in(groups)
+        self._norms = norms_of(self.module)
+        self._frozen = about["frozen"]
+
     def _not_finite(self, tensors: Mapping[str, Tensor]) -> list[str]:
         """The names of the averaged tensors that hold a value that is not finite."""
-        names = (name for group in self._groups for name in group.shapes)
-        return [name for name in names if not bool(local(tensors[name].detach()).isfinite().all())]
+        names: list[str] = []
+        for group in self._groups:
+            for name in group.shapes:
+                if not bool(local(tensors[name].detach()).isfinite().all()):
+                    names.append(name)
+        return names
 
-    def _warn_of_spoilt(self, groups: Iterable[Group], past: bool) -> None:
+    def _warn_of_spoilt(self, groups: Iterable[TensorGroup], past: bool) -> None:
         """Warn of averages that have something in memory that is not finite, which an update never brings."""
         for name in self.averages:
-            if spoilt := [each for group in groups for each in group.not_finite_in(name, past)]:
-                log.warning("Tracker: the saved average %s: %s is not finite", name, some(spoilt))
+            tensors = _spoilt(groups, name, past)
+            if tensors:
+                log.warning("Tracker: the saved average %s: %s is not finite", name, some(tensors))
 
     def _check_whole(self) -> None:
         """Raise `RunError` if an update was broken off, after which some averages have its model and others don't."""
         if self.torn:
             raise RunError("Tracker: an update was interrupted: load a saved state, or make a new tracker")
 
-    def _regrouped(self, about: Mapping[str, Any], fresh: Collection[str]) -> Group:
-        """An empty group of the tensors that a saved one has. It knows nothing of averages that are `fresh`."""
-        live = own_values(self._live())
-        shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
+    def _empty_group(self, about: Mapping[str, Any], new: Collection[str]) -> TensorGroup:
+        """An empty group of the tensors that a saved one has, which says what it is `about`.
+
+        Averages that are `new`, which it does not know, are of the tensors that train now.
+        """
+        tensors = own_values(self._tensors())
+        shapes = {name: list(local(tensors[name].detach()).shape) for name in about["shapes"] if name in tensors}
         check_fits("the saved state does not fit this tracker", shapes, about["shapes"])
-        members = {name: set(about["members"].get(name, ())) for name in self.averages}
-        members |= {name: chosen for name, chosen in self._members().items() if name in fresh}
-        tensors = {name: live[name] for name in about["shapes"]}
-        return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)
+        members = self._members()
+        for name in self.averages.keys() - new:
+            members[name] = set(about["members"].get(name, ()))
+        grouped_tensors = {name: tensors[name] for name in about["shapes"]}
+        dtype = getattr(torch, about["type"])
+        return TensorGroup(grouped_tensors, dtype, self.averages, members, self.trajectory_every)
 
     def _about(self) -> dict[str, Any]:
         """What a state is of. Its averages must be those of the tracker that loads it."""
         settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
-        if shard := shard_of(self.module):
+        shard = shard_of(self.module)
+        if shard:
             settings["its shard"] = shard
         settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
         return {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
 
-    def _live(self) -> dict[str, Tensor]:
+    def _tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers of the module, as they are now; of a sharded one its shards."""
         for layer in self._sharded:
             layer.reshard()
         return dict(chain(self.module.named_parameters(), self.module.named_buffers()))
 
-    def _news(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether something trains that is not averaged yet."""
-        learning = {name for name, tensor in tensors.items() if tensor.requires_grad}
-        if not learning:  # as while BatchNorm's statistics alone are calibrated
+    def _has_new(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether something trains that is not averaged yet, or a layer has been replaced."""
+        training = {name for name, tensor in tensors.items() if tensor.requires_grad}
+        if not training:  # as while BatchNorm's statistics alone are calibrated
             return False
-        if self.module.training:
-            learning |= {_mean(name) for name, norm in self._norms.items() if norm.training}
-        means = ((tensors.get(_mean(name)), norm.running_mean) for name, norm in self._norms.items())
-        replaced = any(now is not None and now is not mean for now, mean in means)
-        return replaced or not learning <= self._known
+        for name, norm in self._norms.items():
+            mean = tensors.get(_mean_of(name))
+            if mean is not None and mean is not norm.running_mean:
+                return True
+            if self.module.training and norm.training:
+                training.add(_mean_of(name))
+        return not training <= self._known
 
-    def _join(self) -> None:
+    def _include_new(self) -> None:
         """Average what trains and is not averaged yet, from now on."""
-        known = {name for group in self._groups for name in group.shapes}
+        known = _names_in(self._groups)
         self._sharded = sharded(self.module)
         layout = Layout(self.module, mixed=True)
-        live = own_values(self._live())
-        fresh = {name: live[name] for name in layout.names if name not in known}
-        groups = self._grouped(fresh)
+        tensors = own_values(self._tensors())
+        new = {name: tensors[name] for name in layout.names if name not in known}
+        groups = self._grouped(new)
         self._check_beginning(groups, self.averages)
         self._groups += groups
-        self._known = known | fresh.keys()
+        self._known = known | new.keys()
+        """The names of all tensors that have trained so far, also of those that no average is of."""
         self._norms = norms_of(self.module)
 
     def _members(self) -> dict[str, set[str]]:
         """The names of the tensors that each average is of, of those that train now."""
         layout = Layout(self.module, mixed=True)
-        statistics = {n for n, (start, _) in zip(layout.names, layout.places, strict=True) if start >= layout.trained}
-        left = {name: set() if average.buffers == "average" else statistics for name, average in self.averages.items()}
-        return {name: layout.inside(part) - left[name] for name, part in self._parts.items()}
+        statistics: set[str] = set()
+        for name, (start, _) in zip(layout.names, layout.places, strict=True):
+            if start >= layout.trained:
+                statistics.add(name)
+        members: dict[str, set[str]] = {}
+        for name, part in self._parts.items():
+            members[name] = layout.inside(part)
+            if self.averages[name].buffers != "average":
+                members[name] = members[name] - statistics
+        return members
 
-    def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def _grouped(self, tensors: Mapping[str, Tensor]) -> list[TensorGroup]:
+        """Groups of those of the tensors that some average is of; of all of them if running sums are kept."""
         members = self._members()
-        kept = {
-            name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
-        }
-        return grouped(kept, self.averages, members, self.trajectory_every)
+        if not self.trajectory_every:
+            averaged: set[str] = set().union(*members.values())
+            tensors = {name: tensor for name, tensor in tensors.items() if name in averaged}
+        return grouped(tensors, self.averages, members, self.trajectory_every)
 
-    def _check_beginning(self, groups: Iterable[Group], names: Iterable[str]) -> None:
+    def _check_beginning(self, groups: Iterable[TensorGroup], names: Iterable[str]) -> None:
         """Raise `ModelError` if an average begins with a model that is not finite, which it could never lose."""
         for name in names:
-            if spoilt := [each for group in groups for each in group.not_finite_in(name, past=False)]:
-                raise ModelError(f"Tracker: the average {name} begins with the model, and {some(spoilt)} is not finite")
+            tensors = _spoilt(groups, name, past=False)
+            if tensors:
+                raise ModelError(
+                    f"Tracker: the average {name} begins with the model, and {some(tensors)} is not finite"
+                )
 
-    def _watch(self) -> None:
-        """Remember which layers are frozen. While the whole module is in eval mode, they look like the others."""
+    def _note_frozen(self) -> None:
+        """Note which norm layers are frozen. While the whole module is in eval mode, they look like the others."""
         if self.module.training:
             self._frozen = [name for name, norm in self._norms.items() if not norm.training]
 
-    def _renewed(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
-        """The layers whose statistics are re-estimated from `batches`, which an average may need or not."""
-        self._watch()
+    def _re_estimated(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
+        """The layers whose statistics are re-estimated from `batches`; none if there are no batches.
+
+        Raises `SettingError` if there are batches, and the average does not take them, or if it needs some.
+        """
+        self._note_frozen()
         layers = tuple(name for name in self._norms if name not in self._frozen)
-        renews = isinstance(which, Mapping) or self.averages[self._name(which)].buffers == "re-estimate"
-        right = 'only for an average with buffers = "re-estimate"'
-        check(renews or batches is None, "Tracker: batches", batches, right)
-        needed = renews and layers and not isinstance(which, Mapping)
-        right = 'must be given: the average has buffers = "re-estimate"'
-        check(batches is not None or not needed, "Tracker: batches", batches, right)
-        return layers if batches is not None else ()
+        if isinstance(which, Mapping):  # tensors of any average: with or without new statistics
+            return () if batches is None else layers
+        re_estimates = self.averages[self._name(which)].buffers == "re-estimate"
+        requirement = 'only for an average with buffers = "re-estimate"'
+        check(re_estimates or batches is None, "Tracker: batches", batches, requirement)
+        if batches is not None:
+            return layers
+        requirement = 'must be given: the average has buffers = "re-estimate"'
+        check(not (re_estimates and layers), "Tracker: batches", batches, requirement)
+        return ()
 
     def _name(self, name: str | None) -> str:
         """The name of an average that there is. None means the only one."""
@@ -368,15 +428,49 @@ class Tracker(Shown):
         return str(name)
 
 
+def _saved_tensor(state: Mapping[str, Tensor], group: int, name: str) -> Tensor:
+    """A tensor of a group, by its number, in a saved state."""
+    return state[f"{group}/{name}"]
+
+
+def _names_in(groups: Iterable[TensorGroup]) -> set[str]:
+    """The names of all tensors in some groups."""
+    names: set[str] = set()
+    for group in groups:
+        names.update(group.shapes)
+    return names
+
+
+def _spoilt(groups: Iterable[TensorGroup], name: str, past: bool) -> list[str]:
+    """The tensors of which an average's state has a value that is not finite; of its `past` models, too."""
+    tensors: list[str] = []
+    for group in groups:
+        tensors += group.not_finite_in(name, past)
+    return tensors
+
+
+def _only_tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
+
+
 def _warn_unless_finite(what: str, value: Mapping[str, Tensor | None]) -> None:
     """Warn of tensors with a value that is not finite."""
-    given = {name: local(t.detach()).reshape(-1) for name, t in value.items() if t is not None}
-    spoilt = [name for name, t in given.items() if t.is_floating_point() and not Pieces([t]).finite()]
-    if spoilt:
-        log.warning("Tracker: %s: %s is not finite", what, some(spoilt))
+    names: list[str] = []
+    for name, tensor in value.items():
+        if tensor is None or not tensor.is_floating_point():
+            continue
+        flat = local(tensor.detach()).reshape(-1)
+        if not Pieces([flat]).finite():
+            names.append(name)
+    if names:
+        log.warning("Tracker: %s: %s is not finite", what, some(names))
 
 
-def _mean(norm: str) -> str:
+def _mean_of(norm: str) -> str:
     """The name of a layer's running mean; the layer may be the module itself."""
     return f"{norm}.running_mean" if norm else "running_mean"
 
@@ -385,5 +479,7 @@ def _pass(module: nn.Module, batch: Any) -> None:
     """Pass a batch through a module."""
     if isinstance(batch, Mapping):
         module(**batch)
+    elif isinstance(batch, tuple | list):
+        module(batch[0])
     else:
-        module(batch[0] if isinstance(batch, tuple | list) else batch)
+        module(batch)

@@ -26,8 +26,8 @@ class NotKeptError(FedsashError, KeyError):
         super().__init__(round)
 
     def __str__(self) -> str:
-        how = "retention() must give how many past models it needs, and needs(state) the rounds of those it has taken"
-        return f"the average asks for the model of round {self.args[0]!r}, which is not kept for it: {how}"
+        cure = "retention() must give how many past models it needs, and needs(state) the rounds of those it has taken"
+        return f"the average asks for the model of round {self.args[0]!r}, which is not kept for it: {cure}"
 
 
 class NoPast(dict[int, Tensor]):
@@ -101,12 +101,15 @@ class Trajectory:
 
         `coming` is the model that will be put next, by its round (see `MovingSum.lose`).
         """
-        needed: set[int] = set().union(*(past.rounds for past in self._pasts))
-        freed = {round: self.place[round] for round in self.place.rounds - needed}
-        same = {round: w for round, w in coming.items() if w.pieces[0].dtype == self.place.like.dtype}
+        needed: set[int] = set()
         for past in self._pasts:
-            past.sum.lose(freed, past.rounds, same)
-        for round in freed:
+            needed.update(past.rounds)
+        leaving = {round: self.place[round] for round in self.place.rounds - needed}
+        # A model that is rounded as it is put is not the one to add: sums are of the models as they are kept.
+        added = {round: w for round, w in coming.items() if w.pieces[0].dtype == self.place.like.dtype}
+        for past in self._pasts:
+            past.sum.lose(leaving, past.rounds, added)
+        for round in leaving:
             self.place.drop(round, wipe)
 
 

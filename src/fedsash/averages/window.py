@@ -80,9 +80,9 @@ class Window(Average, name="window"):
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        held = self.needs(state)
-        if len(held) == 1:
-            return past[held[0]].to(w, copy=True)
+        rounds = self.needs(state)
+        if len(rounds) == 1:
+            return past[rounds[0]].to(w, copy=True)
         assert isinstance(past, Past)
         return past.mean(w)
 
@@ -100,7 +100,7 @@ class Window(Average, name="window"):
 
         Nothing of the model remains in the state. Raises `ValueError` if the window does not hold that round.
         """
-        held = sorted(self.needs(state))
-        check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")
+        rounds = sorted(self.needs(state))
+        check(round in rounds, "Window.retract: round", round, f"not in the window, which holds {rounds or 'none'}")
         state["rounds"][state["rounds"] == round] = -1
         return state

@@ -43,18 +43,24 @@ class Calibration:
         self._layout = layout
         self._data = data
         self._evaluation = evaluation
-        self._names = frozenset(names if self._layout.norms else ())
-        place = f"averages.{min(self._names, default='')}.buffers"
-        right = "must be 'average' or 'latest': the clients' samples are not in this process"
-        check(not self._names or data is not None, place, "re-estimate", right)
-        right = "must be at least 2, and so must all training samples: BatchNorm has no variance over one"
-        check(not self._names or self._count > 1, "evaluation.calibration", evaluation.calibration, right)
+        self._names = frozenset(names) if layout.norms else frozenset()
+        if not self._names:
+            return
+        place = f"averages.{min(self._names)}.buffers"
+        requirement = "must be 'average' or 'latest': the clients' samples are not in this process"
+        check(data is not None, place, "re-estimate", requirement)
+        requirement = "must be at least 2, and so must all training samples: BatchNorm has no variance over one"
+        check(self._count > 1, "evaluation.calibration", evaluation.calibration, requirement)
 
     def values(self, averages: Vectors) -> Vectors:
         """The averages `[D]`, some of them with new statistics."""
-        return {name: self._renewed(w) if name in self._names else w for name, w in averages.items()}
+        values: Vectors = {}
+        for name, w in averages.items():
+            values[name] = self._re_estimated(w) if name in self._names else w
+        return values
 
-    def _renewed(self, w: Tensor) -> Tensor:
+    def _re_estimated(self, w: Tensor) -> Tensor:
+        """The model `w` `[D]` with the statistics of the samples."""
         self._layout.load(self._module, w)
         re_estimate(self._module, self._layout.norms, self._inputs(), call)
         return self._layout.flatten(self._module)
@@ -77,6 +83,8 @@ class Calibration:
     def _samples(self) -> Samples:
         assert self._data is not None
         members = np.sort(np.concatenate(self._data.clients))
-        count = self._count - (self._count % self._batch == 1)
+        count = self._count
+        if count % self._batch == 1:  # the last batch would have one sample
+            count -= 1
         index = torch.from_numpy(members[np.arange(count) * len(members) // count])
         return self._data.train[index.to(self._data.train.y.device)]

@@ -79,14 +79,14 @@ class Curvature:
 
     def _parts(self, w: Tensor) -> Iterator[Tensor]:
         """The part of L(w) that comes from each batch."""
-        labels = (y.clone() for y in torch.split(self._samples.y, self._batch))
-        batches = split(self._samples.x, self._batch), labels
         tensors = self._layout.views(w)
-        fixed = self._layout.views(w.detach())
+        constants = self._layout.views(w.detach())
         for name, (start, _) in zip(self._layout.names, self._layout.places, strict=True):
             if start >= self._layout.trained:  # BatchNorm has no derivatives by its statistics
-                tensors[name] = fixed[name]
-        for x, y in zip(*batches, strict=True):
+                tensors[name] = constants[name]
+        inputs = split(self._samples.x, self._batch)
+        labels = torch.split(self._samples.y, self._batch)
+        for x, y in zip(inputs, labels, strict=True):
             x = self._data.transform.inputs(x, self._layout.dtype)
             output = functional_call(self._module, tensors, *arguments(x))
-            yield self._loss(output, y).sum() / len(self._samples)
+            yield self._loss(output, y.clone()).sum() / len(self._samples)

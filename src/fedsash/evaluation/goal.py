@@ -47,19 +47,29 @@ class Goal:
         """
         if loss is None:
             check_task(task)
-        given = {name: as_metric(metric, name, task) for name, metric in (metrics or {}).items()}
-        for name in given:
-            right = f"must be an identifier other than {', '.join(RESERVED)}"
-            check(name.isidentifier() and name not in RESERVED, "metrics", name, right)
-        every = {**given, **{name: metric for name, metric in task.metrics.items() if name not in given}}
-        name = decides or next(iter(every), "loss")
-        there = ", ".join([*every, "loss"])
-        check(name == "loss" or name in every, "Evaluation.metric", name, f"must be one of {there}")
-        criterion = Criterion(name, "lower", False, target)
-        if name != "loss":
-            metric = every[name]
-            usual = TARGET if isinstance(metric, Accuracy) else None
-            criterion = Criterion(name, metric.better, metric.share, usual if target is None else target)
-        right = f"must be at least 0 and at most 1: {name} is a share"
-        check(not criterion.share or 0 <= (target or 0) <= 1, "Evaluation.target", target, right)
-        return cls(task, task.loss_of if loss is None else per_sample(loss, task), every, criterion)
+        all_metrics: dict[str, Metric] = {}
+        for name, metric in (metrics or {}).items():
+            all_metrics[name] = as_metric(metric, name, task)
+        for name in all_metrics:
+            requirement = f"must be an identifier other than {', '.join(RESERVED)}"
+            check(name.isidentifier() and name not in RESERVED, "metrics", name, requirement)
+        for name, metric in task.metrics.items():
+            all_metrics.setdefault(name, metric)
+        criterion = _criterion(decides or next(iter(all_metrics), "loss"), all_metrics, target)
+        sample_loss = task.loss_of if loss is None else per_sample(loss, task)
+        return cls(task, sample_loss, all_metrics, criterion)
+
+
+def _criterion(name: str, metrics: Mapping[str, Metric], target: float | None) -> Criterion:
+    """The number called `name` as the one that decides: the loss, or one of the metrics. Raises `SettingError`."""
+    if name == "loss":
+        return Criterion(name, "lower", False, target)
+    known = ", ".join([*metrics, "loss"])
+    check(name in metrics, "Evaluation.metric", name, f"must be one of {known}")
+    metric = metrics[name]
+    if metric.share and target is not None:
+        requirement = f"must be at least 0 and at most 1: {name} is a share"
+        check(0 <= target <= 1, "Evaluation.target", target, requirement)
+    if target is None and isinstance(metric, Accuracy):
+        target = TARGET
+    return Criterion(name, metric.better, metric.share, target)

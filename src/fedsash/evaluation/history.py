@@ -54,7 +54,9 @@ class History(Sequence[Record]):
     def __getitem__(self, index: slice) -> History: ...
 
     def __getitem__(self, index: int | slice) -> Record | History:
-        return History(self._records[index]) if isinstance(index, slice) else self._records[index]
+        if isinstance(index, slice):
+            return History(self._records[index])
+        return self._records[index]
 
     def __len__(self) -> int:
         return len(self._records)
@@ -81,8 +83,10 @@ class History(Sequence[Record]):
 
     def scores(self, split: str = "") -> list[Score]:
         """The scores of all models on the splits on which models are scored, or on one of them."""
-        splits = (split,) if split else SPLITS
-        return [record for record in self._records if isinstance(record, Score) and record.split in splits]
+        scores = [record for record in self._records if isinstance(record, Score)]
+        if split:
+            return [score for score in scores if score.split == split]
+        return [score for score in scores if score.split in SPLITS]
 
     @property
     def evaluated(self) -> set[int]:
@@ -112,13 +116,18 @@ class History(Sequence[Record]):
     @property
     def privacy(self) -> PrivacySpent | None:
         """What was spent of the clients' privacy so far; None if the aggregation does not protect them."""
-        spent = [record for record in self._records if isinstance(record, PrivacySpent)]
-        return spent[-1] if spent else None
+        for record in reversed(self._records):
+            if isinstance(record, PrivacySpent):
+                return record
+        return None
 
     def compared_on(self) -> str:
         """The split on which the run's models are compared: the first of `COMPARED` that it has."""
         splits = self.splits
-        return next((split for split in COMPARED if split in splits), "test")
+        for split in COMPARED:
+            if split in splits:
+                return split
+        return "test"
 
     def curves(self, criterion: Criterion, split: str = "") -> Curves:
         """Each model's values of the criterion by round on a split, by default on the one that compares models."""
@@ -126,8 +135,11 @@ class History(Sequence[Record]):
         models: dict[str, dict[int, float]] = {}
         for score in self.scores(split):
             value = score.get(criterion.name)
-            models.setdefault(score.model, {})[score.round] = value if math.isfinite(value) else math.nan
-        return Curves(criterion, split, {model: dict(sorted(points.items())) for model, points in models.items()})
+            if not math.isfinite(value):
+                value = math.nan
+            models.setdefault(score.model, {})[score.round] = value
+        ascending = {model: dict(sorted(points.items())) for model, points in models.items()}
+        return Curves(criterion, split, ascending)
 
     def reached(self, criterion: Criterion) -> dict[str, Score]:
         """The first score of each model that reaches the criterion's target, on the split that compares models."""
@@ -151,7 +163,7 @@ class History(Sequence[Record]):
         for split, models in by_split.items():
             if models:
                 rounds = last_rounds(models, last)
-                results[split] = {model: _over(by_round, rounds) for model, by_round in models.items()}
+                results[split] = {model: _means(by_round, rounds) for model, by_round in models.items()}
         return results
 
     def stuck(self, rounds: int) -> dict[str, Any] | None:
@@ -186,8 +198,9 @@ class Curves:
     @property
     def caption(self) -> str:
         """The title and the direction: "rmse on the test set; lower is better". Empty for the usual accuracy."""
-        usual = self.criterion.name == "accuracy" and self.split == "test"
-        return "" if usual else f"{self.title}; {self.criterion.better} is better"
+        if self.criterion.name == "accuracy" and self.split == "test":
+            return ""
+        return f"{self.title}; {self.criterion.better} is better"
 
     def __bool__(self) -> bool:
         return bool(self.models)
@@ -211,21 +224,29 @@ class Chronicle(Protocol):
 
 def last_rounds(models: Mapping[str, Mapping[int, Any]], count: int) -> list[int]:
     """The last `count` rounds in which any of the models was evaluated, ascending."""
-    return sorted(set().union(*models.values()))[-count:]
+    rounds: set[int] = set()
+    for by_round in models.values():
+        rounds.update(by_round)
+    return sorted(rounds)[-count:]
 
 
 def mean_or_none(values: Iterable[float | None]) -> float | None:
     """The mean. None if a value is undefined, which is None, NaN or infinite, or if there is no value."""
-    each = list(values)
-    defined = [value for value in each if value is not None and math.isfinite(value)]
-    return fmean(defined) if defined and len(defined) == len(each) else None
+    defined: list[float] = []
+    for value in values:
+        if value is None or not math.isfinite(value):
+            return None
+        defined.append(value)
+    return fmean(defined) if defined else None
 
 
-def _over(by_round: Mapping[int, Mapping[str, Any]], rounds: Sequence[int]) -> dict[str, Any]:
-    newest = by_round[max(by_round)]
+def _means(by_round: Mapping[int, Mapping[str, Any]], rounds: Sequence[int]) -> dict[str, Any]:
+    """The means of the numbers over clients in these rounds, and the counts of clients in the model's last one."""
     numbers: dict[str, Any] = {}
     for name in OVER_CLIENTS:
-        numbers[name] = mean_or_none([by_round.get(round, {}).get(name) for round in rounds])
+        values = [by_round.get(round, {}).get(name) for round in rounds]
+        numbers[name] = mean_or_none(values)
+    last = by_round[max(by_round)]
     for name in COUNTED:
-        numbers[name] = newest.get(name, 0)
+        numbers[name] = last.get(name, 0)
     return numbers

@@ -1,4 +1,4 @@
-"""A metric of each client, and what it comes to over all of them."""
+"""A metric over all clients: the mean, the worst tenth, the spread, the worst client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ COUNTED = ("scored", "without_samples", "undefined")
 
 
 def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict[str, Any]:
-    """What the `values` `[C]` of a metric come to over C clients with so many `samples` `[C]`.
+    """The mean, the worst tenth, the spread and so on of a metric's `values` `[C]` over C clients.
 
-    A value that is not defined is NaN; its client is left out. Of the n others, each counts the same:
+    `samples` `[C]` are the clients' numbers of samples. A value that is not defined is NaN; its client is left out. The
+    n others count the same:
 
     - `client_mean`: their mean;
     - `worst_tenth`: the mean of the max(floor(n / 10), 1) worst ones;
@@ -30,12 +31,18 @@ def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict
     Without any value the first four are NaN.
     """
     defined = values[~np.isnan(values)]
-    worst_first = np.sort(defined) if better == "higher" else np.sort(defined)[::-1]
     n = len(defined)
-    empty = int((samples == 0).sum())
-    numbers = [np.nan] * len(OVER_CLIENTS)
+    without_samples = int((samples == 0).sum())
+    numbers: dict[str, Any] = dict.fromkeys(OVER_CLIENTS, np.nan)
     if n:
-        spread = (defined - defined[0]).std()  # exactly 0 for equal clients
-        numbers = [defined.mean(), worst_first[: max(n // 10, 1)].mean(), spread, worst_first[0]]
-    found = dict(zip(OVER_CLIENTS, map(float, numbers), strict=True))
-    return found | dict(zip(COUNTED, (n, empty, len(values) - n - empty), strict=True))
+        worst_first = np.sort(defined)
+        if better == "lower":
+            worst_first = worst_first[::-1]
+        numbers["client_mean"] = float(defined.mean())
+        numbers["worst_tenth"] = float(worst_first[: max(n // 10, 1)].mean())
+        numbers["client_std"] = float((defined - defined[0]).std())  # exactly 0 for equal clients
+        numbers["worst_client"] = float(worst_first[0])
+    numbers["scored"] = n
+    numbers["without_samples"] = without_samples
+    numbers["undefined"] = len(values) - n - without_samples
+    return numbers

@@ -20,9 +20,10 @@ from ..settings.errors import ModelError, SettingError, check, some
 from ..vector.randomness import draws_kept, no_draws
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""The attributes that PyTorch gives every module."""
 _LEAVES = Tensor | np.ndarray | torch.Generator | random.Random | type | ModuleType
-"""What has attributes, and is one value all the same."""
-_INSTEAD = "make it anew in each pass, or give it to the model as an input"
+"""Types of objects that have attributes, but count as one value."""
+_CURE = "make it anew in each pass, or give it to the model as an input"
 
 
 def check_no_state(module: nn.Module, forward: Callable[[nn.Module], Any]) -> None:
@@ -36,33 +37,34 @@ def check_no_state(module: nn.Module, forward: Callable[[nn.Module], Any]) -> No
         after = _attributes(module)
     changed = [name for name in before if name in after and _differ(before[name], after[name])]
     if changed:
-        raise ModelError(f"a forward pass of the model changes {some(changed)}, which no saved run knows: {_INSTEAD}")
+        raise ModelError(f"a forward pass of the model changes {some(changed)}, which no saved run knows: {_CURE}")
     if _differ(first, second):
-        raise ModelError(f"the model's outputs for a batch depend on the batches before it: {_INSTEAD}")
+        raise ModelError(f"the model's outputs for a batch depend on the batches before it: {_CURE}")
 
 
-def check_loss_pure(loss: Callable[..., Tensor], shown: object, output: Any, y: Tensor) -> None:
+def check_loss_pure(loss: Callable[..., Tensor], user_loss: object, output: Any, y: Tensor) -> None:
     """Raise `SettingError` if a loss draws numbers of Python or NumPy, or keeps state from one batch to the next.
 
-    `shown` is the user's own loss, of which `loss` is made. Numbers that it draws from PyTorch are seeded.
+    `loss` is made of the `user_loss`. Numbers that it draws from PyTorch are seeded.
     """
-    with draws_kept(), no_draws("Federation.loss", shown):
+    with draws_kept(), no_draws("Federation.loss", user_loss):
         torch.manual_seed(0)
         first = _snapshot(loss(output, y))
-        before = _snapshot(shown)
+        before = _snapshot(user_loss)
         torch.manual_seed(0)
         second = _snapshot(loss(output, y))
-        after = _snapshot(shown)
+        after = _snapshot(user_loss)
     changed = _differ(first, second) or _differ(before, after)
-    message = "must give the same numbers for the same batch, and keep no state from one call to the next"
-    check(not changed, "Federation.loss", shown, message)
+    requirement = "must give the same numbers for the same batch, and keep no state from one call to the next"
+    check(not changed, "Federation.loss", user_loss, requirement)
 
 
 def check_no_parameters(loss: object) -> None:
     """Raise `SettingError` if a loss has trainable parameters: they are none of the model's, so nothing trains them."""
-    names = [
-        place for place, value in _reachable(loss, "", set()) if isinstance(value, nn.Parameter) and value.requires_grad
-    ]
+    names: list[str] = []
+    for name, value in _leaves(loss, "", set()):
+        if isinstance(value, nn.Parameter) and value.requires_grad:
+            names.append(name)
     if names:
         message = (
             f"has trainable parameters ({some(names)}), and only those of the model train: make them parameters of the "
@@ -73,11 +75,10 @@ def check_no_parameters(loss: object) -> None:
 
 def check_no_gradient_hooks(module: nn.Module) -> None:
     """Raise `ModelError` if a parameter has hooks on its gradient: copies of the model, which train, have none."""
-    hooked = [
-        name
-        for name, parameter in module.named_parameters()
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
-    ]
+    hooked: list[str] = []
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            hooked.append(name)
     if hooked:
         raise ModelError(
             f"hooks on the gradients of {some(hooked)} would not be called: put what they do into forward, as by "
@@ -86,7 +87,7 @@ def check_no_gradient_hooks(module: nn.Module) -> None:
 
 
 Snapshot = dict[str, Any]
-"""The leaves of a value by their places in it, as they were: copies of tensors, states of generators, texts."""
+"""The leaves of a value by their names in it, as they were: copies of tensors, states of generators, texts."""
 
 
 def _attributes(module: nn.Module) -> dict[str, Snapshot]:
@@ -95,17 +96,19 @@ def _attributes(module: nn.Module) -> dict[str, Snapshot]:
     What several of them hold, such as a configuration, is looked at once.
     """
     visited = {id(layer) for layer in module.modules()}
-    attributes = {}
-    for prefix, layer in module.named_modules():
+    attributes: dict[str, Snapshot] = {}
+    for layer_name, layer in module.named_modules():
         for name, value in vars(layer).items():
             if name not in _OF_EVERY_MODULE:
-                leaves = _reachable(value, "", visited)
-                attributes[f"{prefix}.{name}" if prefix else name] = {place: _copied(leaf) for place, leaf in leaves}
+                attributes[_joined(layer_name, name)] = _snapshot(value, visited)
     return attributes
 
 
-def _snapshot(value: Any) -> Snapshot:
-    return {place: _copied(leaf) for place, leaf in _reachable(value, "", set())}
+def _snapshot(value: Any, visited: set[int] | None = None) -> Snapshot:
+    """The leaves of a value as they are now, except those of objects that were `visited` before."""
+    if visited is None:
+        visited = set()
+    return {name: _copied(leaf) for name, leaf in _leaves(value, "", visited)}
 
 
 def _copied(leaf: Any) -> Any:
@@ -127,12 +130,14 @@ def _differ(before: Snapshot, after: Snapshot) -> bool:
     """Whether two snapshots differ by more than rounding, since some operations of a GPU add in no fixed order."""
     if before.keys() != after.keys():
         return True
-    return any(_leaves_differ(before[place], after[place]) for place in before)
+    return any(_leaves_differ(before[name], after[name]) for name in before)
 
 
 def _leaves_differ(before: Any, after: Any) -> bool:
+    if isinstance(before, str) and isinstance(after, str):
+        return before != after
     if not isinstance(before, Tensor) or not isinstance(after, Tensor):
-        return not (isinstance(before, str) and isinstance(after, str) and before == after)
+        return True
     if before.shape != after.shape or before.dtype != after.dtype:
         return True
     if not before.is_floating_point():
@@ -140,24 +145,29 @@ def _leaves_differ(before: Any, after: Any) -> bool:
     return not torch.allclose(before, after, rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
-def _reachable(value: Any, place: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
-    """All values that an object, or a function by its closure, holds, with their places in it.
+def _leaves(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
+    """All values without parts that an object, or a function by its closure, holds, with their names in it.
 
-    What consists of parts is entered once, and noted in `visited`: objects may hold each other.
+    The `name` is that of the value itself. A value with parts is entered once, and noted in `visited`: objects may hold
+    each other.
     """
     parts = _parts(value)
     if parts is None:
-        yield place, value
+        yield name, value
     elif id(value) not in visited:
         visited.add(id(value))
-        for name, part in parts:
-            yield from _reachable(part, f"{place}.{name}" if place else name, visited)
+        for part_name, part in parts:
+            yield from _leaves(part, _joined(name, part_name), visited)
+
+
+def _joined(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
 
 
 def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
-    """What a value consists of, by name; None if it is a leaf."""
+    """The parts of a value, by name; None if it is a leaf."""
     if isinstance(value, nn.Module):
-        plain = ((name, part) for name, part in vars(value).items() if name not in _OF_EVERY_MODULE)
+        plain = [(name, part) for name, part in vars(value).items() if name not in _OF_EVERY_MODULE]
         return [*value._parameters.items(), *value._buffers.items(), *value._modules.items(), *plain]
     if isinstance(value, Mapping):
         return [(str(name), part) for name, part in value.items()]

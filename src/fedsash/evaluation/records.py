@@ -67,15 +67,14 @@ class Score(Shown):
     @classmethod
     def of(cls, row: Row) -> Score:
         """The score in a row, which has null for a number that is not finite."""
-        rest = {name: value for name, value in row.items() if name not in ("round", "model", "split", "time", "trips")}
-        more = {name: rest.pop(name) for name in BESIDE if name in rest}
-        loss = rest.pop("loss", None)
+        more = {name: row[name] for name in BESIDE if name in row}
+        others = ("round", "model", "split", "loss", "time", "trips", *more)
         return cls(
             round=row["round"],
             model=row["model"],
             split=row["split"],
-            loss=_number(loss),
-            values={name: _number(value) for name, value in rest.items()},
+            loss=_number(row.get("loss")),
+            values={name: _number(value) for name, value in row.items() if name not in others},
             more=more,
             time=row.get("time"),
             trips=row.get("trips"),
@@ -227,13 +226,18 @@ TYPES: Mapping[str, type[Problems] | type[PrivacySpent] | type[Decision] | type[
 
 def record_of(row: Row) -> Record:
     """The record in a row."""
-    made: Record = TYPES.get(row["split"], Score).of(row)
-    return made
+    record: Record = TYPES.get(row["split"], Score).of(row)
+    return record
 
 
 def _when(time: float | None, trips: int | None) -> Row:
-    when = {"time": time, "trips": trips}
-    return {name: value for name, value in when.items() if value is not None}
+    """The columns of a run on a simulated network; none elsewhere."""
+    columns: Row = {}
+    if time is not None:
+        columns["time"] = time
+    if trips is not None:
+        columns["trips"] = trips
+    return columns
 
 
 def _number(value: Any) -> Any:

@@ -27,13 +27,13 @@ Scores = dict[str, Floats]
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What a model makes of n samples: `"loss"` `[n, 2]` and the sums `[n, k]` of each metric.
+    """The results of a model on n samples: `"loss"` `[n, 2]` and what each adds to the sums `[n, k]` of each metric.
 
-    `kept` holds what a metric of all samples together needs, or None.
+    `outputs_and_labels` of all samples are there if a metric of all samples together needs them.
     """
 
     sums: Scores
-    kept: tuple[Tensor, Tensor] | None
+    outputs_and_labels: tuple[Tensor, Tensor] | None
 
     def total(self, goal: Goal, rows: Ints | slice) -> Scores:
         """The scores of some of the samples, `[k]` each."""
@@ -41,16 +41,28 @@ class Outcomes:
 
     def criterion(self, goal: Goal, rows: Ints) -> float:
         """The value of the number that decides, for some of the samples."""
-        return float(value_of(goal, goal.criterion.name, self._score(goal, goal.criterion.name, rows)))
+        name = goal.criterion.name
+        return float(value_of(goal, name, self._score(goal, name, rows)))
 
     def _score(self, goal: Goal, name: str, rows: Ints | slice) -> Floats:
+        """The score `[k]` of the loss or of one metric for some of the samples.
+
+        That of a metric of all samples together is its value with the number of samples as its weight, `[2]`.
+        """
         metric = goal.metrics.get(name)
         if metric is None or not metric.together:
             return np.asarray(self.sums[name][rows].sum(0))
-        assert self.kept is not None
-        output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
-        value = metric.of(output, y) if len(y) else np.nan
-        return np.zeros(2) if np.isnan(value) else np.array([value * len(y), len(y)])
+        assert self.outputs_and_labels is not None
+        index = rows if isinstance(rows, slice) else torch.from_numpy(rows)
+        outputs, labels = self.outputs_and_labels
+        output = outputs[index]
+        y = labels[index]
+        if not len(y):
+            return np.zeros(2)
+        value = metric.of(output, y)
+        if np.isnan(value):
+            return np.zeros(2)
+        return np.array([value * len(y), len(y)])
 
 
 class Scorer:
@@ -92,37 +104,45 @@ class Scorer:
     def _outcomes(self, samples: Samples, index: Ints | None) -> Outcomes:
         count = len(samples) if index is None else len(index)
         # One tensor for all: small tensors of single batches would lie between large ones and fragment the memory.
-        whole: dict[str, Tensor] = {}
-        kept: list[tuple[Tensor, Tensor]] = []
+        rows: dict[str, Tensor] = {}
+        outputs: list[Tensor] = []
+        labels: list[Tensor] = []
         start = 0
         for x, y in _batches(samples, index, self._batch):
             scored = self._scored(x, y)
             for name, sums in self._sums(scored).items():
-                if name not in whole:
-                    whole[name] = torch.empty(count, sums.shape[1], dtype=sums.dtype, device=sums.device)
-                whole[name][start : start + len(sums)] = sums
+                if name not in rows:
+                    rows[name] = torch.empty(count, sums.shape[1], dtype=sums.dtype, device=sums.device)
+                rows[name][start : start + len(sums)] = sums
             if self._together:
-                kept.append((scored.output.cpu(), y.cpu()))
+                outputs.append(scored.output.cpu())
+                labels.append(y.cpu())
             start += len(y)
-        on_host = {name: sums.cpu().double().numpy() for name, sums in whole.items()}  # Apple's GPUs have no float64
-        return Outcomes(on_host, _joined(kept) if kept else None)
+        on_host = {name: sums.cpu().double().numpy() for name, sums in rows.items()}  # Apple's GPUs have no float64
+        if not outputs:
+            return Outcomes(on_host, None)
+        return Outcomes(on_host, (torch.cat(outputs), torch.cat(labels)))
 
     def values(self, w: Tensor, samples: Samples) -> dict[str, float]:
         """The mean loss and all metrics of the model on samples, by name."""
-        found = values_of(self.goal, self.outcomes(w, samples).total(self.goal, slice(None)))
-        return {name: float(value) for name, value in found.items()}
+        scores = self.outcomes(w, samples).total(self.goal, slice(None))
+        return {name: float(value) for name, value in values_of(self.goal, scores).items()}
 
     def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Scores:
         """The scores of the model on each group of samples, `[groups, k]`; a sample in several groups passes once."""
         index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
-        first = index if len(index) else np.zeros(1, dtype=np.int64)
+        if not len(index):  # one sample passes for empty groups, and gives their scores a shape
+            index = np.zeros(1, dtype=np.int64)
         self._layout.bind(self._module, w)
+        totals: list[Scores] = []
         if self._draws_in_evaluations(samples):  # group by group, so that no group's draws depend on the others
-            each = [self.outcomes(w, samples, group if len(group) else first) for group in groups]
-            totals = [one.total(self.goal, slice(len(group))) for one, group in zip(each, groups, strict=True)]
-            return {name: np.stack([total[name] for total in totals]) for name in totals[0]}
-        outcomes = self.outcomes(w, samples, first)
-        totals = [outcomes.total(self.goal, np.searchsorted(first, group)) for group in groups]
+            for group in groups:
+                outcomes = self.outcomes(w, samples, group if len(group) else index)
+                totals.append(outcomes.total(self.goal, slice(len(group))))
+        else:
+            outcomes = self.outcomes(w, samples, index)
+            for group in groups:
+                totals.append(outcomes.total(self.goal, np.searchsorted(index, group)))
         return {name: np.stack([total[name] for total in totals]) for name in totals[0]}
 
     def _scored(self, x: ModelInput, y: Tensor) -> Scored:
@@ -130,12 +150,13 @@ class Scorer:
         return self.goal.task.scored(output, y, self.goal.loss(output, y))
 
     def _sums(self, scored: Scored) -> dict[str, Tensor]:
+        """What each sample of a batch adds to the sums of the loss and the metrics, `[B, k]`."""
         losses = scored.losses
-        found = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
+        sums = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
         for name, metric in self.goal.metrics.items():
             if not metric.together:
-                found[name] = metric.sums(scored)
-        return found
+                sums[name] = metric.sums(scored)
+        return sums
 
 
 def values_of(goal: Goal, scores: Scores) -> Scores:
@@ -151,17 +172,20 @@ def value_of(goal: Goal, name: str, score: Floats) -> Floats:
         return np.asarray(np.divide(score[..., 0], score[..., 1]))
 
 
-def _joined(kept: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    outputs, labels = zip(*kept, strict=True)
-    return torch.cat(outputs), torch.cat(labels)
-
-
 def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[ModelInput, Tensor]]:
     """Copies of the samples, `size` at a time."""
-    if index is None or isinstance(samples.x, EncodedImages):
-        samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
-        labels = (y.clone() for y in torch.split(samples.y, size))
-        yield from zip(encoded.split(samples.x, size), labels, strict=True)
-    else:
-        for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
-            yield samples.x[chosen], samples.y[chosen]
+    if index is None:
+        yield from _batches_of_all(samples, size)
+        return
+    rows = torch.from_numpy(index).to(samples.y.device)
+    if isinstance(samples.x, EncodedImages):
+        yield from _batches_of_all(samples[rows], size)
+        return
+    for batch in torch.split(rows, size):
+        yield samples.x[batch], samples.y[batch]
+
+
+def _batches_of_all(samples: Samples, size: int) -> Iterator[tuple[ModelInput, Tensor]]:
+    labels = torch.split(samples.y, size)
+    for x, y in zip(encoded.split(samples.x, size), labels, strict=True):
+        yield x, y.clone()

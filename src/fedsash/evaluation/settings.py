@@ -51,13 +51,15 @@ class FineTuning(Setting):
     """the learning rate; left out: that of the last round"""
 
     def __post_init__(self) -> None:
-        right = "can't be combined with epochs: set either steps or epochs"
-        check(self.steps is None or self.epochs == 1, "FineTuning.steps", self.steps, right)
+        requirement = "can't be combined with epochs: set either steps or epochs"
+        check(self.steps is None or self.epochs == 1, "FineTuning.steps", self.steps, requirement)
 
     @property
     def trains(self) -> bool:
         """Whether it takes any step."""
-        return (self.epochs if self.steps is None else self.steps) > 0
+        if self.steps is not None:
+            return self.steps > 0
+        return self.epochs > 0
 
 
 @dataclass(frozen=True)
@@ -97,33 +99,43 @@ class Evaluation(Setting):
         """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""
         return Goal.of(task, loss, metrics, decides=self.metric, target=self.target)
 
-    def tests_clients(self, held: bool) -> bool:
-        """Whether clients score models on samples that none of them trains on; `held`: whether some are held out."""
-        return held or self.client_test
+    def tests_clients(self, any_held_out: bool) -> bool:
+        """Whether clients score models on samples that none of them trains on: held-out ones, if any, or test ones."""
+        return any_held_out or self.client_test
 
-    def tested(self, test: Samples | None, held: bool, personal: bool) -> Samples | None:
+    def tested(self, test: Samples | None, any_held_out: bool, personal: bool) -> Samples | None:
         """The samples on which the server scores models: the `test` set, unless clients score their `personal` parts.
 
-        `held` says whether there are held-out samples. Raises `SettingError` if the best model is to be chosen on a
-        test set that the server does not score.
+        `any_held_out` says whether there are held-out samples. Raises `SettingError` if the best model is to be chosen
+        on a test set that the server does not score.
         """
-        found = None if personal and self.tests_clients(held) else test
-        right = "needs a test set on which the server scores models: leave it out"
-        check(self.best_on == "held_out" or found is not None, "evaluation.best_on", self.best_on, right)
-        return found
+        if personal and self.tests_clients(any_held_out):
+            test = None
+        requirement = "needs a test set on which the server scores models: leave it out"
+        check(self.best_on == "held_out" or test is not None, "evaluation.best_on", self.best_on, requirement)
+        return test
 
-    def asked(self, held: bool) -> SplitsOf:
-        """The splits that clients score in each job; `held` says whether there are held-out samples.
+    def client_splits(self, any_held_out: bool) -> SplitsOf:
+        """The splits that clients score in each job; `any_held_out` says whether there are held-out samples.
 
         Raises `SettingError` if clients fine-tune models, and have no samples to score them on.
         """
-        own: dict[Split, bool] = {"held_out": held, "client_test": self.client_test}
-        tested = tuple(split for split, wanted in own.items() if wanted)
-        right = "needs samples that no client trains on: set evaluation.client_test or evaluation.held_out"
-        check(self.fine_tuning is None or bool(tested), "evaluation.fine_tuning", self.fine_tuning, right)
-        every: tuple[Split, ...] = (*tested, "clients") if self.clients else tested
-        jobs: dict[str, tuple[Split, ...]] = {"evaluate": every, "tune": tested if self.fine_tuning else ()}
-        return {job: splits for job, splits in jobs.items() if splits}
+        tested: list[Split] = []
+        if any_held_out:
+            tested.append("held_out")
+        if self.client_test:
+            tested.append("client_test")
+        requirement = "needs samples that no client trains on: set evaluation.client_test or evaluation.held_out"
+        check(self.fine_tuning is None or bool(tested), "evaluation.fine_tuning", self.fine_tuning, requirement)
+        evaluated = [*tested]
+        if self.clients:
+            evaluated.append("clients")
+        jobs: dict[str, tuple[Split, ...]] = {}
+        if evaluated:
+            jobs["evaluate"] = tuple(evaluated)
+        if self.fine_tuning is not None:
+            jobs["tune"] = tuple(tested)
+        return jobs
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether models are evaluated after `round` finished rounds of `rounds`."""

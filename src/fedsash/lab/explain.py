@@ -396,7 +396,7 @@ class Round:
         test = evaluation.tested(federation.clients.problem.test, held, personal=federation.sharing.own_size > 0)
         if test is not None:
             says.append(f"The server scores them on a test set of {len(test):,} samples.")
-        for job, splits in evaluation.asked(held).items():
+        for job, splits in evaluation.client_splits(held).items():
             tuned = ", each with its own fine-tuned copy" if job == "tune" else ""
             says.append(f"All {self.N} clients score them on {', '.join(splits)}{tuned}.")
         broadcast = federation.broadcast
@@ -405,7 +405,7 @@ class Round:
         else:
             says.append("An evaluation changes nothing.")
         who = "clients" if test is None else "server"
-        if test is not None and evaluation.asked(held):
+        if test is not None and evaluation.client_splits(held):
             who = "server and clients"
         return Step("Evaluate", who, says, [], ["evaluation", "metrics", "rounds"])
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from ..settings.errors import SettingError, library
 from .sampling import Poisson, Sampling, Uniform
 
-MORE = "one client more or fewer"
-OTHER = "another client in its place"
+ONE_MORE = "one client more or fewer"
+REPLACED = "another client in its place"
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def known(sampling: Sampling) -> Known:
 
 def unknown(sampling: Sampling) -> SettingError:
     """The error of a sampling that the accountant does not know."""
-    right = "must be Poisson or Uniform: the accountant of Private knows no other sampling"
-    return SettingError.at("sampling", type(sampling).__name__, right)
+    requirement = "must be Poisson or Uniform: the accountant of Private knows no other sampling"
+    return SettingError.at("sampling", type(sampling).__name__, requirement)
 
 
 def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float) -> Privacy:
-    """What `rounds` rounds have spent whose sums have Gaussian noise of standard deviation `noise` * clip.
+    """The privacy after `rounds` rounds whose sums have Gaussian noise of standard deviation `noise` * clip.
 
     It is the bound by Renyi's divergence for this sampling:
 
@@ -55,9 +55,11 @@ def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float
 
     Dropouts do not lower epsilon. Raises `LibraryError` if dp-accounting is not installed.
     """
-    neighbours = MORE if isinstance(sampling, Poisson) else OTHER
-    if rounds == 0 or noise == 0:
-        return Privacy(inf if rounds else 0.0, delta, neighbours)
+    neighbours = ONE_MORE if isinstance(sampling, Poisson) else REPLACED
+    if rounds == 0:
+        return Privacy(0.0, delta, neighbours)
+    if noise == 0:
+        return Privacy(inf, delta, neighbours)
     dp = accounting()
     if isinstance(sampling, Poisson):
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

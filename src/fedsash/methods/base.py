@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..settings.errors import SettingError, check
+from ..settings.errors import SettingError
 from ..settings.setting import Setting
 from ..vector.arrays import Floats, Ints, Vectors, check_like
 from ..vector.layout import Layout
@@ -83,7 +83,7 @@ class Effort(Shown):
     normaliser: Floats | None = None
 
     def only(self, rows: list[int]) -> Effort:
-        """The effort of some of the clients."""
+        """The effort of some of the clients, in the order of `rows`."""
         normaliser = None if self.normaliser is None else self.normaliser[rows]
         return Effort(self.samples[rows], self.steps[rows], normaliser)
 
@@ -265,34 +265,29 @@ def check_returned(
     vectors: Vectors,
     vector: str,
     like: Tensor,
-    kept: Vectors,
+    state: Vectors,
     before: Vectors,
 ) -> None:
-    """Raise `SettingError` unless the `vectors` that a hook returns are right, and the state `kept` beside them.
+    """Raise `SettingError` unless a hook has returned the `vectors` that it must, and a new `state` that fits.
 
-    One called `vector` must be among them, and be `like` this one; the state must have the names, shapes and types that
-    it had `before`.
+    A vector called `vector` must be among them, with the shape and type of `like`; the state must have the names,
+    shapes and types that it had `before`.
     """
+    place = f"{type(method).__name__}.{hook}"
     if vector not in vectors:
-        place = f"{type(method).__name__}.{hook}"
         raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
     check_like(method, f"{hook}: {vector}", vectors[vector], like)
-    for name in kept.keys() & before.keys():
-        check_like(method, f"{hook}: {name}", kept[name], before[name])
-    if kept.keys() == before.keys():
+    for name in state.keys() & before.keys():
+        check_like(method, f"{hook}: {name}", state[name], before[name])
+    if state.keys() == before.keys():
         return
-    place = f"{type(method).__name__}.{hook}"
-    whose = "client" if hook == "upload" else "server"
-    lost = _names(before.keys() - kept.keys())
-    check(not lost, place, sorted(kept), f"must also return the new {whose} state {lost}")
-    more = _names(kept.keys() - before.keys())
-    raise SettingError.at(place, sorted(kept), f"{more} must begin in {whose}_state(), which does not have it")
+    owner = "client" if hook == "upload" else "server"
+    lost = _quoted(before.keys() - state.keys())
+    if lost:
+        raise SettingError.at(place, sorted(state), f"must also return the new {owner} state {lost}")
+    added = _quoted(state.keys() - before.keys())
+    raise SettingError.at(place, sorted(state), f"{added} must begin in {owner}_state(), which does not have it")
 
 
-def _names(names: Iterable[str]) -> str:
+def _quoted(names: Iterable[str]) -> str:
     return ", ".join(sorted(map(repr, names)))
-
-
-def plus(a: Tensor, b: Tensor, factor: Scalar) -> Tensor:
-    """`a + factor * b`, for one number or for one that a tensor holds."""
-    return a + factor * b if isinstance(factor, Tensor) else torch.add(a, b, alpha=factor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..settings.limits import Strength
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, plus
+from .base import LocalRun, Method, RoundMean, Step, Upload
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class EWC(Method, name="ewc"):
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
         step.round_state["squares"].addcmul_(g, g)
-        return plus(g, step.server_state["fisher"] * (step.w - step.sent), self.mu)
+        return torch.add(g, step.server_state["fisher"] * (step.w - step.sent), alpha=self.mu)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         return {"delta": local.delta, "fisher": local.round_state["squares"] / local.steps}, {}

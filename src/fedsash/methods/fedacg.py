@@ -10,7 +10,7 @@ from torch import Tensor
 from ..settings.limits import Fraction, Strength
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout
-from .base import Method, RoundMean, Step, Weighting, plus
+from .base import Method, RoundMean, Step, Weighting
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FedACG(Method, name="fedacg"):
         return w + self.lam * server_state["m"], {}
 
     def direction(self, step: Step) -> Tensor:
-        return plus(step.grad(step.w), step.w - step.sent, self.beta)
+        return torch.add(step.grad(step.w), step.w - step.sent, alpha=self.beta)
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"m": self.lam * received.server_state["m"] + received.update}

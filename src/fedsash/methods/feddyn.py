@@ -11,7 +11,7 @@ from torch import Tensor
 from ..settings.limits import Rate, Strength
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,20 @@ class FedDyn(Method, name="feddyn"):
         return {"constant": local.client_state["g"] + self.alpha * local.sent}
 
     def direction(self, step: Step) -> Tensor:
-        return plus(step.grad(step.w) - step.round_state["constant"], step.w, self.alpha)
+        return torch.add(step.grad(step.w) - step.round_state["constant"], step.w, alpha=self.alpha)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         delta = local.delta
-        upload = {"delta": delta} if self.weighting == "uniform" else {"delta": delta, "g": delta}
+        upload = {"delta": delta}
+        if self.weighting != "uniform":
+            upload["g"] = delta  # once more, for h: its mean is uniform whatever the weighting
         return upload, {"g": local.client_state["g"] - self.alpha * delta}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         mean = received.mean
         share = received.clients / received.total
-        h = received.server_state["h"] - self.alpha * share * mean.get("g", mean["delta"])
+        uniform_mean = mean["g"] if "g" in mean else mean["delta"]
+        h = received.server_state["h"] - self.alpha * share * uniform_mean
         return received.update - h / self.alpha, {"h": h}
 
 
@@ -106,14 +109,19 @@ class AdaBest(Method, name="adabest"):
         return "the method takes a multiple of a client's update for its gradient's bias"
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}
-        return {"avg": w.clone()} | code
+        state = {"avg": w.clone()}
+        if self.variant == "code":
+            state["m"] = w.new_zeros(())
+            state["uploads"] = w.new_zeros(())
+        return state
 
     def client_state(self, w: Tensor) -> Vectors:
         return {"h": torch.zeros_like(w), "next": torch.zeros_like(w[:1])}  # t_i + 1, so that 0 is never
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
-        return w, {"m": server_state["m"]} if self.variant == "code" else {}
+        if self.variant == "code":
+            return w, {"m": server_state["m"]}
+        return w, {}
 
     def round_state(self, local: LocalRun) -> Vectors:
         h = local.client_state["h"]
@@ -126,19 +134,19 @@ class AdaBest(Method, name="adabest"):
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         delta = local.delta
-        now = torch.full_like(local.client_state["next"], local.round + 1)
-        h = local.client_state["h"] / (now - local.client_state["next"])
+        next_round = torch.full_like(local.client_state["next"], local.round + 1)
+        h = local.client_state["h"] / (next_round - local.client_state["next"])
         if self.variant == "paper":
-            return {"delta": delta}, {"h": h - self.mu * delta, "next": now}
-        return {"delta": delta, "m": local.samples / local.steps}, {"h": h - delta, "next": now}
+            return {"delta": delta}, {"h": h - self.mu * delta, "next": next_round}
+        return {"delta": delta, "m": local.samples / local.steps}, {"h": h - delta, "next": next_round}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         update = received.update
         server_state = received.server_state
         avg = received.sent + update
-        kept = {"avg": avg}
+        new_state = {"avg": avg}
         if self.variant == "code":
             uploads = server_state["uploads"] + received.clients
             m = server_state["m"] + (received.mean["m"].squeeze() - server_state["m"]) * received.clients / uploads
-            kept |= {"m": m, "uploads": uploads}
-        return update + self.beta * (avg - server_state["avg"]), kept
+            new_state |= {"m": m, "uploads": uploads}
+        return update + self.beta * (avg - server_state["avg"]), new_state

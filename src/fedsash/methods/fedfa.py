@@ -15,7 +15,8 @@ from ..vector.arrays import Vectors
 from ..vector.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
-BETAS = (0.9, 0.999)
+BETA_1 = 0.9
+BETA_2 = 0.999
 EPSILON = 1e-8
 """Adam's default settings, for the calibration."""
 
@@ -62,7 +63,8 @@ class FedFA(Method, name="fedfa"):
     needs_classes: ClassVar[bool] = True
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        classes, d = layout.linear(w)[0].shape
+        weight, _ = layout.linear(w)
+        classes, d = weight.shape
         if classes <= d:
             return {"anchors": torch.eye(classes, d, dtype=w.dtype, device=w.device)}
         rows = torch.randn(classes, d, dtype=w.dtype, generator=torch.Generator().manual_seed(0))
@@ -82,11 +84,12 @@ class FedFA(Method, name="fedfa"):
 
     def round_state(self, local: LocalRun) -> Vectors:
         anchors = local.server_state["anchors"].expand(len(local.w), -1, -1).clone()
-        moments = torch.zeros_like(_extended(anchors, local.layout.linear(local.w)[1]))
+        _, bias = local.layout.linear(local.w)
+        moments = torch.zeros_like(_extended(anchors, bias))
         return {
             "anchors": anchors,
-            "sums": torch.zeros_like(anchors),
-            "met": torch.zeros_like(anchors[..., :1]),
+            "sums": torch.zeros_like(anchors),  # of the batches' mean features of each class, in this epoch
+            "met": torch.zeros_like(anchors[..., :1]),  # 1 for the classes that this epoch has met, else 0
             "step": torch.zeros_like(local.steps),
             "per_epoch": torch.minimum(local.per_epoch, local.steps).clamp(min=1),
             "m": moments,
@@ -108,16 +111,22 @@ class FedFA(Method, name="fedfa"):
 
     def _calibrate(self, step: Step, active: Tensor) -> None:
         """One step of Adam on the classifier's cross-entropy at the anchors; the gradient has a closed form."""
-        work, (weight, bias) = step.round_state, step.layout.linear(step.w)
+        state = step.round_state
+        weight, bias = step.layout.linear(step.w)
         anchors = step.server_state["anchors"].expand(len(weight), -1, -1)
-        logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))
+        logits = anchors @ weight.mT
+        if bias is not None:
+            logits = logits + bias.unsqueeze(1)
         classes = logits.shape[-1]
-        error = (logits.softmax(-1) - torch.eye(classes, dtype=logits.dtype, device=logits.device)) / classes
+        labels = torch.eye(classes, dtype=logits.dtype, device=logits.device)  # anchor y is of class y
+        error = (logits.softmax(-1) - labels) / classes
         g = error.mT @ _extended(anchors, bias)
-        (b1, b2), n = BETAS, work["step"].clamp(min=1).unsqueeze(-1)
-        work["m"].lerp_(g, 1 - b1)
-        work["v"].lerp_(g * g, 1 - b2)
-        change = work["m"] / (1 - b1**n) / ((work["v"] / (1 - b2**n)).sqrt() + EPSILON)
+        n = state["step"].clamp(min=1).unsqueeze(-1)
+        state["m"].lerp_(g, 1 - BETA_1)
+        state["v"].lerp_(g * g, 1 - BETA_2)
+        m = state["m"] / (1 - BETA_1**n)
+        v = state["v"] / (1 - BETA_2**n)
+        change = m / (v.sqrt() + EPSILON)
         change = step.server_state["rate"] * change * active.unsqueeze(-1)
         weight -= change[..., : weight.shape[-1]]
         if bias is not None:
@@ -125,22 +134,26 @@ class FedFA(Method, name="fedfa"):
 
     def _track(self, step: Step, active: Tensor) -> None:
         """Add the batch's mean features; after an epoch's last batch, move the client's anchors."""
-        work = step.round_state
+        state = step.round_state
         features = step.features()
-        member = _member(step.y, step.weights, work["sums"].shape[1]).to(features.dtype)
+        classes = state["sums"].shape[1]
+        member = _member(step.y, step.weights, classes).to(features.dtype)
         count = member.sum(1).unsqueeze(-1)
-        work["sums"] += member.mT @ features / count.clamp(min=1)
-        work["met"].copy_(torch.maximum(work["met"], count.clamp(max=1)))
-        ended = (active & (work["step"] % work["per_epoch"] == 0)).unsqueeze(-1)
-        moved = torch.lerp(work["sums"] / work["per_epoch"].unsqueeze(-1), work["anchors"], self.momentum)
-        work["anchors"].copy_(torch.where(ended & (work["met"] > 0), moved, work["anchors"]))
-        work["sums"] *= ~ended
-        work["met"] *= ~ended
+        state["sums"] += member.mT @ features / count.clamp(min=1)
+        state["met"].copy_(torch.maximum(state["met"], count.clamp(max=1)))
+        ended = (active & (state["step"] % state["per_epoch"] == 0)).unsqueeze(-1)
+        epoch_mean = state["sums"] / state["per_epoch"].unsqueeze(-1)
+        moved = torch.lerp(epoch_mean, state["anchors"], self.momentum)
+        state["anchors"].copy_(torch.where(ended & (state["met"] > 0), moved, state["anchors"]))
+        state["sums"] *= ~ended
+        state["met"] *= ~ended
 
 
 def _extended(anchors: Tensor, bias: Tensor | None) -> Tensor:
     """The anchors with a 1 for the bias, if there is one."""
-    return anchors if bias is None else torch.cat([anchors, torch.ones_like(anchors[..., :1])], dim=-1)
+    if bias is None:
+        return anchors
+    return torch.cat([anchors, torch.ones_like(anchors[..., :1])], dim=-1)
 
 
 def _member(y: Tensor, weights: Tensor, classes: int) -> Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..settings.limits import Strength
-from .base import Method, Step, plus
+from .base import Method, Step
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,4 @@ class FedProx(Method, name="fedprox"):
         return self.mu
 
     def direction(self, step: Step) -> Tensor:
-        return plus(step.grad(step.w), step.w - step.sent, self.mu)
+        return torch.add(step.grad(step.w), step.w - step.sent, alpha=self.mu)

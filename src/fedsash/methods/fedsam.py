@@ -10,7 +10,7 @@ from torch import Tensor
 from ..settings.limits import Factor, Strength
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout
-from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 from .fedcm import with_direction
 
 TINY = 1e-16
@@ -115,24 +115,33 @@ class FedLESAM(Method, name="fedlesam"):
         return {"old": torch.zeros_like(w), "known": torch.zeros_like(w[:1])}
 
     def round_state(self, local: LocalRun) -> Vectors:
-        way = (local.client_state["old"] - local.sent) * local.client_state["known"]
-        norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
-        return {"e": way * (self.rho / (norm + TINY))}
+        path = (local.client_state["old"] - local.sent) * local.client_state["known"]
+        norm = torch.linalg.vector_norm(path, dim=1, keepdim=True)
+        return {"e": path * (self.rho / (norm + TINY))}
 
     def direction(self, step: Step) -> Tensor:
         return step.grad(step.w + step.round_state["e"])
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
-        kept = {"old": local.sent.expand_as(local.w).clone(), "known": torch.ones_like(local.client_state["known"])}
-        return {"delta": local.delta}, kept
+        old = local.sent.expand_as(local.w).clone()
+        known = torch.ones_like(local.client_state["known"])
+        return {"delta": local.delta}, {"old": old, "known": known}
 
 
-def _sharp_gradient(step: Step, rho: Scalar, scale: Tensor | None = None) -> Tensor:
+def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tensor:
     """The gradient `[C, D]` at w + e, with e = rho * T^2 * g / ||T * g|| and T = `scale` (None: 1)."""
     g = step.grad(step.w)
-    if not isinstance(rho, Tensor) and rho == 0:
+    if rho == 0:
         return g
-    way = g if scale is None else scale * g
-    norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
-    e = (way if scale is None else scale * way) * (rho / (norm + TINY))
+    if scale is None:
+        e = g * _factor(rho, g)
+    else:
+        scaled = scale * g
+        e = scale * scaled * _factor(rho, scaled)
     return step.grad(step.w + e)
+
+
+def _factor(rho: float, g: Tensor) -> Tensor:
+    """The factors `[C, 1]` that give the vectors g `[C, D]` the length rho."""
+    norm: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+    return rho / (norm + TINY)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..settings.limits import Fraction
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout
-from .base import LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, plus
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"
 """Why Mime and MimeLite need SGD at the clients."""
@@ -51,19 +51,21 @@ class Mime(Method, name="mime"):
         return True
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": torch.zeros_like(w)} if self.beta else {}
+        return _first_momentum(w, self.beta)
 
     def probe(self, local: LocalRun) -> Upload:
         return {"c": local.full_grad(local.w)}
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w) - step.grad_at_sent() + step.server_state["c"]
-        return _mix(g, step.server_state["m"], self.beta, self.damped) if "m" in step.server_state else g
+        return _with_momentum(g, step.server_state, self.beta, self.damped)
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         server_state = received.server_state
-        m = {"m": _mix(server_state["c"], server_state["m"], self.beta, self.damped)} if self.beta else {}
-        return received.update, m
+        if self.beta == 0:
+            return received.update, {}
+        m = _with_momentum(server_state["c"], server_state, self.beta, self.damped)
+        return received.update, {"m": m}
 
 
 @dataclass(frozen=True)
@@ -99,23 +101,37 @@ class MimeLite(Method, name="mimelite"):
         return self.beta > 0
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": torch.zeros_like(w)} if self.beta else {}
+        return _first_momentum(w, self.beta)
 
     def direction(self, step: Step) -> Tensor:
-        g = step.grad(step.w)
-        return _mix(g, step.server_state["m"], self.beta, self.damped) if "m" in step.server_state else g
+        return _with_momentum(step.grad(step.w), step.server_state, self.beta, self.damped)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         upload = {"delta": local.delta}
-        return upload | ({"grad": local.full_grad(local.sent.expand_as(local.w))} if self.beta else {}), {}
+        if self.beta > 0:
+            upload["grad"] = local.full_grad(local.sent.expand_as(local.w))
+        return upload, {}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        mean = received.mean
-        server_state = received.server_state
-        m = {"m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)} if self.beta else {}
-        return received.update, m
+        if self.beta == 0:
+            return received.update, {}
+        m = _with_momentum(received.mean["grad"], received.server_state, self.beta, self.damped)
+        return received.update, {"m": m}
 
 
-def _mix(g: Tensor, m: Tensor, beta: Scalar, damped: bool) -> Tensor:
-    """`(1 - beta) * g + beta * m`, or `g + beta * m` if not damped; vectors `[D]` or `[C, D]`."""
-    return torch.lerp(g, m, beta) if damped else plus(g, m, beta)
+def _first_momentum(w: Tensor, beta: float) -> Vectors:
+    """The server state: the momentum m `[D]`, which is 0 at first; none if its factor `beta` is 0."""
+    return {"m": torch.zeros_like(w)} if beta else {}
+
+
+def _with_momentum(g: Tensor, server_state: Vectors, beta: float, damped: bool) -> Tensor:
+    """A gradient mixed with the server's momentum m, if there is one; vectors `[D]` or `[C, D]`.
+
+    `(1 - beta) * g + beta * m`, or `g + beta * m` if not `damped`.
+    """
+    if "m" not in server_state:
+        return g
+    m = server_state["m"]
+    if damped:
+        return torch.lerp(g, m, beta)
+    return torch.add(g, m, alpha=beta)

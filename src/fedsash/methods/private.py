@@ -86,10 +86,11 @@ class Private(Aggregation, name="private"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        right = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
-        check(self.noise == 0 or self.noise >= 1e-6, "Private.noise", self.noise, right)
-        finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
-        check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
+        requirement = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
+        check(self.noise == 0 or self.noise >= 1e-6, "Private.noise", self.noise, requirement)
+        if self.noise > 0 or self.adaptive is not None:
+            finite = self.clip < math.inf
+            check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
 
     def refuses(self, federation: Surroundings) -> Iterator[SettingError]:
         yield from super().refuses(federation)
@@ -99,49 +100,63 @@ class Private(Aggregation, name="private"):
 
     def refuses_broadcast(self, broadcast: Any) -> Iterator[SettingError]:
         if broadcast is not None and broadcast.adaptive:
-            right = (
+            requirement = (
                 "decides by clients' scores, which a Private aggregation does not protect: give a round and one average"
             )
-            yield SettingError.at("Broadcast.start, average", (broadcast.start, broadcast.average), right)
+            yield SettingError.at("Broadcast.start, average", (broadcast.start, broadcast.average), requirement)
 
     def _refuses_uploads(self, method: Method, sharing: Sharing) -> Iterator[SettingError]:
+        """The errors of a method whose uploads it does not clip, or whose clients do not count the same."""
         if sharing.means:
-            right = "Private does not clip statistics, which show a client's data; let them be 'local'"
-            yield SettingError.at("Federation.buffers", sharing.buffers, f"must not be 'average': {right}")
+            requirement = (
+                "must not be 'average': Private does not clip statistics, which show a client's data; let them be "
+                "'local'"
+            )
+            yield SettingError.at("Federation.buffers", sharing.buffers, requirement)
         if method.weighting != "uniform":
-            right = "must be 'uniform': the update of every client counts the same in a private aggregation"
-            yield SettingError.at("method.weighting", method.weighting, right)
+            requirement = "must be 'uniform': the update of every client counts the same in a private aggregation"
+            yield SettingError.at("method.weighting", method.weighting, requirement)
         if method.overridden & {"probe", "upload"}:
-            right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
-            yield SettingError.at("method", type(method).__name__, right)
+            problem = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
+            yield SettingError.at("method", type(method).__name__, problem)
 
     def _refuses_draws(self, sampling: Sampling, clients: int) -> Iterator[SettingError]:
-        """What the accountant can't work with. Raises `LibraryError` if it is needed and not installed."""
+        """The errors of all that the accountant can't work with.
+
+        Raises `LibraryError` if the accountant is needed and not installed.
+        """
         if self.delta is None and clients == 1:
-            right = "must be given for a federation of one client: the default, N^-1.1, is 1"
-            yield SettingError.at("Private.delta", self.delta, right)
+            requirement = "must be given for a federation of one client: the default, N^-1.1, is 1"
+            yield SettingError.at("Private.delta", self.delta, requirement)
         if type(sampling) not in SAMPLINGS:
             yield unknown(sampling)
             return
-        least = self.noise / 2
-        sigma = math.inf if self.adaptive is None else self.adaptive.sigma(known(sampling).expected(clients))
-        if sigma <= least:
-            right = f"must be above {least:g}, half of Private.noise; None is a twentieth of a round's clients"
-            yield SettingError.at("Adaptive.noise", sigma, right)
+        if self.adaptive is not None:
+            sigma = self.adaptive.sigma(known(sampling).expected(clients))
+            half = self.noise / 2
+            if sigma <= half:
+                requirement = f"must be above {half:g}, half of Private.noise; None is a twentieth of a round's clients"
+                yield SettingError.at("Adaptive.noise", sigma, requirement)
         if self.noise:
             accounting()
 
     def _refuses_statistics(self, averages: Mapping[str, Any], sharing: Sharing) -> Iterator[SettingError]:
+        """The errors of averages whose statistics would be made of clients' samples."""
         if not sharing.layout.norms:
             return
-        right = "must be 'average' or 'latest': the statistics of the clients' samples have no noise, as Private needs"
+        requirement = (
+            "must be 'average' or 'latest': the statistics of the clients' samples have no noise, as Private needs"
+        )
         for name in sorted(averages):
             if averages[name].buffers == "re-estimate":
-                yield SettingError.at(f"averages.{name}.buffers", "re-estimate", right)
+                yield SettingError.at(f"averages.{name}.buffers", "re-estimate", requirement)
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
-        found = {"clip": self.clip, "expected": known(sampling).expected(clients)}
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        m = known(sampling).expected(clients)
+        return {
+            "clip": torch.tensor(self.clip, dtype=torch.float64),
+            "expected": torch.tensor(m, dtype=torch.float64),
+        }
 
     def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         delta = upload["delta"]
@@ -163,17 +178,22 @@ class Private(Aggregation, name="private"):
             noise = torch.from_numpy(draws.standard_normal(len(delta)))
             delta = delta + (self._multiplier(m) * clip / m * noise).to(delta)
         if self.adaptive is not None:
-            short = float(mean["short"]) * (clients / m) if clients else 0.0
+            short = 0.0
+            if clients:
+                short = float(mean["short"]) * (clients / m)
             b = 0.5 + short + self.adaptive.sigma(m) / m * draws.standard_normal()
-            moved = clip * math.exp(-self.adaptive.rate * (b - self.adaptive.quantile))
-            memory = memory | {"clip": torch.tensor(moved, dtype=torch.float64)}
+            new_clip = clip * math.exp(-self.adaptive.rate * (b - self.adaptive.quantile))
+            memory = memory | {"clip": torch.tensor(new_clip, dtype=torch.float64)}
         return {"delta": delta}, memory
 
-    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
-        changed = [name for name in ("aggregation", "sampling", "partition") if here.get(name) != there.get(name)]
-        if there and changed:
-            others = " and ".join(changed)
-            raise RunError(f"a fork of a private run must keep its {others}: the accountant adds up equal rounds")
+    def check_composed(self, fingerprint: Mapping[str, str], earlier: Mapping[str, str]) -> None:
+        if not earlier:
+            return
+        names = ("aggregation", "sampling", "partition")
+        changed = [name for name in names if fingerprint.get(name) != earlier.get(name)]
+        if changed:
+            line = f"a fork of a private run must keep its {' and '.join(changed)}: the accountant adds up equal rounds"
+            raise RunError(line)
 
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy:
         return spent(self.noise, known(sampling), clients, rounds, self.delta or clients**-1.1)

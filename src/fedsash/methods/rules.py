@@ -68,42 +68,45 @@ class Aggregation(Setting):
 
     def accepts(self, norms: Tensor) -> list[int]:
         """The guard: the positions of the clients whose upload can be used, given their largest norms `[b]`."""
-        return [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
+        return [position for position, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
 
     def refuses(self, federation: Surroundings) -> Iterator[SettingError]:
-        """The errors of all in a federation that it does not go with."""
+        """The errors of all settings of a federation with which the rule can't be combined."""
         yield from self.refuses_broadcast(federation.broadcast)
 
     def refuses_broadcast(self, broadcast: Any) -> Iterator[SettingError]:
-        """Those of a broadcast, or of None: an experiment file with one is refused before its data are read."""
+        """The errors of a broadcast, or of None: an experiment file with one is refused before its data are read."""
         yield from ()
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
-        """What it remembers from round to round, as it is before the first one."""
+        """The rule's memory from round to round, as it is before the first one."""
         return {}
 
     def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients.
 
-        `memory` is what the rule remembered before the round.
+        `memory` is the rule's, as it was before the round.
         """
         return upload
 
     def release(
         self, mean: Vectors, *, clients: int, memory: AggregationMemory, like: CommonPart, round: int, seed: int
     ) -> tuple[Vectors, Vectors]:
-        """What the server may know of a round's means over `clients` clients, and what the rule remembers after it.
+        """A round's means over `clients` clients as the server may know them, and the rule's memory after the round.
 
-        `memory` is what it remembered before. An update is `like` the common part `[D]` of the model that was sent.
+        `memory` is that before the round. An update is `like` the common part `[D]` of the model that was sent.
         """
         return mean, memory
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        """The round's update `[D]`, from the means of the `derive`d vectors, and the single deltas `[D]` if kept."""
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
+        """The round's update `[D]`, from the means of the `derive`d vectors.
+
+        `updates` are the single updates `[D]` of the accepted clients if the rule `keeps_updates`, else there are none.
+        """
         return mean["delta"]
 
-    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
-        """Raise `RunError` if its rounds can't follow those so far; both runs are given by their fingerprints."""
+    def check_composed(self, fingerprint: Mapping[str, str], earlier: Mapping[str, str]) -> None:
+        """Raise `RunError` if the rounds of a run with this `fingerprint` can't follow those of one with `earlier`."""
 
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy | None:
         """How private so many rounds are, skipped ones included; None if the rule protects nobody."""
@@ -139,10 +142,13 @@ class FedNova(Aggregation, name="fednova"):
         assert effort.normaliser is not None
         delta = upload["delta"]
         a = torch.from_numpy(effort.normaliser).to(delta)
-        tau = a if self.tau == "coefficients" else torch.from_numpy(effort.steps).to(delta)
-        return upload | {"normalised": divided(delta, a.unsqueeze(-1)), "tau": tau}  # a = 0 if all rates are 0
+        tau = a
+        if self.tau == "steps":
+            tau = torch.from_numpy(effort.steps).to(delta)
+        normalised = divided(delta, a.unsqueeze(-1))  # a = 0 if all rates are 0
+        return upload | {"normalised": normalised, "tau": tau}
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
         return mean["tau"] * mean["normalised"]
 
 
@@ -180,24 +186,26 @@ class FedGMA(Aggregation, name="fedgma"):
     def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
         return upload | {"sign": upload["delta"].sign().double()}  # in float32 many votes don't add up to 1
 
-    def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
         delta = mean["delta"]
         vote = mean["sign"]  # the votes of float32 models are float64
         if self.mask == "code":
-            return _published_masking(delta, vote, kept, self.threshold)
+            return _published_masking(delta, vote, updates, self.threshold)
         agreement = vote.abs()
         agreed = agreement >= self.threshold - 1e-6  # since a floating-point sum of s terms 1/s is not exact
-        return torch.where(agreed, delta, agreement.to(delta) * delta if self.mask == "soft" else 0.0)
+        if self.mask == "hard":
+            return torch.where(agreed, delta, 0.0)
+        return torch.where(agreed, delta, agreement.to(delta) * delta)
 
 
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:
     """The update `[D]` of FedIMA's published masking (see `FedGMA`), from the `vote` `[D]` and all `updates` `[D]`."""
     strong = vote.abs() > threshold + 1e-6
-    result = mean
-    base = torch.zeros_like(mean)
+    u = mean
+    base = torch.zeros_like(mean)  # for the first client d is its update
     for update in updates:
-        distance = update - base
-        agrees = strong & ((distance > 0) == (vote > 0))
-        result = result - 1e-4 / len(updates) * distance * agrees
-        base = result
-    return result
+        d = update - base
+        agrees = strong & ((d > 0) == (vote > 0))
+        u = u - 1e-4 / len(updates) * d * agrees
+        base = u
+    return u

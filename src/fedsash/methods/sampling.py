@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,28 +26,29 @@ from ..vector.arrays import Ints
 from ..vector.randomness import Purpose, fractions, keys
 
 
-def trace_of(owner: str, given: str | NDArray[Any], row: str) -> NDArray[np.bool_]:
+def trace_of(owner: str, source: str | NDArray[Any], row: str) -> NDArray[np.bool_]:
     """The trace `[R, N]` in an array, or in the .npy or .csv file at a path.
 
     It has one row for each `row`, such as "round", and one column for each client: 1 if the client is available, 0 if
     not. Raises `SettingError`, which calls the setting `owner`.trace.
     """
-    table = _load(owner, given) if isinstance(given, str) else np.asarray(given)
-    valid = table.ndim == 2 and table.size > 0 and table.dtype.kind in "biuf" and bool(np.isin(table, (0, 1)).all())
-    shown = given if isinstance(given, str) else f"array of shape {table.shape}"
-    right = f"must hold only 0 and 1, with one row for each {row} and one column for each client"
-    check(valid, f"{owner}.trace", shown, right)
+    if isinstance(source, str):
+        table = _load(owner, source)
+        description = source
+    else:
+        table = np.asarray(source)
+        description = f"array of shape {table.shape}"
+    numeric_table = table.ndim == 2 and table.size > 0 and table.dtype.kind in "biuf"
+    valid = numeric_table and bool(np.isin(table, (0, 1)).all())
+    requirement = f"must hold only 0 and 1, with one row for each {row} and one column for each client"
+    check(valid, f"{owner}.trace", description, requirement)
     return table.astype(np.bool_)
 
 
 def check_clients(owner: str, trace: NDArray[np.bool_], clients: int) -> None:
     """Raise `SettingError` unless the trace has a column for each of so many clients."""
-    check(
-        trace.shape[1] == clients,
-        f"{owner}.trace: clients",
-        trace.shape[1],
-        f"must be the number of clients, {clients}",
-    )
+    columns = trace.shape[1]
+    check(columns == clients, f"{owner}.trace: clients", columns, f"must be the number of clients, {clients}")
 
 
 def _load(owner: str, path: str) -> NDArray[Any]:
@@ -102,18 +104,23 @@ class Sampling(Setting):
         `draw` gives anything but distinct ids of these clients.
         """
         answer = self.draw(round, sizes.copy(), seed)  # a sampling of one's own may change them
-        ids = _check_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
+        ids = _sorted_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
         return ids[self.answers(round, ids, sizes, seed)]
 
     def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
         """The clients of each of the first `rounds` rounds, without empty ones; client 0 if all are empty."""
-        found = (self.clients(round, sizes, seed) for round in range(rounds))
-        return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
+        first: list[Ints] = []
+        for round in range(rounds):
+            ids = self.clients(round, sizes, seed)
+            if len(ids):
+                first.append(ids)
+        return tuple(first) or (np.arange(1),)
 
     @cached_property
     def _trace(self) -> NDArray[np.bool_] | None:
-        missing = isinstance(self.trace, str) and not self.trace
-        return None if missing else trace_of(type(self).__name__, self.trace, "round")
+        if isinstance(self.trace, str) and not self.trace:
+            return None
+        return trace_of(type(self).__name__, self.trace, "round")
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,8 @@ class Uniform(Sampling, name="uniform"):
     def __post_init__(self) -> None:
         super().__post_init__()
         both = (self.count, self.fraction)
-        check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
+        one_at_most = self.count is None or self.fraction is None
+        check(one_at_most, "Uniform.count, fraction", both, "must be one of them, the other left out")
 
     def asked(self, clients: int) -> int:
         """How many of so many clients each round asks. Raises `SettingError` if there are fewer than `count`."""
@@ -186,9 +194,9 @@ class Weighted(Sampling, name="weighted"):
     """how many clients each round asks"""
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        (ids,) = np.nonzero(sizes)
-        right = f"must be at most the number of clients with samples, {len(ids)}"
-        check(self.count <= len(ids), "Weighted.count", self.count, right)
+        ids = np.flatnonzero(sizes)
+        requirement = f"must be at most the number of clients with samples, {len(ids)}"
+        check(self.count <= len(ids), "Weighted.count", self.count, requirement)
         u = fractions(keys(seed, Purpose.SAMPLING, round, ids))
         times = -np.log1p(-u) / sizes[ids]
         return ids[np.sort(np.argpartition(times, self.count - 1)[: self.count])]
@@ -207,18 +215,20 @@ class FixedClients(Sampling, name="fixed"):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(len(self.rounds) > 0, "FixedClients.rounds", self.rounds, "must hold at least one list of client ids")
-        rounds = (_check_ids(f"FixedClients.rounds[{number}]", ids) for number, ids in enumerate(self.rounds))
-        object.__setattr__(self, "rounds", tuple(tuple(ids.tolist()) for ids in rounds))
+        rounds: list[tuple[int, ...]] = []
+        for index, ids in enumerate(self.rounds):
+            sorted_ids = _sorted_ids(f"FixedClients.rounds[{index}]", ids)
+            rounds.append(tuple(sorted_ids.tolist()))
+        object.__setattr__(self, "rounds", tuple(rounds))
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        check(
-            self._highest < len(sizes), "FixedClients.rounds: highest id", self._highest, f"must be below {len(sizes)}"
-        )
+        highest = self._highest
+        check(highest < len(sizes), "FixedClients.rounds: highest id", highest, f"must be below {len(sizes)}")
         return np.array(self.rounds[round % len(self.rounds)], dtype=np.int64)
 
     @cached_property
     def _highest(self) -> int:
-        return max((i for ids in self.rounds for i in ids), default=-1)
+        return max(chain.from_iterable(self.rounds), default=-1)
 
 
 @dataclass(frozen=True)
@@ -252,16 +262,17 @@ class Function(Sampling, name="function"):
 SAMPLINGS = Sampling.by_name
 
 
-def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
-    """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
+def _sorted_ids(field: str, ids: Any, below: int = 2**63) -> Ints:
+    """Client ids `[s]`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
     try:
-        array = np.asarray(given)
+        array = np.asarray(ids)
     except ValueError:  # a ragged list
-        array = np.asarray(given, dtype=object)
-    valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
-    ids = np.sort(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
-    within = ids.size == 0 or bool(ids[0] >= 0 and ids[-1] < below)
-    if not (valid and within and (ids[1:] > ids[:-1]).all()):  # asked in each round, perhaps of a million clients
-        limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
-        raise SettingError.at(field, array.tolist(), f"must hold distinct client ids, integers {limit}")
-    return ids
+        array = np.asarray(ids, dtype=object)
+    if array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu"):
+        ascending = np.sort(array.astype(np.int64))
+        within = ascending.size == 0 or (ascending[0] >= 0 and ascending[-1] < below)
+        if within and (ascending[1:] > ascending[:-1]).all():
+            return ascending
+    # The text is made here only: a round may ask a million clients.
+    limit = "of at least 0" if below == 2**63 else f"from 0 to {below - 1}"
+    raise SettingError.at(field, array.tolist(), f"must hold distinct client ids, integers {limit}")

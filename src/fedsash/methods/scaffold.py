@@ -82,8 +82,10 @@ class Scaffold(Method, name="scaffold"):
 
 def variates(local: LocalRun, c: Tensor, option: str) -> Vectors:
     """The round state: the correction c - c_i of every step, and with "raw" a sum of the gradients."""
-    raw = {"raw": torch.zeros_like(local.w)} if option == "raw" else {}
-    return {"correction": c - local.client_state["c"]} | raw
+    state = {"correction": c - local.client_state["c"]}
+    if option == "raw":
+        state["raw"] = torch.zeros_like(local.w)
+    return state
 
 
 def corrected(step: Step) -> Tensor:
@@ -101,8 +103,11 @@ def variate(local: LocalRun, option: str) -> Tensor:
     correction that it contains. Raw: the mean of the gradients in the local steps. In a round at rate 0 nothing moves,
     and both stay.
     """
-    if option == "I":
-        return local.full_grad(local.sent.expand_as(local.w))
-    raw = option == "raw"
-    found = local.mean(local.round_state["raw"]) if raw else local.direction - local.round_state["correction"]
-    return torch.where(local.lr_sum > 0, found, local.client_state["c"])
+    match option:
+        case "I":
+            return local.full_grad(local.sent.expand_as(local.w))
+        case "raw":
+            c = local.mean(local.round_state["raw"])
+        case _:
+            c = local.direction - local.round_state["correction"]
+    return torch.where(local.lr_sum > 0, c, local.client_state["c"])

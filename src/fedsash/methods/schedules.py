@@ -217,7 +217,9 @@ class Mild(Schedule, name="mild"):
         high = lr * self.decay**self.start
         half = self.period / 2
         slope = max(high - self.floor, 0.0) / half
-        return high - p * slope if p < half else self.floor + p * slope
+        if p < half:
+            return high - p * slope
+        return self.floor + p * slope
 
     def epochs(self, t: int, epochs: int) -> int:
         if not self.moves_epochs or t < self.start:

@@ -52,7 +52,9 @@ class ServerSGD(Server, name="sgd"):
     """the share of the last step that goes on; 0 is FedAvg"""
 
     def init(self, w: Tensor) -> Vectors:
-        return {"v": torch.zeros_like(w)} if self.momentum else {}
+        if not self.momentum:
+            return {}
+        return {"v": torch.zeros_like(w)}
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         if not self.momentum:
@@ -136,26 +138,31 @@ class FedAdam(Server, name="adam"):
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
-        right = "must be below 1 to correct the moments"
-        check(self.bias_correction == "none" or self.beta2 < 1, "FedAdam.beta2", self.beta2, right)
+        requirement = "must be below 1 to correct the moments"
+        check(self.bias_correction == "none" or self.beta2 < 1, "FedAdam.beta2", self.beta2, requirement)
 
     def init(self, w: Tensor) -> Vectors:
-        steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}
-        return _moments(w, self.initial_v) | steps
+        state = _moments(w, self.initial_v)
+        if self.bias_correction != "none":
+            state["steps"] = torch.zeros((), dtype=torch.int64)
+        return state
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta.square()
-        new = {"m": m, "v": v}
+        new_state = {"m": m, "v": v}
         lr = self.lr
         tau = self.tau
         if self.bias_correction != "none":
-            new["steps"] = state["steps"] + 1
-            n = int(new["steps"]) + (self.bias_correction == "flower")
+            new_state["steps"] = state["steps"] + 1
+            n = int(new_state["steps"])
+            if self.bias_correction == "flower":
+                n += 1
             root = sqrt(1 - self.beta2**n)
             lr *= root / (1 - self.beta1**n)
-            tau *= root if self.bias_correction == "both" else 1
-        return sent + lr * m / (v.sqrt() + tau), new
+            if self.bias_correction == "both":
+                tau *= root
+        return sent + lr * m / (v.sqrt() + tau), new_state
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,10 @@ def _moments(w: Tensor, initial_v: float) -> Vectors:
 
 
 def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
-    name = type(server).__name__
-    decays = isinstance(server, FedAdam) and server.beta2 < 1  # where an update stays 0, v does in the end
-    right = f"must be above 0, or 0 if initial_v is above 0{' and beta2 = 1' if decays else ''}"
-    check(server.tau > 0 or (server.tau == 0 and server.initial_v > 0 and not decays), f"{name}.tau", server.tau, right)
+    """Raise `SettingError` if a divisor sqrt(v) + tau may be 0."""
+    requirement = "must be above 0, or 0 if initial_v is above 0"
+    v_stays_positive = server.initial_v > 0
+    if isinstance(server, FedAdam) and server.beta2 < 1:  # v decays to 0 where an update stays 0
+        requirement += " and beta2 = 1"
+        v_stays_positive = False
+    check(server.tau > 0 or v_stays_positive, f"{type(server).__name__}.tau", server.tau, requirement)

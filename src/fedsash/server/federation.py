@@ -139,7 +139,7 @@ class Federation(Setting, Reached, Shown):
         derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self._initial)))
         tested = self.evaluation.tested(problem.test, self.clients.held, personal=self.sharing.own_size > 0)
         scorer = Scorer(self.module, self.layout, self.goal, replace(problem, test=tested), self.evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
+        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.client_splits(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, self.layout, data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self.training))
@@ -329,6 +329,6 @@ class Federation(Setting, Reached, Shown):
         """All that an executor must know of this federation, except the samples."""
         own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
         problem = replace(self.clients.problem, test=None)
-        asked = self.evaluation.asked(self.clients.held)
+        asked = self.evaluation.client_splits(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
         return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ...settings.errors import check, check_choice, some
+from ...settings.errors import SettingError, check, check_choice, some
 from ...vector.arrays import Vectors
 from ...vector.randomness import draws_kept
 from ...vector.wrapped import unwrapped
@@ -50,50 +50,59 @@ class TrackerCallback:
         self.averages = by_name(averages)
         self.after = after
         self.batches = batches
-        self.evaluate = evaluate if evaluate is not None else next(iter(self.averages))
+        self.evaluate = next(iter(self.averages)) if evaluate is None else evaluate
         self.tracker: Tracker | None = None
         self._saved: Mapping[str, Tensor] | None = None
+        """A tracker's state from a checkpoint, until the training or an evaluation begins."""
         self._applied = ExitStack()
         self._lent = False
+        """Whether the module has the average in it."""
         self._switched = False
         """Whether an optimiser has an `eval` or `train`, which move the parameters."""
-        self._sums: dict[str, int] = {}
-        """The checksums of the parameters when the last average was returned; empty after the next batch has begun."""
+        self._checksums: dict[str, int] = {}
+        """Those of the parameters when the last average was returned; empty after the next batch has begun."""
         check_choice("Averages.after", after, "step", "epoch")
         known = [*self.averages, "model"]
         check(self.evaluate in known, "Averages.evaluate", self.evaluate, f"must be one of {known}")
-        needed = any(average.buffers == "re-estimate" for average in self.averages.values())
-        right = 'must be given: an average has buffers = "re-estimate"'
-        check(batches is not None or not needed, "Averages.batches", batches, right)
-        right = "must be a loader or a list, which can be read again for each evaluation"
-        again = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
-        again = batches is None or (again and not isinstance(batches, Iterator))
-        check(again, "Averages.batches", batches, right)
+        if batches is None:
+            re_estimates = any(average.buffers == "re-estimate" for average in self.averages.values())
+            requirement = 'must be given: an average has buffers = "re-estimate"'
+            check(not re_estimates, "Averages.batches", batches, requirement)
+        else:
+            iterable = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+            again = iterable and not isinstance(batches, Iterator)
+            requirement = "must be a loader or a list, which can be read again for each evaluation"
+            check(again, "Averages.batches", batches, requirement)
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
-        tracker = self._begun()
+        tracker = self._current_tracker()
         name = name or next(iter(self.averages))
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
         with draws_kept(self.batches):
             return tracker.averaged_state_dict(name, batches=self._inputs(name))
 
-    def _begun(self) -> Tracker:
-        right = "there is none before the training has begun, nor where fit was called if the strategy starts processes"
-        check(self.tracker is not None, "Averages.tracker", None, right)
-        assert self.tracker is not None
+    def _current_tracker(self) -> Tracker:
+        """The tracker; raises `SettingError` if there is none yet."""
+        if self.tracker is None:
+            requirement = (
+                "there is none before the training has begun, nor where fit was called if the strategy starts processes"
+            )
+            raise SettingError.at("Averages.tracker", None, requirement)
         return self.tracker
 
-    def _whole(self) -> bool:
+    def _can_save(self) -> bool:
         """Whether there are averages to save; a warning if an error or Ctrl-C has broken off their last update."""
-        if self.tracker is None or not self.tracker.torn:
-            return self.tracker is not None
-        warnings.warn("an update of the averages was interrupted, so they are not saved", stacklevel=3)
-        return False
+        if self.tracker is None:
+            return False
+        if self.tracker.torn:
+            warnings.warn("an update of the averages was interrupted, so they are not saved", stacklevel=3)
+            return False
+        return True
 
     def _begin(self, module: nn.Module) -> None:
         """Average this module from now on; go on from what a checkpoint had, if one was loaded."""
-        self._sums = {}
+        self._checksums = {}
         if self.tracker is None or self.tracker.module is not unwrapped(module):
             self.tracker = Tracker(self.averages, module)
         if self._saved is not None:
@@ -107,19 +116,22 @@ class TrackerCallback:
         """
         if self.evaluate == "model":
             return
-        if missing := self._missing(module):
-            warnings.warn(f"{missing}: the model itself is evaluated", stacklevel=3)
+        obstacle = self._obstacle(module)
+        if obstacle:
+            warnings.warn(f"{obstacle}: the model itself is evaluated", stacklevel=3)
             return
         optimisers = list(optimisers)
         with ExitStack() as stack:
             stack.enter_context(switches_kept(optimisers))
             with draws_kept(self.batches):
-                stack.enter_context(self._begun().applied(self.evaluate, batches=self._inputs(self.evaluate)))
+                batches = self._inputs(self.evaluate)
+                stack.enter_context(self._current_tracker().applied(self.evaluate, batches=batches))
             self._applied = stack.pop_all()
         self._lent = True
-        self._switched = any(switchable(getattr(each, "optimizer", each)) for each in optimisers)  # in its wrapper
+        bare = [getattr(optimiser, "optimizer", optimiser) for optimiser in optimisers]  # without its wrapper
+        self._switched = any(switchable(optimiser) for optimiser in bare)
 
-    def _missing(self, module: nn.Module) -> str:
+    def _obstacle(self, module: nn.Module) -> str:
         """What prevents that the average is evaluated in place of this module; empty if nothing does."""
         if self.tracker is None:
             return "there are no averages before the training, nor where fit started other processes"
@@ -133,29 +145,30 @@ class TrackerCallback:
         """Give the module its own values back, bitwise."""
         self._applied.close()
         if self._lent and not self._switched:  # such an optimiser moves the parameters once more before a batch
-            self._sums = checksums(self._trained())
+            self._checksums = checksums(self._trained())
         self._lent = False
 
     def _check_unmoved(self) -> None:
         """Before a batch: warn of parameters that somebody has moved since the average was returned."""
-        if not self._sums:
+        if not self._checksums:
             return
         now = checksums(self._trained())
-        moved = [name for name, total in self._sums.items() if now.get(name, total) != total]
-        self._sums = {}
+        moved = [name for name, checksum in self._checksums.items() if now.get(name, checksum) != checksum]
+        self._checksums = {}
         if moved:
             since = "since the average was evaluated, by another callback or hook"
             warnings.warn(f"{some(moved)} was changed {since}: the training goes on from there", stacklevel=3)
 
     def _trained(self) -> dict[str, Tensor]:
         """The parameters that train. Others may be changed by folding adapters into them."""
-        return {name: each for name, each in self._begun().module.named_parameters() if each.requires_grad}
+        parameters = self._current_tracker().module.named_parameters()
+        return {name: parameter for name, parameter in parameters if parameter.requires_grad}
 
     def _inputs(self, name: str) -> Iterator[Any] | None:
         """The batches for an average that needs some, where its module is and in its type."""
         if self.averages[name].buffers != "re-estimate" or self.batches is None:
             return None
-        like = next(self._begun().module.parameters())
+        like = next(self._current_tracker().module.parameters())
         batches: Any = self.batches
         if isinstance(batches, DataLoader):
             batches = copy.copy(batches)
@@ -166,7 +179,10 @@ class TrackerCallback:
 def _moved(batch: Any, like: Tensor) -> Any:
     """A batch with its tensors on the device of `like`, numbers in its type; the rest as it is."""
     if isinstance(batch, Tensor):
-        return batch.to(like.device, like.dtype if batch.is_floating_point() else batch.dtype)
+        dtype = like.dtype if batch.is_floating_point() else batch.dtype
+        return batch.to(like.device, dtype)
     if isinstance(batch, Mapping):
         return {name: _moved(value, like) for name, value in batch.items()}
-    return [_moved(value, like) for value in batch] if isinstance(batch, tuple | list) else batch
+    if isinstance(batch, tuple | list):
+        return [_moved(value, like) for value in batch]
+    return batch

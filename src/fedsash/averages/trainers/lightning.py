@@ -37,15 +37,16 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
     """
 
-    _asked: Any = None
-    """The last checkpoint that was asked for averages."""
+    _loaded_path: Any = None
+    """The last checkpoint of which Lightning has told this callback, with averages or without."""
     _stepped = False
     """Whether an optimiser has stepped since the last update."""
     _open = False
     """Whether an epoch has begun that is not averaged yet."""
-    _due = False
+    _ended = False
     """Whether this epoch has had its last batch."""
     _hook: Any = None
+    """PyTorch's handle of `_note_step`, to remove it."""
     _watched: frozenset[torch.optim.Optimizer] = frozenset()
     """The optimisers of the module's parameters that have stepped in this training."""
 
@@ -63,25 +64,36 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._stop_watching()
         self._stepped = False
         self._open = False
-        self._due = False
-        # Of all optimisers: one that is an attribute, or that steps in a hook, is not in Lightning's count of steps.
+        self._ended = False
         self._steps = trainer.global_step
+        # Of all optimisers: one that is an attribute, or that steps in a hook, is not in Lightning's count of steps.
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
     def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        """Note that an optimiser of the module's parameters has stepped."""
         if self._stepped or self._lent:
             return
         if optimiser not in self._watched:
-            trained = {id(parameter) for parameter in self._begun().module.parameters()}
-            if not any(id(each) in trained for group in optimiser.param_groups for each in group["params"]):
+            if not self._steps_module(optimiser):
                 return
             self._watched |= {optimiser}
         self._stepped = True
 
+    def _steps_module(self, optimiser: torch.optim.Optimizer) -> bool:
+        """Whether an optimiser has one of the module's parameters."""
+        parameters = {id(parameter) for parameter in self._current_tracker().module.parameters()}
+        for group in optimiser.param_groups:
+            if any(id(parameter) in parameters for parameter in group["params"]):
+                return True
+        return False
+
     def _update(self) -> None:
         """Average the model if an optimiser has stepped, or the epoch has ended, since the last time."""
-        if self._stepped if self.after == "step" else self._due and self._open:
-            self._begun().update()
+        due = self._stepped
+        if self.after == "epoch":
+            due = self._ended and self._open
+        if due:
+            self._current_tracker().update()
             self._open = False
         self._stepped = False
 
@@ -90,7 +102,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             self._update()
         self._check_unmoved()
         self._open = True
-        self._due = False
+        self._ended = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if trainer.global_step > self._steps and not self._watched:  # an optimiser of copies of the parameters
@@ -98,10 +110,10 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._steps = trainer.global_step
         if self.after == "step":
             self._update()
-        self._due = _epoch_ends(trainer)
+        self._ended = _epoch_ends(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._due = True
+        self._ended = True
         self._update()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -116,23 +128,23 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
-            self._due = _epoch_ends(trainer)
+            self._ended = _epoch_ends(trainer)
             self._update()
         loaded = self._saved is not None
         if loaded and not trainer.training:
             self._begin(pl_module)
-        if trainer.sanity_checking and self._missing(pl_module):
+        if trainer.sanity_checking and self._obstacle(pl_module):
             return
         if loaded or trainer.state.fn == "fit" or trainer.ckpt_path is None:
             self._lend(pl_module, _optimisers(trainer, pl_module))
-        elif self._asked != trainer.ckpt_path:  # of weights only: Lightning has told no callback of it
+        elif self._loaded_path != trainer.ckpt_path:  # of weights only: Lightning has told no callback of it
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
 
     on_test_start = on_predict_start = on_validation_start
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._lent:
-            models = float(self._begun().count(self.evaluate))
+            models = float(self._current_tracker().count(self.evaluate))
             pl_module.log(f"models_in_{self.evaluate}", models, sync_dist=True)
 
     on_test_epoch_end = on_validation_epoch_end
@@ -147,9 +159,10 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._restore()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if not self._whole():
+        if not self._can_save():
             return
-        if lent := self._lent:  # it is saved in the middle of an evaluation
+        lent = self._lent  # it is saved in the middle of an evaluation
+        if lent:
             self._restore()
             checkpoint["state_dict"] = copy.deepcopy(trainer.strategy.lightning_module_state_dict())
         model = plain(checkpoint["state_dict"])
@@ -159,20 +172,23 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     def _saved_average(self, name: str, model: Mapping[str, Any]) -> dict[str, Any]:
         """The state dict of an average, without frozen weights. What it has in common with the model is saved once."""
-        module = self._begun().module
-        parameters = plain(dict(module.named_parameters(remove_duplicate=False)))
-        averaged = self._begun().value(name)
-        frozen = {n for n, p in parameters.items() if not p.requires_grad} - plain(averaged).keys()
-        saved = {}
+        tracker = self._current_tracker()
+        averaged = plain(tracker.value(name))
+        frozen: set[str] = set()
+        for key, parameter in plain(dict(tracker.module.named_parameters(remove_duplicate=False))).items():
+            if not parameter.requires_grad and key not in averaged:
+                frozen.add(key)
+        saved: dict[str, Any] = {}
         for key, value in self.averaged_state_dict(name).items():
             if key in frozen:
                 continue
-            same = isinstance(value, Tensor) and isinstance(model.get(key), Tensor) and _equal(value, model[key])
-            saved[key] = model[key] if same else value
+            saved[key] = value
+            if _equal(value, model.get(key)):
+                saved[key] = model[key]  # one tensor, which is saved once
         return saved
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._asked = trainer.ckpt_path
+        self._loaded_path = trainer.ckpt_path
         begins = self.tracker is None and checkpoint["global_step"] == 0  # as a search for a learning rate saves it
         if "averages" not in checkpoint and not begins:
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
@@ -180,12 +196,12 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
                 self.tracker = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed training needs."""
-        if not self._whole():
+        """The tracker's state, which a resumed training needs."""
+        if not self._can_save():
             return {}
         if not self._lent:
             self._update()
-        return {"tracker": self._begun().state_dict()}
+        return {"tracker": self._current_tracker().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint when the training, or an evaluation, begins."""
@@ -206,8 +222,13 @@ def _epoch_ends(trainer: Trainer) -> bool:
 def _optimisers(trainer: Trainer, pl_module: LightningModule) -> list[Any]:
     """The optimisers that code of a module can reach, as they are and as Lightning wraps them."""
     wrapped = pl_module.optimizers()
-    return [*trainer.optimizers, *(wrapped if isinstance(wrapped, list) else [wrapped])]
+    if not isinstance(wrapped, list):
+        wrapped = [wrapped]
+    return [*trainer.optimizers, *wrapped]
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
+def _equal(a: object, b: object) -> bool:
+    """Whether both are tensors of the same type, on the same device, with the same values."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

@@ -70,51 +70,61 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if any(isinstance(each, Averages) for each in trainer.callback_handler.callbacks):
             raise RunError("Averages: this trainer has averages already: give all of them to one Averages")
         self._resumed: str | bool | None = None
+        """The folder of the checkpoint from which the training goes on; True: that of the last one."""
         # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
-        folder: Any = trainer._get_output_dir
-        self._output: Callable[[], str] = lambda: str(folder(getattr(trainer, "_trial", None)))
+        folder_of_trial: Any = trainer._get_output_dir
+        self._output: Callable[[], str] = lambda: str(folder_of_trial(getattr(trainer, "_trial", None)))
         self._skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
         self._wrap(trainer)
         trainer.add_callback(self)
 
     def _wrap(self, trainer: Trainer) -> None:
-        train = trainer.train
-        evaluation_loop = trainer.evaluation_loop
-
-        @wraps(train)
-        def resumed(resume_from_checkpoint: str | bool | None = None, *rest: Any, **more: Any) -> Any:
-            self._resumed = resume_from_checkpoint
-            callbacks = trainer.callback_handler.callbacks
-            while callbacks.count(self) > 1:  # add_callback(averages), by habit
-                callbacks.remove(self)
-            return train(resume_from_checkpoint, *rest, **more)
-
-        @wraps(evaluation_loop)
-        def averaged(*rest: Any, **more: Any) -> Any:
-            with self._evaluated(trainer):
-                output = evaluation_loop(*rest, **more)
-                if self._lent and output.metrics is not None:
-                    arguments = signature(evaluation_loop).bind(*rest, **more)
-                    arguments.apply_defaults()
-                    prefix = arguments.arguments.get("metric_key_prefix", "eval")
-                    output.metrics[f"{prefix}_models_in_{self.evaluate}"] = self._begun().count(self.evaluate)
-                return output
-
-        trainer.train = resumed
-        trainer.evaluation_loop = averaged
+        """Let the trainer's methods tell of a training and of an evaluation before they begin."""
+        trainer.train = self._noting_checkpoint(trainer, trainer.train)
+        trainer.evaluation_loop = self._counting_models(trainer, trainer.evaluation_loop)
         for name in ("evaluate", "predict"):
             method = getattr(trainer, name)
             module = getattr(method, "__module__", None) or ""
             if not module.startswith("transformers."):  # one's own need not pass through `evaluation_loop`
                 setattr(trainer, name, self._with_average(trainer, method))
 
+    def _noting_checkpoint(self, trainer: Trainer, train: Callable[..., Any]) -> Callable[..., Any]:
+        """The trainer's `train`, which notes from which checkpoint it goes on."""
+
+        @wraps(train)
+        def noting(resume_from_checkpoint: str | bool | None = None, *arguments: Any, **keywords: Any) -> Any:
+            self._resumed = resume_from_checkpoint
+            callbacks = trainer.callback_handler.callbacks
+            while callbacks.count(self) > 1:  # add_callback(averages), by habit
+                callbacks.remove(self)
+            return train(resume_from_checkpoint, *arguments, **keywords)
+
+        return noting
+
+    def _counting_models(self, trainer: Trainer, evaluation_loop: Callable[..., Any]) -> Callable[..., Any]:
+        """The trainer's `evaluation_loop` with the average in the model, and how many models are in it."""
+
+        @wraps(evaluation_loop)
+        def counting(*arguments: Any, **keywords: Any) -> Any:
+            with self._evaluated(trainer):
+                output = evaluation_loop(*arguments, **keywords)
+                if self._lent and output.metrics is not None:
+                    bound = signature(evaluation_loop).bind(*arguments, **keywords)
+                    bound.apply_defaults()
+                    prefix = bound.arguments.get("metric_key_prefix", "eval")
+                    count = self._current_tracker().count(self.evaluate)
+                    output.metrics[f"{prefix}_models_in_{self.evaluate}"] = count
+                return output
+
+        return counting
+
     def _with_average(self, trainer: Trainer, method: Callable[..., Any]) -> Callable[..., Any]:
         """The trainer's method with the average in the model."""
 
         @wraps(method)
-        def averaged(*rest: Any, **more: Any) -> Any:
+        def averaged(*arguments: Any, **keywords: Any) -> Any:
             with self._evaluated(trainer):
-                return method(*rest, **more)
+                return method(*arguments, **keywords)
 
         return averaged
 
@@ -125,8 +135,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
             yield
             return
         # A schedule-free optimiser moves the model for an evaluation: its own values, and not those of the average.
-        if callable(settle := getattr(trainer.optimizer, "eval", None)):
-            settle()
+        switch = getattr(trainer.optimizer, "eval", None)
+        if callable(switch):
+            switch()
         self._lend(trainer.model, [trainer.optimizer, getattr(trainer.optimizer, "optimizer", None)])
         try:
             yield
@@ -134,40 +145,47 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
             self._restore()
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **given: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **more: Any
     ) -> None:
-        right = 'needs a training set with a length, else nobody knows which step is an epoch\'s last; use "step"'
-        check(self.after == "step" or has_length(given["train_dataloader"]), "Averages.after", self.after, right)
-        alone = self.batches is not None and args.world_size > 1
-        if alone and any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
+        requirement = 'needs a training set with a length, else nobody knows which step is an epoch\'s last; use "step"'
+        countable = self.after == "step" or has_length(more["train_dataloader"])
+        check(countable, "Averages.after", self.after, requirement)
+        synchronised = any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules())
+        if synchronised and self.batches is not None and args.world_size > 1:
             raise ModelError("Averages: one process alone saves, and SyncBatchNorm waits for all: leave out batches")
         self.tracker = None
         self._open = False
-        folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
+        folder = self._resumed
+        if folder is True:
+            folder = get_last_checkpoint(args.output_dir)
         if folder:
             self._load(Path(folder))
         self._begin(model)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if not self._skipped() if self.after == "step" else float(state.epoch).is_integer():
-            self._begun().update()
-        self._open = not float(state.epoch).is_integer()
+        epoch_ends = float(state.epoch).is_integer()
+        due = epoch_ends
+        if self.after == "step":
+            due = not self._skipped()
+        if due:
+            self._current_tracker().update()
+        self._open = not epoch_ends
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._check_unmoved()
 
     def on_epoch_end(self, *_: Any, **__: Any) -> None:
         if self._open and self.after == "epoch":  # it ends before its last step
-            self._begun().update()
+            self._current_tracker().update()
         self._open = False
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
     ) -> None:
-        if state.is_world_process_zero and self._whole():
+        if state.is_world_process_zero and self._can_save():
             folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
             with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
-                save_file(self._begun().state_dict(), whole)
+                save_file(self._current_tracker().state_dict(), whole)
             for name in self.averages:
                 self._save(model, name, folder / name)
 
@@ -183,18 +201,19 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         averaged = self.averaged_state_dict(name)
         folder.mkdir(parents=True, exist_ok=True)
         if hasattr(model, "save_pretrained"):
-            own = plain({name: name for name in unwrapped(model).state_dict()})  # PEFT finds adapters by them
-            model.save_pretrained(folder, state_dict={own[name]: value for name, value in averaged.items()})
+            # The model's own names for its tensors, by their plain ones: PEFT finds adapters by them.
+            names = plain({name: name for name in unwrapped(model).state_dict()})
+            model.save_pretrained(folder, state_dict={names[name]: value for name, value in averaged.items()})
         else:
             save_file(averaged, folder / "model.safetensors", metadata={"format": "pt"})
 
     def _load(self, checkpoint: Path) -> None:
         """Take up the averages of a checkpoint when the training begins or ends."""
-        place = checkpoint / FOLDER / TRACKER
-        if not place.is_file():
+        path = checkpoint / FOLDER / TRACKER
+        if not path.is_file():
             warnings.warn(WITHOUT_AVERAGES.format(checkpoint), stacklevel=2)
             return
         try:
-            self._saved = load_file(place)
+            self._saved = load_file(path)
         except SafetensorError as error:
-            raise RunError(f"{place} can't be read: {one_line(error)}") from error
+            raise RunError(f"{path} can't be read: {one_line(error)}") from error

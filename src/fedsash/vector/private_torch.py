@@ -44,7 +44,13 @@ def point(tensor: Tensor, values: Tensor) -> None:
 
 def in_type(value: Any, dtype: torch.dtype) -> Any:
     """A tensor, or a structure of tensors such as a model's output, with its floating-point tensors in this type."""
-    return _pytree.tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, value)
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            return tensor.to(dtype)
+        return tensor
+
+    return _pytree.tree_map_only(Tensor, converted, value)
 
 
 def lerp_all(ends: Sequence[Tensor], to: Sequence[Tensor], share: float) -> None:

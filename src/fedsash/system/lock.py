@@ -39,7 +39,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Do not open what a link points to. Windows does not have this."""
 
 log = logging.getLogger("fedsash")
-_locked: dict[tuple[int, int], int] = {}
+_handles: dict[tuple[int, int], int] = {}
 """The handles of the lock files that this process holds, by device and inode."""
 _changing = threading.Lock()
 
@@ -49,8 +49,8 @@ class InUseError(RunError):
 
 
 @contextmanager
-def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Hold a folder. A missing folder is made. If it is still empty at the end, it is removed again.
+def locked(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Lock a folder. A missing folder is made. If it is still empty at the end, it is removed again.
 
     The lock is that of `filelock` on `folder/lock`. The operating system releases it when its process ends in any way,
     and worker processes do not keep it. The file says who holds the lock.
@@ -110,7 +110,7 @@ def _acquire(folder: Path) -> int:
                     _lock(handle, folder)
                     if _is_in_folder(handle, folder):  # else another process has removed it before it was locked
                         _write_holder(handle)
-                        _locked[_inode(os.fstat(handle))] = handle
+                        _handles[_inode(os.fstat(handle))] = handle
                         return handle
                 except BaseException:
                     os.close(handle)
@@ -133,14 +133,14 @@ def _release(handle: int, folder: Path) -> None:
     if _is_in_folder(handle, folder):
         with suppress(PermissionError):  # Windows removes no open file
             (folder / NAME).unlink()
-    _locked.pop(_inode(os.fstat(handle)), None)
+    _handles.pop(_inode(os.fstat(handle)), None)
     os.close(handle)
 
 
 def _check_not_held_here(folder: Path) -> None:
     """Raise `InUseError` if this process holds the folder."""
     with suppress(FileNotFoundError):
-        if _inode(os.lstat(folder / NAME)) in _locked:
+        if _inode(os.lstat(folder / NAME)) in _handles:
             raise InUseError(f"{folder} is in use by another session of this process")
 
 
@@ -200,9 +200,9 @@ def _holder(handle: int) -> str:
 
 def _close_in_child() -> None:
     """Close the lock files in a forked process: they are locked as long as any process has them open."""
-    for handle in _locked.values():
+    for handle in _handles.values():
         os.close(handle)
-    _locked.clear()
+    _handles.clear()
 
 
 posix.after_fork_in_child(_close_in_child)

@@ -125,7 +125,8 @@ def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script:
 def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
     again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make, races = Path.mkdir, iter([True])
+    make = Path.mkdir
+    races = iter([True])
 
     def raced(path: Path, *more: Any, **options: Any) -> None:
         if next(races, False):  # as Python does if the folder is there at first, and gone when it looks again

@@ -134,7 +134,8 @@ def of_classes() -> Iterator[Probe]:
     for cls in CLASSES:
         for option in options(cls).values():
             if option.limit is not None:
-                name, make = f"{cls.__name__}.{option.name}", partial(made, cls, option.name)
+                name = f"{cls.__name__}.{option.name}"
+                make = partial(made, cls, option.name)
                 yield from probes(name, option.kind, option.limit, make)
                 if NoneType in get_args(option.kind):
                     yield Probe(name, None, "", make)

@@ -200,7 +200,8 @@ def test_methods_written_in_c_and_arrays_of_objects_have_a_text_by_what_they_are
 
 
 def test_how_often_is_evaluated_counts_only_where_a_broadcast_decides_by_it() -> None:
-    often, seldom = Evaluation(every=1, held_out=0.4), Evaluation(every=5, held_out=0.4)
+    often = Evaluation(every=1, held_out=0.4)
+    seldom = Evaluation(every=5, held_out=0.4)
     plain = [federation(evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
     assert not differences(*plain)
     fed = [noisy(broadcast=ALONE, evaluation=evaluation).fingerprint for evaluation in (often, seldom)]

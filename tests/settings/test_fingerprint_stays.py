@@ -176,5 +176,6 @@ def test_a_field_in_a_field_is_named_by_both() -> None:
 
 @pytest.mark.parametrize("part", ["a, b", "it's", 'a "word"', "(", "a\\", "w)=3, size=("])
 def test_texts_within_settings_may_hold_any_letters(part: str) -> None:
-    one, other = text(EMA(0.5, part=part)), text(EMA(0.25, part=part))
+    one = text(EMA(0.5, part=part))
+    other = text(EMA(0.25, part=part))
     assert differences({"e": one}, {"e": other}) == ["e is decay=0.25 there and decay=0.5 here"]

@@ -11,12 +11,11 @@ def differences(recorded: dict[str, dict[str, object]], now: dict[str, dict[str,
     """What differs, one line for each entry of each setting."""
     lines = []
     for name in {**recorded, **now}:
-        before, after = recorded.get(name, {}), now.get(name, {})
-        lines += [
-            f"{name}: {key}: {before.get(key)} -> {after.get(key)}"
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
-        ]
+        before = recorded.get(name, {})
+        after = now.get(name, {})
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                lines.append(f"{name}: {key}: {before.get(key)} -> {after.get(key)}")
     return lines
 
 

@@ -60,7 +60,8 @@ def test_a_signal_reaches_it_and_what_is_written_after_its_end_is_lost(child: Ch
 
 
 def test_a_machine_says_what_it_lacks(tmp_path: Path) -> None:
-    marker, gone = tmp_path / "marker", tmp_path / "gone"
+    marker = tmp_path / "marker"
+    gone = tmp_path / "gone"
     assert unlike(str(marker), str(tmp_path), versions()) == (
         f"does not see {tmp_path}: it must be on a file system that all machines share"
     )

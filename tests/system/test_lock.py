@@ -18,7 +18,7 @@ from fedsash import RunError
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.sweeps import execute, index, parse
-from fedsash.system.lock import InUseError, check_free, held
+from fedsash.system.lock import InUseError, check_free, locked
 from support.forked import Forked
 from support.observing import Evaluated, final, go_on, observed, start
 from support.script import tell
@@ -46,7 +46,7 @@ def script() -> Iterator[Forked]:
 
 
 def refusal(folder: Path) -> str:
-    with pytest.raises(InUseError) as refused, held(folder):
+    with pytest.raises(InUseError) as refused, locked(folder):
         pass
     return str(refused.value)
 
@@ -65,14 +65,14 @@ def at_once(times: int, act: Callable[[int], object]) -> None:
 
 @order
 def hold(folder: Path) -> None:
-    with held(folder):
+    with locked(folder):
         tell("held")
         signal.pause()
 
 
 @order
 def hold_with_workers(folder: Path) -> None:
-    with held(folder):
+    with locked(folder):
         worker = os.fork()
         if not worker:
             signal.pause()
@@ -94,7 +94,7 @@ def test_the_second_process_is_told_who_is_the_first(act: str, script: Forked, t
     os.kill(pid, signal.SIGKILL)  # its worker is still alive
     script.wait_for("ended")
     check_free(tmp_path)
-    with held(tmp_path):
+    with locked(tmp_path):
         assert str(os.getpid()) in (tmp_path / "lock").read_text()
     assert not list(tmp_path.iterdir())
     if act == "hold_with_workers":
@@ -108,7 +108,7 @@ def take_turns(folder: Path) -> None:
 
     def add(_: int) -> None:
         for _ in range(20):
-            with held(folder / "made", wait=lambda line: None):
+            with locked(folder / "made", wait=lambda line: None):
                 before = int((folder / "number").read_text())
                 (folder / "number").write_text(str(before + 1))
 
@@ -125,7 +125,8 @@ def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script:
 def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
     again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make, races = Path.mkdir, iter([True])
+    make = Path.mkdir
+    races = iter([True])
 
     def raced(path: Path, *more: Any, **options: Any) -> None:
         if next(races, False):  # as Python does if the folder is there at first, and gone when it looks again
@@ -135,12 +136,12 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
         make(path, *more, **options)
 
     monkeypatch.setattr(Path, "mkdir", raced)
-    with held(tmp_path / "made"):
+    with locked(tmp_path / "made"):
         assert (tmp_path / "made" / "lock").exists()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for other in ("file", "link"):
-        with pytest.raises(FileExistsError), held(tmp_path / other):
+        with pytest.raises(FileExistsError), locked(tmp_path / other):
             pass
 
 
@@ -209,7 +210,7 @@ def test_without_locks_in_the_file_system_a_line_says_so(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", nothing)
-    with held(tmp_path):
+    with locked(tmp_path):
         assert "another session" in refusal(tmp_path)
     assert caplog.messages == [f"{tmp_path} can't be locked here: let only one process work in it"]
 
@@ -217,7 +218,7 @@ def test_without_locks_in_the_file_system_a_line_says_so(
 def test_a_lock_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     (tmp_path / "lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match="lock"), held(tmp_path):
+    with pytest.raises(OSError, match="lock"), locked(tmp_path):
         pass
     assert (tmp_path / "mine").read_text() == "precious"
 
@@ -292,6 +293,6 @@ def test_two_sweeps_of_the_same_runs_into_one_folder_are_one_sweep(script: Forke
 
 def test_the_line_of_who_holds_a_folder_hides_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["flwr-serverapp", "--token", "1adb8f", "--password=x", "--insecure"])
-    with held(tmp_path):
+    with locked(tmp_path):
         line = (tmp_path / "lock").read_text()
     assert "flwr-serverapp --token ... --password=... --insecure" in line

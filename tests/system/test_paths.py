@@ -27,7 +27,8 @@ def small_files() -> Iterator[None]:
 
 
 def test_a_plain_file_and_a_link_to_one_are_taken(tmp_path: Path) -> None:
-    file, link = tmp_path / "file", tmp_path / "link"
+    file = tmp_path / "file"
+    link = tmp_path / "link"
     file.touch()
     link.symlink_to(file)
     assert plain_file(file) == file and plain_file(str(link)) == link

@@ -27,7 +27,8 @@ from fedsash.tasks import (
     per_sample,
 )
 
-B, C = 5, 4
+B = 5
+C = 4
 
 
 def drawn(*shape: int) -> Tensor:
@@ -48,7 +49,10 @@ def logistic(logit: float, y: int, positive: float) -> float:
 
 
 def test_cross_entropy_with_class_weights_and_label_smoothing() -> None:
-    output, y, weights, s = drawn(B, C), labels(B), (0.5, 1.0, 2.0, 3.0), 0.2
+    output = drawn(B, C)
+    y = labels(B)
+    weights = (0.5, 1.0, 2.0, 3.0)
+    s = 0.2
     expected = []
     for row, label in zip(output.tolist(), y.tolist(), strict=True):
         said = log_softmax(row)
@@ -58,7 +62,8 @@ def test_cross_entropy_with_class_weights_and_label_smoothing() -> None:
 
 @pytest.mark.parametrize("positive", [1.0, 3.0])
 def test_logistic_losses_of_one_logit_and_of_several_labels(positive: float) -> None:
-    output, y = drawn(B, C), labels(B, C, below=2)
+    output = drawn(B, C)
+    y = labels(B, C, below=2)
     each = [
         [logistic(v, t, positive) for v, t in zip(*pair, strict=True)]
         for pair in zip(output.tolist(), y.tolist(), strict=True)
@@ -74,7 +79,8 @@ def test_logistic_losses_of_one_logit_and_of_several_labels(positive: float) -> 
     ("huber", lambda e: e * e / 2 if abs(e) <= 0.7 else 0.7 * (abs(e) - 0.35)),
 ])  # fmt: skip
 def test_errors_of_numbers_are_averaged_over_the_targets(error: Any, of: Any) -> None:
-    output, y = drawn(B, 3), drawn(3, B).T
+    output = drawn(B, 3)
+    y = drawn(3, B).T
     expected = [
         sum(of(a - b) for a, b in zip(*pair, strict=True)) / 3 for pair in zip(output.tolist(), y.tolist(), strict=True)
     ]
@@ -85,9 +91,11 @@ def test_errors_of_numbers_are_averaged_over_the_targets(error: Any, of: Any) ->
 
 
 def test_pixels_and_tokens_that_do_not_count_add_nothing_to_a_loss_that_is_divided_by_all() -> None:
-    output, y = drawn(2, C, 3, 2), labels(2, 3, 2)
+    output = drawn(2, C, 3, 2)
+    y = labels(2, 3, 2)
     y[0, 0, 0] = 255
-    flat_output, flat_y = output.movedim(1, -1).reshape(2, 6, C).tolist(), y.reshape(2, 6).tolist()
+    flat_output = output.movedim(1, -1).reshape(2, 6, C).tolist()
+    flat_y = y.reshape(2, 6).tolist()
     expected = [
         sum(-log_softmax(row)[t] for row, t in zip(rows, own, strict=True) if t != 255) / 6
         for rows, own in zip(flat_output, flat_y, strict=True)
@@ -103,7 +111,8 @@ class Output:
 
 
 def test_what_counts_of_an_output() -> None:
-    logits, y = drawn(B, C), labels(B)
+    logits = drawn(B, C)
+    y = labels(B)
     task = Classification()
     for output in (logits, (logits, None), [logits], {"loss": 1.0, "logits": logits}, Output(logits)):
         assert task.answer(output, y) is logits
@@ -129,9 +138,11 @@ def test_the_mean_of_the_losses_of_pytorch_is_undone(loss: Any, task: Task) -> N
 
 
 def test_the_cross_entropy_of_pytorch_finds_the_classes_of_tokens_and_pixels_whatever_the_shape() -> None:
-    tokens, y = drawn(2, C, C), labels(2, C)
+    tokens = drawn(2, C, C)
+    y = labels(2, C)
     y[0, 1:] = -100
-    pixels, classes = drawn(2, C, C, C), labels(2, C, C)
+    pixels = drawn(2, C, C, C)
+    classes = labels(2, C, C)
     for loss in (nn.CrossEntropyLoss(), functional.cross_entropy):
         assert torch.equal(per_sample(loss, NextToken())(tokens, y), NextToken().loss(tokens, y))
         assert torch.equal(per_sample(loss, Segmentation())(pixels, classes), Segmentation().loss(pixels, classes))
@@ -145,7 +156,8 @@ def test_reductions_that_have_no_loss_of_a_sample_are_refused() -> None:
 
 
 def test_the_task_that_a_loss_says() -> None:
-    whole, numbers = labels(B), drawn(B)
+    whole = labels(B)
+    numbers = drawn(B)
     assert chosen_task(None, whole) == Classification()
     assert chosen_task(None, whole, nn.CrossEntropyLoss()) == Classification()
     assert chosen_task(None, labels(B, below=2).float(), nn.BCEWithLogitsLoss()) == Binary()

@@ -55,8 +55,10 @@ def rng(seed: int) -> np.random.Generator:
 @no_deadline
 @given(st.integers(0, 10**6), st.integers(1, 30), st.lists(st.integers(0, 29), max_size=4))
 def test_classes(seed: int, n: int, cuts: list[int]) -> None:
-    output, y = torch.from_numpy(rng(seed).normal(size=(n, C))), torch.from_numpy(rng(seed + 1).integers(0, C, n))
-    said, task = output.argmax(1), Classification()
+    output = torch.from_numpy(rng(seed).normal(size=(n, C)))
+    y = torch.from_numpy(rng(seed + 1).integers(0, C, n))
+    said = output.argmax(1)
+    task = Classification()
     assert measured(Accuracy(), task, output, y, cuts) == pytest.approx(reference.accuracy_score(y, said), rel=1e-13)
     assert measured(F1(), task, output, y, cuts) == pytest.approx(
         reference.f1_score(y, said, average="macro"), rel=1e-13
@@ -72,7 +74,8 @@ def test_classes(seed: int, n: int, cuts: list[int]) -> None:
 def test_yes_or_no_and_several_labels(seed: int, n: int, cuts: list[int]) -> None:
     output = torch.from_numpy(rng(seed).normal(size=(n, 3)))
     y = torch.from_numpy(rng(seed + 1).integers(0, 2, (n, 3)))
-    said, one = (output > 0).long(), (output[:, 0] > 0).long()
+    said = (output > 0).long()
+    one = (output[:, 0] > 0).long()
     if y[:, 0].any() or one.any():
         f1 = reference.f1_score(y[:, 0], one)
         assert measured(F1(), Binary(), output[:, 0], y[:, 0], cuts) == pytest.approx(f1, rel=1e-13)
@@ -87,7 +90,8 @@ def test_yes_or_no_and_several_labels(seed: int, n: int, cuts: list[int]) -> Non
 def test_numbers(seed: int, n: int, targets: int, cuts: list[int]) -> None:
     shape = (n, targets) if targets else (n,)
     y = torch.from_numpy(rng(seed).normal(size=shape))
-    output, task = y + torch.from_numpy(rng(seed + 1).normal(size=shape)), Regression()
+    output = y + torch.from_numpy(rng(seed + 1).normal(size=shape))
+    task = Regression()
     for metric, known in (
         (MeanAbsoluteError(), reference.mean_absolute_error),
         (R2(), reference.r2_score),
@@ -114,7 +118,8 @@ def test_r2_is_not_defined_where_the_labels_never_change(label: float, n: int, c
 
 def test_the_first_outputs_of_pixels_and_tokens_are_the_highest_of_their_classes() -> None:
     """Where all dimensions are equal, the wrong one would go unnoticed."""
-    pixels, tokens = torch.randn(4, 4, 4, 4, dtype=torch.float64), torch.randn(5, 4, 4, dtype=torch.float64)
+    pixels = torch.randn(4, 4, 4, 4, dtype=torch.float64)
+    tokens = torch.randn(5, 4, 4, dtype=torch.float64)
     for output, dim, task in ((pixels, 1, Segmentation()), (tokens, 2, NextToken())):
         last = output.movedim(dim, -1).reshape(-1, 4)
         y = torch.from_numpy(rng(2).integers(0, 4, output.movedim(dim, -1).shape[:-1]))
@@ -123,7 +128,8 @@ def test_the_first_outputs_of_pixels_and_tokens_are_the_highest_of_their_classes
 
 
 def test_pixels_that_are_ignored_are_not_scored() -> None:
-    y, output = torch.tensor([[[0, 1], [2, 9]]]), torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    y = torch.tensor([[[0, 1], [2, 9]]])
+    output = torch.zeros(1, 3, 2, 2, dtype=torch.float64)
     for place, said in {(0, 0): 0, (0, 1): 1, (1, 0): 1, (1, 1): 2}.items():
         output[0, said, *place] = 5.0
     task = Segmentation(ignored=9)
@@ -140,14 +146,16 @@ def test_perplexity_is_exp_of_the_mean_over_all_real_tokens() -> None:
 
 
 def test_perplexity_is_that_of_the_outputs_whatever_loss_is_trained() -> None:
-    y, output = torch.tensor([[1, 2, -100], [3, 0, 1]]), torch.randn(2, 3, C, dtype=torch.float64)
+    y = torch.tensor([[1, 2, -100], [3, 0, 1]])
+    output = torch.randn(2, 3, C, dtype=torch.float64)
     usual = NextToken().scored(output, y, NextToken().loss(output, y))
     other = NextToken().scored(output, y, torch.full((2,), 7.0, dtype=torch.float64))
     assert torch.equal(Perplexity().sums(usual), Perplexity().sums(other))
 
 
 def test_a_function_of_all_samples_is_a_metric() -> None:
-    y, output = torch.tensor([0, 1, 1, 0]), torch.tensor([0.1, 0.9, 0.2, 0.3])
+    y = torch.tensor([0, 1, 1, 0])
+    output = torch.tensor([0.1, 0.9, 0.2, 0.3])
     auc = as_metric(lambda output, y: reference.roc_auc_score(y, output), "auc", Binary())
     assert auc.together
     assert auc.of(output, y) == pytest.approx(0.75)
@@ -199,7 +207,9 @@ def test_the_best_is_the_first_of_the_best_numbers(values: dict[str, float]) -> 
 
 
 def test_a_target_is_reached_from_the_side_of_worse_numbers() -> None:
-    higher, lower, none = Criterion(target=0.8), Criterion(better="lower", target=0.5), Criterion(target=None)
+    higher = Criterion(target=0.8)
+    lower = Criterion(better="lower", target=0.5)
+    none = Criterion(target=None)
     assert [higher.reached(v) for v in (0.8, 0.79, None, float("nan"))] == [True, False, False, False]
     assert [lower.reached(v) for v in (0.5, 0.51, None, float("nan"))] == [True, False, False, False]
     assert not none.reached(1.0)
@@ -220,7 +230,8 @@ def test_a_target_is_reached_from_the_side_of_worse_numbers() -> None:
 def test_an_output_that_is_no_number_is_no_prediction(
     task: Task, shape: tuple[int, ...], labels: tuple[int, ...], metric: Metric
 ) -> None:
-    output, y = torch.zeros(shape), torch.zeros(labels, dtype=torch.int64)
+    output = torch.zeros(shape)
+    y = torch.zeros(labels, dtype=torch.int64)
     output[(0,) * len(shape)] = torch.nan
     assert np.isnan(measured(metric, task, output, y, []))
     if isinstance(task, Segmentation | NextToken):

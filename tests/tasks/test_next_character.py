@@ -28,7 +28,8 @@ from fedsash.tasks import PAD, Accuracy, NextCharacter
 from support.by_default import full
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
-CHARACTERS, T = 6, 8
+CHARACTERS = 6
+T = 8
 USERS = (3, 5, 1, 4)
 
 
@@ -63,7 +64,8 @@ def federation(**settings: Any) -> Federation:
 
 
 def test_without_padding_the_loss_is_the_mean_cross_entropy_over_all_positions() -> None:
-    output, y = torch.randn(3, T, CHARACTERS, dtype=torch.float64), torch.randint(1, CHARACTERS, (3, T))
+    output = torch.randn(3, T, CHARACTERS, dtype=torch.float64)
+    y = torch.randint(1, CHARACTERS, (3, T))
     each = [F.cross_entropy(output[i], y[i]) for i in range(3)]
     torch.testing.assert_close(NextCharacter().loss(output, y), torch.stack(each))
 

@@ -68,7 +68,8 @@ def test_a_file_names_a_task_whose_model_has_one_output(task: str, monkeypatch: 
 
 def test_the_task_of_the_page_is_trained_and_scored_as_it_says() -> None:
     f = world(nn.Linear(4, 1), TABLE, Y, task=ordinal())
-    state, y = f.start(), torch.from_numpy(Y)
+    state = f.start()
+    y = torch.from_numpy(Y)
     said = output(f, state.w, torch.from_numpy(TABLE).float())[:, 0]
     (before,) = f.evaluate(state)
     assert f.goal.criterion.name == "off_by" and f.goal.criterion.better == "lower"

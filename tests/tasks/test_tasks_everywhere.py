@@ -63,30 +63,40 @@ def test_compiled_steps_agree(name: str) -> None:
 
 def near(one: list[Score], other: list[Score]) -> bool:
     """Whether the same models have the same metrics on the same splits, but for the order of sums."""
-    rows = [[(m.model, m.split, name, *_numbers(value)) for name, value in m.row().items()] for m in one]
-    others = [[(m.model, m.split, name, *_numbers(value)) for name, value in m.row().items()] for m in other]
-    return str(rows) == str(others)
+    return list(map(_in_words, one)) == list(map(_in_words, other))
 
 
-def _numbers(value: Any) -> list[str]:
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return [f"{v:.11g}" if isinstance(v, float) else str(v) for v in values]
+def _in_words(score: Score) -> list[str]:
+    """The model, the split and all metrics of a score, with eleven digits of each number."""
+    words = [score.model, score.split]
+    for name, value in score.row().items():
+        words.append(name)
+        values = [value]
+        if isinstance(value, dict):
+            values = list(value.values())
+        elif isinstance(value, list):
+            values = value
+        for number in values:
+            words.append(f"{number:.11g}" if isinstance(number, float) else str(number))
+    return words
 
 
 def accounted() -> list[ParameterSet]:
     """By default each problem in an engine, of which one has worker processes."""
-    own = {name: "vectorised" if i % 2 else "sequential" for i, name in enumerate(PROBLEMS)}
-    own["multi_label"] = "workers"
+    engine_of = {}
+    for number, name in enumerate(PROBLEMS):
+        engine_of[name] = "vectorised" if number % 2 else "sequential"
+    engine_of["multi_label"] = "workers"
     pairs = [pytest.param(name, engine) for name in PROBLEMS for engine in ENGINES]
-    return by_default(pairs, lambda name, engine: own[name] == engine)
+    return by_default(pairs, lambda name, engine: engine_of[name] == engine)
 
 
-def said(f: Federation, state: State, samples: Samples) -> NDArray[Any]:
+def outputs_of(f: Federation, state: State, samples: Samples) -> NDArray[Any]:
     """The outputs for samples, from the plain module."""
-    module, task = f.module_of(state.w).eval(), f.goal.task
+    module = f.module_of(state.w).eval()
     x = f.training_data.transform.inputs(samples.x[torch.arange(len(samples))], f.layout.dtype)
     with torch.no_grad():
-        return task.answer(call(module, x), samples.y).numpy()
+        return f.goal.task.answer(call(module, x), samples.y).numpy()
 
 
 @pytest.mark.parametrize("name, engine", accounted())
@@ -95,28 +105,31 @@ def test_every_metric_on_every_split_is_that_of_an_account_of_all_its_samples(na
     accounts = {**problem.accounts, "median": median}
     with problem.federation(engine=ENGINES[engine]) as f:
         state = after(f, 2)
-        found = {m.split: m for m in f.evaluate(state) if m.model == "model"}
+        scores = {score.split: score for score in f.evaluate(state) if score.model == "model"}
     data = f.training_data
-    assert found.keys() == {"test", "held_out", "clients"} and data.test is not None
-    outputs, y = said(f, state, data.train), data.train.y.numpy()
-    expected = {
-        "test": {n: account(said(f, state, data.test), data.test.y.numpy()) for n, account in accounts.items()},
-        "held_out": {n: account(outputs[every], y[every]) for n, account in accounts.items()}
-        if len(every := np.concatenate(data.held))
-        else {},
-        "clients": {
-            n: _mean([account(outputs[own], y[own]) for own in data.clients]) for n, account in accounts.items()
-        },
-    }
-    held = [own for own in data.held if len(own)]
-    weights = [len(own) for own in held]
-    expected["held_out"]["median"] = float(np.average([median(outputs[own], y[own]) for own in held], weights=weights))
-    for split, metrics in found.items():
-        assert metrics.values.keys() == accounts.keys()
-        assert metrics.values == pytest.approx(expected[split], rel=1e-11, nan_ok=True), split
+    assert scores.keys() == {"test", "held_out", "clients"} and data.test is not None
+    outputs = outputs_of(f, state, data.train)
+    y = data.train.y.numpy()
+    outputs_of_test = outputs_of(f, state, data.test)
+    y_of_test = data.test.y.numpy()
+    all_held = np.concatenate(data.held)
+    expected: dict[str, dict[str, float]] = {"test": {}, "held_out": {}, "clients": {}}
+    for metric, account in accounts.items():
+        expected["test"][metric] = account(outputs_of_test, y_of_test)
+        if len(all_held):
+            expected["held_out"][metric] = account(outputs[all_held], y[all_held])
+        expected["clients"][metric] = _mean([account(outputs[indices], y[indices]) for indices in data.clients])
+    # A metric of all samples together is a mean over clients, weighted by their samples.
+    held = [indices for indices in data.held if len(indices)]
+    medians = [median(outputs[indices], y[indices]) for indices in held]
+    expected["held_out"]["median"] = float(np.average(medians, weights=list(map(len, held))))
+    for split, score in scores.items():
+        assert score.values.keys() == accounts.keys()
+        assert score.values == pytest.approx(expected[split], rel=1e-11, nan_ok=True), split
 
 
 def _mean(values: list[float]) -> float:
+    """The mean of the values that are defined; NaN if none is."""
     defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
 
@@ -127,13 +140,15 @@ def test_the_worst_tenth_of_the_clients_is_worst_in_the_direction_of_the_metric(
     problem = PROBLEMS[name]
     f = problem.federation(metrics={})
     state = f.start()
-    (found,) = (m for m in f.evaluate(state) if m.split == "clients" and m.model == "model")
-    data, account = f.training_data, problem.accounts[f.goal.criterion.name]
-    outputs, y = said(f, state, data.train), data.train.y.numpy()
-    each = [account(outputs[own], y[own]) for own in data.clients]
-    assert len(each) == len(SIZES) and len(set(each)) > 1
-    worst = max(each) if f.goal.criterion.better == "lower" else min(each)
-    assert found.more["worst_tenth"] == pytest.approx(worst, rel=1e-12)
+    (score,) = (score for score in f.evaluate(state) if score.split == "clients" and score.model == "model")
+    data = f.training_data
+    account = problem.accounts[f.goal.criterion.name]
+    outputs = outputs_of(f, state, data.train)
+    y = data.train.y.numpy()
+    values = [account(outputs[indices], y[indices]) for indices in data.clients]
+    assert len(values) == len(SIZES) and len(set(values)) > 1
+    worst = max(values) if f.goal.criterion.better == "lower" else min(values)
+    assert score.more["worst_tenth"] == pytest.approx(worst, rel=1e-12)
 
 
 def test_a_client_for_whom_a_metric_is_not_defined_is_left_out_of_the_mean() -> None:
@@ -145,15 +160,23 @@ def test_a_client_for_whom_a_metric_is_not_defined_is_left_out_of_the_mean() -> 
     problem = PROBLEMS["binary"]
     with problem.federation(metrics={"gap": gap}, engine=WORKERS) as f:
         state = f.start()
-        found = {m.split: m for m in f.evaluate(state) if m.model == "model"}
-    data, outputs = f.training_data, torch.from_numpy(said(f, state, f.training_data.train))
-    for split, groups in (("held_out", data.held), ("clients", data.clients)):
-        values = {i: gap(outputs[own], data.train.y[own]) for i, own in enumerate(groups) if len(own)}
-        defined = [i for i, value in values.items() if not np.isnan(value)]
-        weights = [len(groups[i]) if split == "held_out" else 1 for i in defined]
-        assert len(defined) < len(values) or split == "held_out"
-        expected = np.average([values[i] for i in defined], weights=weights)
-        assert found[split]["gap"] == pytest.approx(expected, rel=1e-12), split
+        scores = {score.split: score for score in f.evaluate(state) if score.model == "model"}
+    data = f.training_data
+    outputs = torch.from_numpy(outputs_of(f, state, data.train))
+    for split, clients in (("held_out", data.held), ("clients", data.clients)):
+        values = []
+        weights = []
+        undefined = 0
+        for indices in clients:
+            value = gap(outputs[indices], data.train.y[indices]) if len(indices) else np.nan
+            if not np.isnan(value):
+                values.append(value)
+                weights.append(len(indices) if split == "held_out" else 1)
+            elif len(indices):
+                undefined += 1
+        assert undefined or split == "held_out"
+        expected = np.average(values, weights=weights)
+        assert scores[split]["gap"] == pytest.approx(expected, rel=1e-12), split
 
 
 def test_a_metric_that_raises_in_a_run_names_the_clients() -> None:

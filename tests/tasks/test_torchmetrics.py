@@ -71,7 +71,8 @@ def test_spawned_workers_compute_them_for_their_clients() -> None:
 def test_they_can_be_sent_to_another_process() -> None:
     for metric in (TorchMetric(metric=AREA), torchmetrics.MeanSquaredError()):
         given = as_metric(metric, "it", Regression())
-        output, y = torch.tensor([0.1, 0.7, 0.4]), torch.tensor([0, 1, 1])
+        output = torch.tensor([0.1, 0.7, 0.4])
+        y = torch.tensor([0, 1, 1])
         assert given.together and pickle.loads(pickle.dumps(given)).of(output, y) == given.of(output, y)
 
 
@@ -89,7 +90,8 @@ def test_what_torchmetrics_does_not_know_is_one_line(metric: str, options: dict[
 
 def test_outputs_are_never_taken_for_probabilities() -> None:
     """Torchmetrics decides by the numbers of a set: those of a small client may all lie in [0, 1]."""
-    output, y = torch.tensor([0.3, 0.4, -2.0]), torch.tensor([1, 1, 0])
+    output = torch.tensor([0.3, 0.4, -2.0])
+    y = torch.tensor([1, 1, 0])
     for metric in (TorchMetric("classification.BinaryAccuracy"), torchmetrics.classification.BinaryAccuracy()):
         made = as_metric(metric, "it", Binary())
         assert made.of(output, y) == made.of(output[:2], y[:2]) == 1.0
@@ -122,7 +124,8 @@ def test_other_metrics_of_one_class_have_their_number() -> None:
 
 def test_pixels_outputs_are_no_probabilities_either() -> None:
     """The same numbers as images and as samples."""
-    logits, y = torch.tensor([[0.2, 0.9, 0.1], [0.8, 0.0, 0.5]]), torch.tensor([1, 0])
+    logits = torch.tensor([[0.2, 0.9, 0.1], [0.8, 0.0, 0.5]])
+    y = torch.tensor([1, 0])
     metric = torchmetrics.classification.MulticlassCalibrationError(3)
     flat = as_metric(metric, "it", Classification()).of(logits, y)
     images = as_metric(metric, "it", Segmentation()).of(logits.T[None, :, :, None], y[None, :, None])

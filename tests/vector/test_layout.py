@@ -67,7 +67,8 @@ def covered(layout: Layout, part: ModelSlice) -> list[int]:
     dtype=st.sampled_from(FLOATS),
 )
 def test_there_and_back_is_bitwise_the_same(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> None:
-    module, other = module_of(shapes, dtype), module_of(shapes, dtype)
+    module = module_of(shapes, dtype)
+    other = module_of(shapes, dtype)
     layout = Layout(module)
     w = layout.flatten(module)
     assert w.shape == (layout.size,) and w.dtype == layout.dtype == dtype
@@ -146,7 +147,8 @@ def test_a_tied_model_trains_as_with_plain_autograd(engine: Any) -> None:
     torch.manual_seed(0)
     model = Tied().double()
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(9, 3)), rng.integers(0, 3, 9)
+    x = rng.normal(size=(9, 3))
+    y = rng.integers(0, 3, 9)
     data = FederatedData.from_arrays(x, y, [range(4), range(4, 9)], classes=3)
     client = LocalTraining(lr=0.5, batch="full", steps=1)
     state = after(federation(model=model, data=data, local=client, sampling=Uniform(2), engine=engine), 3)
@@ -265,7 +267,8 @@ def test_bound_parameters_and_the_vector_are_one_memory() -> None:
 def test_applied_lends_the_values_and_restores_the_modules_own_memory() -> None:
     module = Tied()
     layout = Layout(module)
-    own, memory = values(module), [p.data_ptr() for p in module.parameters()]
+    own = values(module)
+    memory = [p.data_ptr() for p in module.parameters()]
     w = torch.randn(layout.size)
     with layout.applied(module, w) as lent:
         assert lent is module and torch.equal(layout.flatten(module), w)

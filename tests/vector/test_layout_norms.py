@@ -17,7 +17,8 @@ def with_norms() -> nn.Module:
 
 
 def test_the_affine_parameters_of_norms_and_their_statistics_come_last() -> None:
-    layout, module = Layout(with_norms()), with_norms()
+    layout = Layout(with_norms())
+    module = with_norms()
     names = "1.weight 1.bias 3.weight 3.bias", "0.weight 0.bias 2.0.weight 2.0.bias"
     statistics = [
         f"{at}.{name}" for at in ("0", "2.0") for name in ("running_mean", "running_var", "num_batches_tracked")
@@ -35,7 +36,8 @@ def test_the_affine_parameters_of_norms_and_their_statistics_come_last() -> None
 
 
 def test_a_module_gets_its_statistics_and_its_number_of_batches_in_their_own_type() -> None:
-    layout, module = Layout(with_norms()), with_norms()
+    layout = Layout(with_norms())
+    module = with_norms()
     w = torch.rand(68)
     w[58] = 6.8
     layout.load(module, w)
@@ -47,7 +49,8 @@ def test_a_module_gets_its_statistics_and_its_number_of_batches_in_their_own_typ
 
 
 def test_bound_statistics_and_the_vector_are_one_memory() -> None:
-    layout, module = Layout(with_norms()), with_norms()
+    layout = Layout(with_norms())
+    module = with_norms()
     w = layout.flatten(module)
     layout.bind(module, w)
     module[0](torch.ones(2, 1, 2, 2))

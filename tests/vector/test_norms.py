@@ -68,7 +68,8 @@ def test_re_estimated_statistics_are_those_of_pytorch() -> None:
 
 
 def test_only_the_layers_that_are_named_are_estimated_again_and_there_is_no_dropout() -> None:
-    batches, module = torch.randn(60, 3).split(20), network()
+    batches = torch.randn(60, 3).split(20)
+    module = network()
     before = copy.deepcopy(module[1].state_dict())
     found = []
     for _ in range(2):

@@ -60,7 +60,8 @@ def test_averages_of_pieces_are_those_of_the_whole(
 
 def test_a_sum_of_pieces_gains_and_loses_models_exactly() -> None:
     models = trajectory(6, d=40, dtype=torch.float32)
-    high, low = exact_sums.zero(models[0]), exact_sums.zero(models[0])
+    high = exact_sums.zero(models[0])
+    low = exact_sums.zero(models[0])
     for w, gone in zip(models[1:], models[:-1], strict=True):
         exact_sums.add(high, low, plus=[Pieces([w[:7], w[7:29], w[29:]])], minus=[Pieces.of(gone)])
     assert torch.equal(high + low, models[-1].double() - models[0].double())

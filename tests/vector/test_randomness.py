@@ -42,7 +42,8 @@ def draws(h: int | NDArray[np.uint64], counter: Tensor) -> NDArray[np.float64]:
 @given(seed=seeds, purpose=purposes, numbers=numbers)
 def test_keys_and_generators_are_pure(seed: int, purpose: Purpose, numbers: list[int]) -> None:
     assert key(seed, purpose, *numbers) == key(seed, purpose, *numbers)
-    one, two = generator(seed, purpose, *numbers), generator(seed, purpose, *numbers)
+    one = generator(seed, purpose, *numbers)
+    two = generator(seed, purpose, *numbers)
     one.random(3)
     assert np.array_equal(generator(seed, purpose, *numbers).random(4), two.random(4))
 
@@ -61,7 +62,8 @@ def test_fold_appends_a_number(seed: int, numbers: list[int], more: int) -> None
 
 
 def test_fold_broadcasts() -> None:
-    h, places = keys(0, Purpose.BATCHES, 0, np.arange(3)), np.arange(4)
+    h = keys(0, Purpose.BATCHES, 0, np.arange(3))
+    places = np.arange(4)
     together = fold(h[:, None], places)
     assert together.shape == (3, 4)
     assert all(fold(h[i : i + 1], int(j)) == together[i, j] for i in range(3) for j in places)
@@ -93,7 +95,8 @@ def test_a_draw_does_not_depend_on_the_shape_it_is_drawn_in(h: list[int], counte
 
 
 def test_uniform_is_the_same_under_vmap() -> None:
-    h, counter = to_tensor(keys(1, Purpose.STEP, 0, np.arange(5))), torch.arange(7)
+    h = to_tensor(keys(1, Purpose.STEP, 0, np.arange(5)))
+    counter = torch.arange(7)
     table = uniform(h[:, None], counter)
     assert torch.equal(torch.vmap(uniform, (0, None))(h, counter), table)
     assert torch.equal(torch.vmap(lambda c: uniform(h, c))(counter), table.T)
@@ -128,7 +131,8 @@ NEIGHBOURS: dict[str, Callable[[int], int]] = {
 @pytest.mark.parametrize("seed", [0, 7])
 def test_draws_of_neighbouring_keys_look_independent(neighbour: Callable[[int], int], seed: int) -> None:
     counter = torch.arange(2**16)
-    one, other = draws(key(seed, Purpose.STEP, 5, 8), counter), draws(neighbour(seed), counter)
+    one = draws(key(seed, Purpose.STEP, 5, 8), counter)
+    other = draws(neighbour(seed), counter)
     assert not np.array_equal(one, other)
     assert chi_square(one, other) < FAR
     assert abs(np.corrcoef(one, other)[0, 1]) < 7 / len(one) ** 0.5

@@ -69,12 +69,14 @@ def test_a_tables_cells_are_in_line_and_in_html_they_are_only_text() -> None:
 def test_nothing_that_users_meet_prints_a_tensor_whatever_its_size() -> None:
     clients = [np.arange(n, 1000 + n) for n in range(300)]
     big = FederatedData.from_arrays(np.zeros((2000, 300), np.float32), np.arange(2000) % 1000, clients)
-    averages, chosen = {f"w{size}": Window(size) for size in range(1, 30)}, Evaluation(best_on="test")
+    averages = {f"w{size}": Window(size) for size in range(1, 30)}
+    chosen = Evaluation(best_on="test")
     world = federation(method=Scaffold(), averages=averages, evaluation=chosen)
     with world:
         state = after(world, 3)
         request = world.ask(state)
-        (metrics, *_), replies = world.evaluate(state), list(world.executor.work(request))
+        (metrics, *_) = world.evaluate(state)
+        replies = list(world.executor.work(request))
         things = [
             big,
             big.train,

@@ -34,7 +34,8 @@ def written(w: Tensor, folder: Path, pieces: int = 3) -> VectorFile:
 def test_its_bytes_are_those_that_safetensors_writes(
     tmp_path_factory: pytest.TempPathFactory, dtype: torch.dtype, d: int, pieces: int
 ) -> None:
-    place, w = tmp_path_factory.mktemp("vector"), torch.randn(d, dtype=torch.float64).to(dtype)
+    place = tmp_path_factory.mktemp("vector")
+    w = torch.randn(d, dtype=torch.float64).to(dtype)
     file = written(w, place, pieces)
     checksum = file.save(place / "saved")
     found = (place / "saved").read_bytes()
@@ -67,7 +68,8 @@ def test_an_opened_file_may_lose_its_name_and_is_saved_again(tmp_path: Path) -> 
 @pytest.mark.skipif(not os.access(ELSEWHERE, os.W_OK), reason="the system has no second file system at /dev/shm")
 def test_on_another_file_system_it_is_a_copy(tmp_path: Path) -> None:
     w = torch.randn(9)
-    file, there = written(w, tmp_path), ELSEWHERE / f"fedsash-{os.getpid()}"
+    file = written(w, tmp_path)
+    there = ELSEWHERE / f"fedsash-{os.getpid()}"
     try:
         file.save(there)
         assert there.read_bytes() == saved_bytes({"w": w})

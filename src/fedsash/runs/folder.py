@@ -15,7 +15,7 @@ from ..server.federation import Federation
 from ..server.state import State
 from ..settings.errors import RunError, SettingError, check, one_line, some
 from ..system import files
-from ..system.lock import held
+from ..system.lock import locked
 from ..system.paths import plain_file
 from ..vector.saved import cut, saved_rounds
 from . import checkpoints, own_code
@@ -78,7 +78,7 @@ class RunFolder:
 
     def held(self) -> AbstractContextManager[None]:
         """A lock of the folder, so that no other session works in it. Raises `InUseError`, which names its process."""
-        return held(self.path)
+        return locked(self.path)
 
     def check_new(self) -> None:
         """Raise `RunError` if it holds a run, states of a training with Flower's `Averaged`, or files that a run would

@@ -99,9 +99,14 @@ def is_settings(kind: Any) -> bool:
 @cache
 def short_form(kind: Any) -> Any:
     """The type of the short form from which a class makes an object by its `of(value)`; None if it has none."""
-    hints = get_type_hints(kind.of) if hasattr(kind, "of") else {}
-    taken = [hint for name, hint in hints.items() if name != "return"]
-    return taken[0] if len(taken) == 1 else None
+    if not hasattr(kind, "of"):
+        return None
+    hints = get_type_hints(kind.of)
+    hints.pop("return", None)
+    if len(hints) != 1:
+        return None
+    (kind_of_value,) = hints.values()
+    return kind_of_value
 
 
 def from_short_form(kind: Any, value: Any) -> Any:
@@ -113,31 +118,44 @@ def from_short_form(kind: Any, value: Any) -> Any:
 
 
 def _refusal(kind: Any, error: ValidationError) -> TypeRefusal:
+    """What pydantic's error says of a value, in the words of our errors; the first of its lines that says something.
+
+    A union has a line for each of its types; most only say that the value has another type.
+    """
     limit = limit_in(kind)
     for line in error.errors(include_url=False, include_input=False):
+        problem = line["type"]
         cause = line.get("ctx", {}).get("error")
         if isinstance(cause, FedsashError):  # the class of a short form refuses the value
             raise cause
         if cause is not None:  # somebody's own class refuses it
             return TypeRefusal(one_line(cause))
-        if line["type"] == TOO_WIDE:
+        if problem == TOO_WIDE:
             return TypeRefusal(TOO_WIDE)
-        if line["type"] == OUTSIDE:
+        if problem == OUTSIDE:
             return TypeRefusal(line["msg"], of_limits=True)
-        below = line["type"] in BELOW
-        if limit is not None and (below or line["type"] in BEYOND):
-            requirement = f"must be {limit.words_for(below)}"
-            words = "".join(f', or "{word}"' for word in _words_in(kind))
-            return TypeRefusal(requirement + words, of_limits=True)
-        if line["type"] in CONSTRAINTS and (line["type"] not in LENGTHS or get_origin(kind) is Annotated):
-            return TypeRefusal(re.sub(r"^\w+ should ", "must ", line["msg"]), of_limits=True)
+        if limit is not None and problem in (*BELOW, *BEYOND):
+            requirement = f"must be {limit.words_for(problem in BELOW)}"
+            for word in _words_in(kind):
+                requirement += f', or "{word}"'
+            return TypeRefusal(requirement, of_limits=True)
+        # The wrong length of a tuple such as `tuple[int, int]` is a wrong type, and not a broken rule.
+        is_rule = problem not in LENGTHS or get_origin(kind) is Annotated
+        if problem in CONSTRAINTS and is_rule:
+            requirement = re.sub(r"^\w+ should ", "must ", line["msg"])
+            return TypeRefusal(requirement, of_limits=True)
     return TypeRefusal()
 
 
 def _words_in(kind: Any) -> list[str]:
-    """The words that may stand in place of a number."""
-    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
-    return [word for member in members if get_origin(member) is Literal for word in get_args(member)]
+    """The words that may stand in place of a number: of a union, the choices of its literals."""
+    if get_origin(kind) not in (Union, UnionType):
+        return []
+    words: list[str] = []
+    for member in get_args(kind):
+        if get_origin(member) is Literal:
+            words += get_args(member)
+    return words
 
 
 def _as_pydantic_checks(kind: Any) -> Any:
@@ -155,9 +173,12 @@ def _as_pydantic_checks(kind: Any) -> Any:
         return Annotated[Any, PlainValidator(partial(_choice, members))]
     if origin in (tuple, list, Sequence):
         return _sequence(origin, members)
-    if origin in (set, frozenset):
+    if origin is set:
         item: Any = _as_pydantic_checks(members[0])
-        return set[item] if origin is set else frozenset[item]
+        return set[item]
+    if origin is frozenset:
+        item = _as_pydantic_checks(members[0])
+        return frozenset[item]
     if origin in (dict, Mapping):
         values: Any = _as_pydantic_checks(members[1])
         return dict[Any, values]
@@ -176,7 +197,10 @@ def _simple(kind: Any) -> Any:
 
 
 def _as_rule(rule: Any) -> Any:
-    return AfterValidator(partial(_within, rule.limit)) if isinstance(rule, Inherited) else rule
+    """What stands behind a type in `Annotated`; pydantic knows all but the limit that a field has from a base."""
+    if isinstance(rule, Inherited):
+        return AfterValidator(partial(_within, rule.limit))
+    return rule
 
 
 def _wrong_type() -> PydanticCustomError:
@@ -185,19 +209,28 @@ def _wrong_type() -> PydanticCustomError:
 
 def _union(members: Iterable[Any]) -> Any:
     """A union whose first type that takes a value decides what becomes of it."""
-    members = sorted(members, key=_is_of_pydantic)  # a path takes every text
+    members = sorted(members, key=_is_of_pydantic)  # a path takes every text, so it comes last
     kinds = [_as_pydantic_checks(member) for member in members if member is not NoneType]
-    union = kinds[0] if len(kinds) == 1 else Annotated[union_of(kinds), Field(union_mode="left_to_right")]
-    return union | None if NoneType in members else union
+    union = kinds[0]
+    if len(kinds) > 1:
+        union = Annotated[union_of(kinds), Field(union_mode="left_to_right")]
+    if NoneType in members:
+        return union | None
+    return union
 
 
 def _sequence(kind: type, members: tuple[Any, ...]) -> Any:
     """Lists and tuples become what the field has. Other collections, such as arrays, are held as they are."""
     container = list if kind is list else tuple
-    items = tuple(one if one is Ellipsis else _as_pydantic_checks(one) for one in members)
+    items = []
+    for member in members:
+        if member is Ellipsis:
+            items.append(Ellipsis)
+        else:
+            items.append(_as_pydantic_checks(member))
     if kind is Sequence:
-        items = (*items, Ellipsis)
-    return Annotated[container[items], WrapValidator(_unless_other_collection)]
+        items.append(Ellipsis)
+    return Annotated[container[tuple(items)], WrapValidator(_unless_other_collection)]
 
 
 def _unless_other_collection(value: Any, check: Any) -> Any:
@@ -219,9 +252,10 @@ def _as_object(kind: Any, value: Any) -> Any:
 
 def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     """A value that is one of the choices, and no other that is equal to it: True is not 1."""
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise _wrong_type()
-    return value
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return value
+    raise _wrong_type()
 
 
 def _unless_number(kind: type, value: Any, check: Any) -> Any:
@@ -235,12 +269,14 @@ def _unless_number(kind: type, value: Any, check: Any) -> Any:
 
 def _within(limit: Limit, value: Any) -> Any:
     """A value whose numbers lie in the limit that a base of the class has for them."""
-    for number in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(number, Real) and not isinstance(number, bool):
-            try:
-                checked(Annotated[limit.number, limit.interval, Remark(limit.remark)], number)
-            except TypeRefusal as refusal:
-                raise PydanticCustomError(OUTSIDE, "{requirement}", {"requirement": str(refusal)}) from None
+    numbers = value if isinstance(value, list | tuple) else [value]
+    for number in numbers:
+        if not isinstance(number, Real) or isinstance(number, bool):
+            continue
+        try:
+            checked(Annotated[limit.number, limit.interval, Remark(limit.remark)], number)
+        except TypeRefusal as refusal:
+            raise PydanticCustomError(OUTSIDE, "{requirement}", {"requirement": str(refusal)}) from None
     return value
 
 
@@ -264,7 +300,9 @@ def _is_of_pydantic(kind: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     """A scalar of NumPy or PyTorch as a number of Python."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
 
 
 def _integer(value: Any) -> Any:
@@ -283,7 +321,7 @@ def _number(value: Any) -> Any:
         number = float(value)
     except OverflowError:
         raise _wrong_type() from None
-    if number == 0 and value != 0:
+    if number == 0 and value != 0:  # a fraction that no float is near
         raise _wrong_type()
     return number
 

@@ -46,8 +46,8 @@ class SettingError(FedsashError, ValueError):
         return cls("", place, value, right)
 
     def __str__(self) -> str:
-        name = f"{self.owner}.{self.field}" if self.owner else self.field
-        return printable(f"{name} = {brief(self.value)}: {self.right}")
+        place = f"{self.owner}.{self.field}" if self.owner else self.field
+        return printable(f"{place} = {brief(self.value)}: {self.right}")
 
 
 class ModelError(FedsashError, ValueError):
@@ -70,10 +70,10 @@ class LibraryError(FedsashError, ImportError):
     """An optional library is missing, or can't be imported."""
 
 
-def check(condition: bool, place: str, value: object, right: str) -> None:
+def check(condition: bool, place: str, value: object, requirement: str) -> None:
     """Raise `SettingError` unless `condition` holds: `check(size >= 1, "Window.size", size, "must be at least 1")`."""
     if not condition:
-        raise SettingError.at(place, value, right)
+        raise SettingError.at(place, value, requirement)
 
 
 MOST = 10**9
@@ -167,7 +167,8 @@ def brief(value: object) -> str:
         items = [brief(item)[:60] for item in value[:3]]
         if len(value) > 3:
             items.append("...")
-        return f"[{', '.join(items)}]"
+        listed = ", ".join(items)
+        return f"[{listed}]"
     if is_dataclass(value):
         return f"{type(value).__name__}(...)"
     return shortened(text)
@@ -185,14 +186,21 @@ def some(items: Iterable[object], most: int = 6) -> str:
     texts = list(map(str, items))
     listed = ", ".join(texts[:most])
     others = len(texts) - most
-    return f"{listed} and {others:,} more" if others > 0 else listed
+    if others <= 0:
+        return listed
+    return f"{listed} and {others:,} more"
 
 
 def printable(text: str) -> str:
     """The text, with line feeds, escapes and other signs that have no picture as Python writes them."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    signs = []
+    for sign in text:
+        if not sign.isprintable():
+            sign = repr(sign)[1:-1]  # without its quotes
+        signs.append(sign)
+    return "".join(signs)
 
 
 def one_line(error: BaseException) -> str:

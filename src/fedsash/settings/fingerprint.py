@@ -49,8 +49,7 @@ def text(value: Any, depth: int = 0) -> str:
     if value is None or isinstance(value, str | bytes | bool | np.bool_):
         return repr(value)
     if isinstance(value, Number):
-        plain = value.item() if isinstance(value, np.generic) else value
-        return str(int(plain)) if isinstance(plain, float) and plain.is_integer() else str(plain)
+        return _number(value)
     if isinstance(value, torch.dtype | torch.device | range | PurePath):
         return repr(str(value))
     if isinstance(value, np.ndarray) and value.dtype.hasobject:  # its bytes are addresses
@@ -60,17 +59,21 @@ def text(value: Any, depth: int = 0) -> str:
     if isinstance(value, nn.Module):  # one among a layer's settings may be the model itself
         return _module(value) if depth < SHALLOW else type(value).__qualname__
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{inner(key)}: {inner(each)}" for key, each in value.items())) + "}"
+        pairs = [f"{inner(key)}: {inner(entry)}" for key, entry in value.items()]
+        return "{" + ", ".join(sorted(pairs)) + "}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(inner, value)) + "]"
     if isinstance(value, set | frozenset):
         return "{" + ", ".join(sorted(map(inner, value))) + "}"
     if isinstance(value, type):
         return _name(value)
-    if callable(value) and (found := _function(value, depth)):
-        return found
-    given = _fields(value) if is_dataclass(value) else _attributes(value)
-    return f"{inner(type(value))}({', '.join(f'{name}={inner(each)}' for name, each in given.items())})"
+    if callable(value):
+        function = _function(value, depth)
+        if function:
+            return function
+    attributes = _fields(value) if is_dataclass(value) else _attributes(value)
+    pairs = [f"{name}={inner(attribute)}" for name, attribute in attributes.items()]
+    return f"{inner(type(value))}({', '.join(pairs)})"
 
 
 def fingerprint(named: Mapping[str, Any]) -> dict[str, str]:
@@ -79,63 +82,83 @@ def fingerprint(named: Mapping[str, Any]) -> dict[str, str]:
     Whatever is compared after it was saved is a fingerprint: of runs, trackers, averaged strategies, nodes, trials and
     networks.
     """
-    return {"defaults": str(DEFAULTS)} | {name: text(value) for name, value in named.items()}
+    texts = {"defaults": str(DEFAULTS)}
+    for name, value in named.items():
+        texts[name] = text(value)
+    return texts
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """A sentence for each name that both have with different texts. Of settings it has the fields that differ."""
     sentences = []
-    for name in here:
-        if there.get(name, here[name]) != here[name]:
-            if name == "defaults":
-                sentences.append(OTHER_DEFAULTS)
-                continue
-            old, new = unlike(there[name], here[name])
-            sentences.append(f"{name} is {old} there and {new} here")
+    for name, new in here.items():
+        old = there.get(name, new)
+        if old == new:
+            continue
+        if name == "defaults":
+            sentences.append(OTHER_DEFAULTS)
+            continue
+        old_fields, new_fields = unlike(old, new)
+        sentences.append(f"{name} is {old_fields} there and {new_fields} here")
     return sentences
 
 
 def unlike(old: str, new: str) -> tuple[str, str]:
     """The fields in which two texts of the same settings differ; whole texts of other settings."""
-    differing = list(_differing("", old, new))
-    if not differing or differing[0][0] == "":
+    differing = list(_differing_fields("", old, new))
+    if not differing or differing[0][0] == "":  # no field has a name: the settings themselves are others
         return old, new
-    before = ", ".join(_said(name, value) for name, value, _ in differing)
-    after = ", ".join(_said(name, value) for name, _, value in differing)
+    before = ", ".join(_field_in_words(name, value) for name, value, _ in differing)
+    after = ", ".join(_field_in_words(name, value) for name, _, value in differing)
     return before, after
 
 
-def _said(name: str, value: str | None) -> str:
+def _field_in_words(name: str, value: str | None) -> str:
     """A field in words; None is the value that is left out."""
-    return f"{name} at its default" if value is None else f"{name}={value}"
+    if value is None:
+        return f"{name} at its default"
+    return f"{name}={value}"
 
 
-def _differing(name: str, old: str | None, new: str | None) -> Iterator[tuple[str, str | None, str | None]]:
-    """The name of each field that differs, such as `"optimiser.lr"`, with both values; those of settings in `name`."""
-    settings_of_old = None if old is None else _settings_in(old)
-    settings_of_new = None if new is None else _settings_in(new)
-    if settings_of_old is None or settings_of_new is None or settings_of_old[0] != settings_of_new[0]:
-        yield name, old, new
+def _differing_fields(path: str, old: str | None, new: str | None) -> Iterator[tuple[str, str | None, str | None]]:
+    """The path of each field that differs, such as `"optimiser.lr"`, with both values.
+
+    `path` is that of the two values themselves, empty at first. It is also what is given for values that are not both
+    settings of the same class.
+    """
+    settings_before = _settings_in(old)
+    settings_after = _settings_in(new)
+    if settings_before is None or settings_after is None:
+        yield path, old, new
         return
-    before = settings_of_old[1]
-    after = settings_of_new[1]
-    for field in [*after, *(each for each in before if each not in after)]:
-        if before.get(field) != after.get(field):
-            yield from _differing(f"{name}.{field}".lstrip("."), before.get(field), after.get(field))
+    class_before, before = settings_before
+    class_after, after = settings_after
+    if class_before != class_after:
+        yield path, old, new
+        return
+    names = list(after)
+    names += [name for name in before if name not in after]
+    for name in names:
+        if before.get(name) != after.get(name):
+            inner_path = f"{path}.{name}" if path else name
+            yield from _differing_fields(inner_path, before.get(name), after.get(name))
 
 
-def _settings_in(whole: str) -> tuple[str, dict[str, str]] | None:
-    """The class and the fields in a text of settings; None for any other text."""
-    opened = re.fullmatch(r"([\w.]+)\((.*)\)", whole, re.DOTALL)
-    if opened is None:
+def _settings_in(whole: str | None) -> tuple[str, dict[str, str]] | None:
+    """The class and the fields in a text of settings; None for any other text, and for none."""
+    if whole is None:
         return None
+    match = re.fullmatch(r"([\w.]+)\((.*)\)", whole, re.DOTALL)
+    if match is None:
+        return None
+    class_name, inside = match.groups()
     fields_by_name = {}
-    for part in _parts(opened[2]):
+    for part in _parts(inside):
         name, equals, value = part.partition("=")
         if not (equals and name.isidentifier()):
             return None
         fields_by_name[name] = value
-    return opened[1], fields_by_name
+    return class_name, fields_by_name
 
 
 def _parts(listed: str) -> Iterator[str]:
@@ -161,8 +184,18 @@ def _parts(listed: str) -> Iterator[str]:
             yield listed[begin:index].strip()
             begin = index + 1
         index += 1
-    if listed[begin:].strip():
-        yield listed[begin:].strip()
+    last = listed[begin:].strip()
+    if last:
+        yield last
+
+
+def _number(value: Any) -> str:
+    """The text of a number, which is the same for a whole number of any type: 1, 1.0, `np.float32(1)`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)
 
 
 def _function(value: Any, depth: int) -> str:
@@ -174,35 +207,45 @@ def _function(value: Any, depth: int) -> str:
         return f"{inner(value.__self__)}.{value.__name__}"
     if not hasattr(value, "__qualname__"):
         return ""
-    place = _name(value)
-    if not isinstance(value, FunctionType) or "<" not in place:
-        return place
+    name = _name(value)
+    if not isinstance(value, FunctionType) or "<" not in name:  # as in "<lambda>" and "make.<locals>.rule"
+        return name
     captured = [cell.cell_contents for cell in value.__closure__ or ()]
     defaults = f"{inner(value.__defaults__)} {inner(value.__kwdefaults__)}"
-    return f"{place} {_code(value.__code__):08x} {defaults} {inner(captured)}"
+    return f"{name} {_code(value.__code__):08x} {defaults} {inner(captured)}"
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    """The fields of settings that determine numbers and do not have the library's default, by name."""
+def _fields(settings: Any) -> dict[str, Any]:
+    """The fields of settings that determine numbers and do not have the library's default, by name.
+
+    They are in alphabetical order, so that a class may write its fields in another one.
+    """
     known = {}
-    for field in sorted(fields(value), key=lambda each: each.name):
+    for field in sorted(fields(settings), key=lambda field: field.name):
         if not field.init or not field.metadata.get("numbers", True):
             continue
-        held = getattr(value, field.name)
+        value = getattr(settings, field.name)
         if field.metadata.get("file"):
-            held = _content(held)
-        if not _is_default(field, type(value), held):
-            known[field.name] = held
+            value = _content(value)
+        if not _is_default(field, type(settings), value):
+            known[field.name] = value
     return known
 
 
 def _is_default(field: Field[Any], cls: type, value: Any) -> bool:
     """Whether a value is the default that the library gives a field. One's own defaults may change without a word."""
-    declares = next((each for each in cls.__mro__ if field.name in get_annotations(each)), cls)
-    if not _is_ours(declares):
+    if not _is_ours(_declaring_class(field, cls)):
         return False
     default = default_of(field)
     return default is not MISSING and text(default) == text(value)
+
+
+def _declaring_class(field: Field[Any], cls: type) -> type:
+    """The class, or the nearest of its bases, that writes down the field."""
+    for base in cls.__mro__:
+        if field.name in get_annotations(base):
+            return base
+    return cls
 
 
 def _content(path: Any) -> Any:
@@ -228,30 +271,39 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _name(value: Any) -> str:
     """The name of a class or function: the qualified one, and of those that are not the library's, their module."""
-    return value.__qualname__ if _is_ours(value) else f"{_home(value)}.{value.__qualname__}"
+    if _is_ours(value):
+        return str(value.__qualname__)
+    return f"{_module_name(value)}.{value.__qualname__}"
 
 
 def _is_ours(value: Any) -> bool:
     """Whether a class or function is one of this library."""
-    return _home(value).partition(".")[0] == LIBRARY
+    return _module_name(value).partition(".")[0] == LIBRARY
 
 
-def _home(value: Any) -> str:
+def _module_name(value: Any) -> str:
     """The module of a class, function or method. A script has the name under which it is imported elsewhere."""
     module = getattr(value, "__module__", None) or value.__objclass__.__module__  # a method that is written in C
     if module != "__main__":
         return str(module)
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    file = getattr(main, "__file__", None)
     if spec:
         return str(spec.name)
-    return Path(file).stem if file else "__main__"
+    file = getattr(main, "__file__", None)
+    if file:
+        return Path(file).stem
+    return "__main__"
 
 
 def _code(code: CodeType) -> int:
     """The checksum of a function's code, independent of its position in the file."""
-    constants = [str(_code(each)) if isinstance(each, CodeType) else text(each) for each in code.co_consts]
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):  # of a function in this one; as a text it has its position
+            constants.append(str(_code(constant)))
+        else:
+            constants.append(text(constant))
     return crc32(code.co_code + repr((constants, code.co_names)).encode())
 
 
@@ -260,24 +312,33 @@ def _module(module: nn.Module) -> str:
     which layers are in another mode than the whole, such as dropout that drops nothing."""
     settings = [(name, type(layer).__qualname__, _settings(layer)) for name, layer in module.named_modules()]
     frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    resting = [name for name, layer in module.named_modules() if module.training and not layer.training]
-    value = crc32(repr((settings, frozen, resting) if resting else (settings, frozen)).encode())
-    kept = module.state_dict()  # beside tensors it may hold anything (`get_extra_state`)
-    for name, each in kept.items():
-        value = crc32(f"{name} {text(each)}".encode(), value)
-    count = sum(each.numel() for each in kept.values() if isinstance(each, Tensor))
-    return f"{type(module).__qualname__} of {count} numbers, {value:08x}"
+    structure: tuple[Any, ...] = (settings, frozen)
+    in_eval_mode = [name for name, layer in module.named_modules() if module.training and not layer.training]
+    if in_eval_mode:
+        structure = (settings, frozen, in_eval_mode)
+    checksum = crc32(repr(structure).encode())
+    count = 0
+    for name, value in module.state_dict().items():  # beside tensors it may hold anything (`get_extra_state`)
+        checksum = crc32(f"{name} {text(value)}".encode(), checksum)
+        if isinstance(value, Tensor):
+            count += value.numel()
+    return f"{type(module).__qualname__} of {count} numbers, {checksum:08x}"
 
 
 def _settings(layer: nn.Module) -> list[tuple[str, str]]:
     """The attributes of a layer that are its author's, and neither PyTorch's own nor of an unknown kind."""
-    own = {name: value for name, value in vars(layer).items() if name != "training" and not name.startswith("_")}
     kinds = (int, float, str, tuple, list, dict, set)
-    known = {k: v for k, v in own.items() if isinstance(v, kinds) or callable(v) or is_dataclass(v)}
-    return sorted((name, text(value, SHALLOW)) for name, value in known.items())
+    settings = []
+    for name, value in vars(layer).items():
+        if name == "training" or name.startswith("_"):
+            continue
+        if isinstance(value, kinds) or callable(value) or is_dataclass(value):
+            settings.append((name, text(value, SHALLOW)))
+    return sorted(settings)
 
 
 def _checksum(array: Tensor | np.ndarray[Any, Any]) -> str:
+    """The text of an array or a tensor: its type, its shape and the checksum of its bytes."""
     if isinstance(array, Tensor):
         data = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     else:

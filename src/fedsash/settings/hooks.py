@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from inspect import isfunction
 from typing import Any
@@ -15,15 +16,23 @@ def check_hooks(cls: type[Any], base: type[Any]) -> None:
 
     It would never be called, and nobody would say so.
     """
-    known = [name for name in dir(base) if not name.startswith("_") and _is_hook(getattr(base, name))]
-    for name, own in vars(cls).items():
-        if name.startswith("_") or not _is_hook(own):
+    hooks = [name for name in dir(base) if not name.startswith("_") and _is_hook(getattr(base, name))]
+    for name, value in vars(cls).items():
+        if name.startswith("_") or not _is_hook(value) or hasattr(base, name):
             continue
-        meant = name.removeprefix("on_")
-        close = [meant] if meant in known else get_close_matches(name, known, 1, CLOSE)
-        if close and not hasattr(base, name):
-            right = f"did you mean {close[0]}? If not, call it _{name}"
-            raise TypeError(f"{cls.__name__}.{name}: {base.__name__} has no such function; {right}")
+        meant = _hook_meant(name, hooks)
+        if meant:
+            cure = f"did you mean {meant}? If not, call it _{name}"
+            raise TypeError(f"{cls.__name__}.{name}: {base.__name__} has no such function; {cure}")
+
+
+def _hook_meant(name: str, hooks: Sequence[str]) -> str:
+    """The hook that somebody means who writes this name, as `on_round` for `round`; empty if none is like it."""
+    without_prefix = name.removeprefix("on_")
+    if without_prefix in hooks:
+        return without_prefix
+    close = get_close_matches(name, hooks, 1, CLOSE)
+    return close[0] if close else ""
 
 
 def _is_hook(value: object) -> bool:

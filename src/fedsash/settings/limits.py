@@ -86,8 +86,12 @@ class Limit:
     def ends(self) -> tuple[float | None, float | None]:
         """The numbers at which it begins and ends, whether they are in it or not; None where it has no end."""
         interval: Any = self.interval
-        least = interval.gt if interval.ge is None else interval.ge
-        most = interval.lt if interval.le is None else interval.le
+        least = interval.gt
+        if interval.ge is not None:
+            least = interval.ge
+        most = interval.lt
+        if interval.le is not None:
+            most = interval.le
         if most == math.inf:
             most = None
         return least, most
@@ -117,8 +121,9 @@ class Limit:
             return f"positive{self.remark}"
         if self.interval.ge == 0 and self.interval.le == 1:
             return f"between 0 and 1{self.remark}"
-        ends = [end for end in (self.lower_end, self.upper_end) if end]
-        return " and ".join(ends) + self.remark
+        if self.lower_end and self.upper_end:
+            return f"{self.lower_end} and {self.upper_end}{self.remark}"
+        return self.lower_end + self.upper_end + self.remark
 
     def words_for(self, below: bool) -> str:
         """What would be right in place of a number below the interval, or beyond it: of a count only that end."""
@@ -150,14 +155,9 @@ def limit_in(hint: Any) -> Limit | None:
     """The limit in a type: its own, or that of a member of a union or of a list; None without."""
     if get_origin(hint) is Annotated:
         number, *metadata = get_args(hint)
-        intervals = [one for one in metadata if isinstance(one, Interval)]
-        inherited = [one.limit for one in metadata if isinstance(one, Inherited)]
-        if inherited:
-            return inherited[0]
-        remarks = [one.text for one in metadata if isinstance(one, Remark)]
-        remarks += [f", {one.name}" for one in metadata if isinstance(one, Unit)]
-        if intervals:
-            return Limit(number, intervals[0], "".join(remarks))
+        limit = _limit_of(number, metadata)
+        if limit is not None:
+            return limit
     if get_origin(hint) in CONTAINERS:
         for member in get_args(hint):
             limit = limit_in(member)
@@ -166,7 +166,27 @@ def limit_in(hint: Any) -> Limit | None:
     return None
 
 
+def _limit_of(number: Any, metadata: Iterable[Any]) -> Limit | None:
+    """The limit of a number's type that `Annotated` says; None if it says none."""
+    interval = None
+    remark = ""
+    unit = ""
+    for rule in metadata:
+        if isinstance(rule, Inherited):
+            return rule.limit
+        if isinstance(rule, Interval) and interval is None:
+            interval = rule
+        elif isinstance(rule, Remark):
+            remark += rule.text
+        elif isinstance(rule, Unit):
+            unit += f", {rule.name}"
+    if interval is None:
+        return None
+    return Limit(number, interval, remark + unit)
+
+
 def _shown(number: Any) -> str:
+    """A limit as errors write it: 1,000 or 1e-9."""
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number:g}".replace("e-0", "e-").replace("e+0", "e")

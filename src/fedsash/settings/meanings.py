@@ -16,13 +16,15 @@ def meanings(cls: type) -> dict[str, str]:
 
     A field's meaning is the docstring below it. It is empty for a class without source.
     """
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for base in reversed(cls.__mro__[1:]):
-        found |= meanings(base)
-    return found | _of_source(cls)
+        known.update(meanings(base))
+    known.update(_meanings_in_source(cls))
+    return known
 
 
-def _of_source(cls: type) -> dict[str, str]:
+def _meanings_in_source(cls: type) -> dict[str, str]:
+    """The docstrings below a class's own fields, by the fields' names."""
     try:
         source = inspect.getsource(cls)
     except (OSError, TypeError):  # typed into an interpreter, or built in
@@ -32,14 +34,16 @@ def _of_source(cls: type) -> dict[str, str]:
     definitions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
     if not definitions:
         return {}
-    statements = definitions[0].body
-    found = {}
-    for field, below in pairwise(statements):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+    known = {}
+    for statement, below in pairwise(definitions[0].body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            found[field.target.id] = " ".join(below.value.value.split())
-    return found
+        if not isinstance(below, ast.Expr) or not isinstance(below.value, ast.Constant):
+            continue
+        docstring = below.value.value
+        if isinstance(docstring, str):
+            known[statement.target.id] = " ".join(docstring.split())
+    return known
 
 
 class Documentation:
@@ -56,8 +60,10 @@ class Documentation:
         if "__match_args__" not in vars(owner):  # `dataclass`, which makes that, only asks whether there is a docstring
             return self.docstring
         known = meanings(owner)
-        names = [field.name for field in fields(owner) if field.init]
-        lines = [f"- `{name}`: {known[name]}" for name in names if name in known]
+        lines = []
+        for field in fields(owner):
+            if field.init and field.name in known:
+                lines.append(f"- `{field.name}`: {known[field.name]}")
         if not lines:
             return self.docstring
         listed = "\n".join(lines)

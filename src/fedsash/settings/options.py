@@ -44,8 +44,10 @@ class Option:
         if isinstance(self.of, type) and is_dataclass(self.of):
             return meanings(self.of).get(self.name, "")
         hint = _hints(self.of).get(self.name)
-        documents = [one.documentation for one in getattr(hint, "__metadata__", ()) if isinstance(one, Doc)]
-        return "".join(documents)
+        for rule in getattr(hint, "__metadata__", ()):
+            if isinstance(rule, Doc):
+                return rule.documentation
+        return ""
 
 
 @cache
@@ -81,9 +83,10 @@ def _of_parameters(function: Make) -> dict[str, Option]:
         if parameter.kind is parameter.VAR_KEYWORD:
             known["**"] = Option("**", Any, None)
         elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            kind = kinds.get(name, Any)
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             limit = limit_in(annotated.get(name))
-            known[name] = Option(name, kinds.get(name, Any), default, limit=limit, of=function)
+            known[name] = Option(name, kind, default, limit=limit, of=function)
     return known
 
 

@@ -46,32 +46,34 @@ def resolve(place: str, owner: str = "", field: str = "name") -> Any:
     of Python's standard library. Raises it if the place can't be imported, or holds something else.
     """
 
-    def wrong(right: str) -> SettingError:
-        return SettingError(owner, field, place, right)
+    def refusal(problem: str) -> SettingError:
+        return SettingError(owner, field, place, problem)
 
     module, _, path = place.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
-        raise wrong("must be 'package.module:name'")
+        raise refusal("must be 'package.module:name'")
     if _is_standard(module):
-        raise wrong("is of Python's standard library, which holds nothing to train with")
+        raise refusal("is of Python's standard library, which holds nothing to train with")
     if not _is_allowed(place):
-        raise wrong(FORBIDDEN)
-    _look_here()
+        raise refusal(FORBIDDEN)
+    _look_in_working_directory()
     try:
-        found = import_module(module)
+        resolved = import_module(module)
     except ImportError as error:
-        plain = module.removesuffix(".py")
-        raise wrong(f"can't be imported: {error}" if plain == module else f"must be '{plain}:{path}'") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise wrong(f"can't be imported: module {module!r} has no attribute {path!r}")
-        found = getattr(found, part)
-        if isinstance(found, ModuleType) or _is_standard(getattr(found, "__module__", None) or ""):
-            raise wrong("must be defined in that module, or in another one of yours")
-    if not isinstance(found, type | FunctionType):
-        raise wrong("must be a class or a function that is written in Python")
+        if module.endswith(".py"):
+            raise refusal(f"must be '{module.removesuffix('.py')}:{path}'") from error
+        raise refusal(f"can't be imported: {error}") from error
+    for name in path.split("."):
+        if not hasattr(resolved, name):
+            raise refusal(f"can't be imported: module {module!r} has no attribute {path!r}")
+        resolved = getattr(resolved, name)
+        # What a module only imports, such as `os.system`, is refused as if it were named by its own place.
+        if isinstance(resolved, ModuleType) or _is_standard(getattr(resolved, "__module__", None) or ""):
+            raise refusal("must be defined in that module, or in another one of yours")
+    if not isinstance(resolved, type | FunctionType):
+        raise refusal("must be a class or a function that is written in Python")
     _resolved.add(place)
-    return found
+    return resolved
 
 
 def check_address(address: str, owner: str, field: str, otherwise: str) -> None:
@@ -81,8 +83,8 @@ def check_address(address: str, owner: str, field: str, otherwise: str) -> None:
     `otherwise` says how else it can be set.
     """
     if not _is_allowed(address):
-        right = f"is where a run's numbers go, and stands in a file: {otherwise}, or trust the file by --own-code"
-        raise SettingError(owner, field, address, right)
+        cure = f"{otherwise}, or trust the file by --own-code"
+        raise SettingError(owner, field, address, f"is where a run's numbers go, and stands in a file: {cure}")
     _resolved.add(address)
 
 
@@ -122,8 +124,8 @@ def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def _look_here() -> None:
+def _look_in_working_directory() -> None:
     """Look for modules in the working directory, too. It comes last, so that no file there can replace a library."""
-    here = os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)
+    folder = os.getcwd()
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.append(folder)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache, wraps
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: type) -> Held: ...
         def __set__(self, instance: object, value: Held | Form) -> None: ...
 
-    @dataclass_transform(field_specifiers=(field,))
+    @dataclass_transform(field_specifiers=(dataclasses.field,))
     def dataclass(*, frozen: bool = False, kw_only: bool = False) -> Callable[[type[Made]], type[Made]]:
         """Python's own. For a class with a required field that `Accepts`: mypy sees no descriptor there without it."""
         ...
@@ -53,7 +53,9 @@ else:
 
 def default(value: Any = dataclasses.MISSING, *, factory: Any = dataclasses.MISSING) -> Any:
     """The default of a field that `Accepts`, or what makes it; a checker would refuse it as it stands."""
-    return value if factory is dataclasses.MISSING else field(default_factory=factory)
+    if factory is dataclasses.MISSING:
+        return value
+    return dataclasses.field(default_factory=factory)
 
 
 class Setting:
@@ -112,12 +114,14 @@ def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:
 
     Raises `TypeError` for a name that is no word, that another class has, or that a field of the class hides.
     """
-    for known, other in axis.by_name.items():
-        made_again = (other.__module__, other.__name__) == (cls.__module__, cls.__name__) and not issubclass(cls, other)
-        if made_again and name in ("", known):
-            axis.by_name[known] = cls
-        elif known == name:
-            raise TypeError(f"{cls.__name__}: the name {name!r} is that of {other.__module__}.{other.__qualname__}")
+    for known_name, known_class in axis.by_name.items():
+        same_name = known_class.__module__ == cls.__module__ and known_class.__name__ == cls.__name__
+        is_made_again = same_name and not issubclass(cls, known_class)
+        if is_made_again and name in ("", known_name):
+            axis.by_name[known_name] = cls
+        elif known_name == name:
+            owner = f"{known_class.__module__}.{known_class.__qualname__}"
+            raise TypeError(f"{cls.__name__}: the name {name!r} is that of {owner}")
     if not name:
         return
     if not isinstance(name, str) or not name.isidentifier():
@@ -146,19 +150,19 @@ def check_fields(settings: Any) -> None:
     as None, but it must lie in the limits.
     """
     cls: Any = type(settings)
-    for each, kind, check in _checked_fields(cls):
-        value = getattr(settings, each.name)
+    for field, kind, check in _checked_fields(cls):
+        value = getattr(settings, field.name)
         try:
-            taken = check(value)
+            converted = check(value)
         except TypeRefusal as refusal:
-            if value is each.default and not refusal.of_limits:
+            if value is field.default and not refusal.of_limits:
                 continue
             if refusal.requirement:
-                raise SettingError(cls.__name__, each.name, value, refusal.requirement) from None
-            wanted = f"must be {_wanted(each, kind, value)}"
-            raise SettingError(cls.__name__, each.name, value, wanted, kind) from None
-        if taken is not value:
-            object.__setattr__(settings, each.name, taken)
+                raise SettingError(cls.__name__, field.name, value, refusal.requirement) from None
+            requirement = f"must be {_type_in_words(field, kind, value)}"
+            raise SettingError(cls.__name__, field.name, value, requirement, kind) from None
+        if converted is not value:
+            object.__setattr__(settings, field.name, converted)
 
 
 def checked_value(name: str, kind: Any, value: Any) -> Any:
@@ -174,8 +178,12 @@ def checked_value(name: str, kind: Any, value: Any) -> Any:
 def _checked_fields(cls: Any) -> list[tuple[Field[Any], Any, Checker]]:
     """The fields of `__init__` with their types and checkers; none if a user's annotations can't be evaluated."""
     hints = limited_hints(cls)
-    known = [field for field in fields(cls) if field.init and field.name in hints]
-    return [(field, hints[field.name], checker(hints[field.name])) for field in known]
+    checked_fields = []
+    for field in fields(cls):
+        if field.init and field.name in hints:
+            kind = hints[field.name]
+            checked_fields.append((field, kind, checker(kind)))
+    return checked_fields
 
 
 @cache
@@ -192,16 +200,20 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 def default_of(field: Field[Any]) -> Any:
     """The default of a dataclass's field, made anew if a factory makes it; `MISSING` if it has none."""
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    if field.default_factory is MISSING:
+        return field.default
+    return field.default_factory()
 
 
-def _wanted(field: Field[Any], kind: Any, value: Any) -> str:
-    """The right type of a field, in words, with an example."""
+def _type_in_words(field: Field[Any], kind: Any, value: Any) -> str:
+    """The type of a field in words, with an example, for an error about a value of another type."""
     if isinstance(value, type) and is_settings(value) and issubclass(value, _classes(kind)):
         return f"an object of this class, {value.__name__}(...)"
     words = python_words(kind)
     example = _example(field)
-    return f"{words}, such as {example}" if example else words
+    if not example:
+        return words
+    return f"{words}, such as {example}"
 
 
 def _example(field: Field[Any]) -> str:
@@ -209,9 +221,11 @@ def _example(field: Field[Any]) -> str:
     if "example" in field.metadata:
         return str(field.metadata["example"])
     cls = type(default_of(field))
-    return f"{cls.__name__}()" if is_settings(cls) else ""
+    if not is_settings(cls):
+        return ""
+    return f"{cls.__name__}()"
 
 
 def _classes(kind: Any) -> tuple[type, ...]:
-    """The classes of which a field takes objects."""
-    return tuple(one for one in (*get_args(kind), kind) if isinstance(one, type))
+    """The classes of which a field takes objects: the type itself, or the members of a union."""
+    return tuple(member for member in (*get_args(kind), kind) if isinstance(member, type))

@@ -24,19 +24,25 @@ def in_words(kind: Any, named: Named, many: bool = False) -> str:
     origin = get_origin(kind)
     members = get_args(kind)
     if kind in SIMPLE:
-        return SIMPLE[kind][many]
+        singular, plural = SIMPLE[kind]
+        return plural if many else singular
     if origin is Annotated:
         return in_words(members[0], named, many)
     if origin in (Union, UnionType):
-        words = [in_words(member, named, many) for member in members if member is not NoneType]
-        return " or ".join(filter(None, words))
+        words = []
+        for member in members:
+            word = "" if member is NoneType else in_words(member, named, many)
+            if word:
+                words.append(word)
+        return " or ".join(words)
     if origin is Literal:
         return " or ".join(named(choice, many) for choice in members)
     if origin in (tuple, list, Sequence):
-        fixed = origin is tuple and Ellipsis not in members
-        length = f"{len(members)} " if fixed else ""
         lists = "lists" if many else "a list"
-        return f"{lists} of {length}{in_words(members[0], named, True)}"
+        items = in_words(members[0], named, many=True)
+        if origin is tuple and Ellipsis not in members:
+            return f"{lists} of {len(members)} {items}"
+        return f"{lists} of {items}"
     if origin in (dict, Mapping) or (origin is None and isinstance(kind, type)):
         return named(kind, many)
     return ""
@@ -48,12 +54,15 @@ def python_words(kind: Any) -> str:
 
 
 def _in_python(kind: Any, many: bool) -> str:
+    """The words for a class, a mapping or a literal's value: "a Window", "windows", "'auto'"."""
     if get_origin(kind) in (dict, Mapping):
         dicts = "dicts" if many else "a dict"
-        return f"{dicts} of names and {in_words(get_args(kind)[1], _in_python, True)}"
+        values = in_words(get_args(kind)[1], _in_python, many=True)
+        return f"{dicts} of names and {values}"
     if not isinstance(kind, type):
         return repr(kind)
+    name = kind.__name__
     if many:
-        return f"{kind.__name__.lower()}s"
-    article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    return f"{article} {kind.__name__}"
+        return f"{name.lower()}s"
+    article = "an" if name[0] in "AEIOU" else "a"
+    return f"{article} {name}"

@@ -56,8 +56,10 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
 
     It gets a `checksum` of its own, which `table` checks and removes.
     """
+    # The checksum is that of the data as they are read back: keys that are numbers become texts.
     content: dict[str, Any] = json.loads(json.dumps(strict(data)))
-    replace_file(path, json_of(content | {CHECKSUM: json_checksum(content)}))
+    content[CHECKSUM] = json_checksum(content)
+    replace_file(path, json_of(content))
 
 
 def json_of(data: Any) -> bytes:
@@ -74,7 +76,9 @@ def strict(value: Any) -> Any:
         return {key: strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

@@ -32,18 +32,25 @@ class LazyNames:
         if name not in self.homes:
             raise AttributeError(f"module {self._package!r} has no attribute {name!r}{self._hint(name)}", name=name)
         home = self.homes[name]
-        module = import_module(f".{home or name}", self._package)
-        return getattr(module, name) if home else module
+        if not home:
+            return import_module(f".{name}", self._package)
+        return getattr(import_module(f".{home}", self._package), name)
 
     def _hint(self, name: str) -> str:
+        """A name like an unknown one, as the end of an error; empty if there is none."""
         from difflib import get_close_matches
 
-        close = [] if name.startswith("_") else get_close_matches(name, self.homes, n=1)
-        return "".join(f"; did you mean {match}?" for match in close)
+        if name.startswith("_"):  # Python and notebooks ask for such names, and need no hint
+            return ""
+        close = get_close_matches(name, self.homes, n=1)
+        if not close:
+            return ""
+        return f"; did you mean {close[0]}?"
 
 
 def _imported(stub: Path) -> Iterator[tuple[str, str]]:
     """Each name that a stub imports, with its module. The module is empty if the name is a module itself."""
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level:
-            yield from ((alias.asname or alias.name, node.module or "") for alias in node.names)
+            for alias in node.names:
+                yield alias.asname or alias.name, node.module or ""

@@ -39,8 +39,8 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Do not open what a link points to. Windows does not have this."""
 
 log = logging.getLogger("fedsash")
-_here: dict[tuple[int, int], int] = {}
-"""The lock files that this process holds, by device and number, and as which open file."""
+_handles: dict[tuple[int, int], int] = {}
+"""The handles of the lock files that this process holds, by device and inode."""
 _changing = threading.Lock()
 
 
@@ -49,8 +49,8 @@ class InUseError(RunError):
 
 
 @contextmanager
-def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Hold a folder. A missing folder is made. If it is still empty at the end, it is removed again.
+def locked(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Lock a folder. A missing folder is made. If it is still empty at the end, it is removed again.
 
     The lock is that of `filelock` on `folder/lock`. The operating system releases it when its process ends in any way,
     and worker processes do not keep it. The file says who holds the lock.
@@ -58,16 +58,17 @@ def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[
     Raises `InUseError`, which says who holds the folder. With `wait`, calls it once with this line instead, and waits.
     Where the system or the file system has no locks, a line in the log says so; then only this process is kept out.
     """
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    file = _take(folder) if wait is None else when_free(partial(_take, folder), wait)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    acquire = partial(_acquire, folder)
+    handle = acquire() if wait is None else when_free(acquire, wait)
     try:
         yield
     finally:
         with _changing:
-            _give_back(file, folder)
-        for place in missing:
+            _release(handle, folder)
+        for path in missing:
             with suppress(OSError):  # it is not empty
-                place.rmdir()
+                path.rmdir()
 
 
 def check_free(folder: Path) -> None:
@@ -76,123 +77,132 @@ def check_free(folder: Path) -> None:
     This answers before data are loaded. It does not hold the folder.
     """
     with _changing, suppress(FileNotFoundError):
-        _check_not_here(folder)
-        file = os.open(folder / NAME, os.O_RDWR | NO_LINK)
+        _check_not_held_here(folder)
+        handle = os.open(folder / NAME, os.O_RDWR | NO_LINK)
         try:
-            _lock(file, folder)
+            _lock(handle, folder)
         finally:
-            os.close(file)
+            os.close(handle)
 
 
 def when_free(act: Callable[[], T], wait: Callable[[str], object]) -> T:
-    """What `act` returns, as soon as it raises no `InUseError`. Its first one is told to `wait`, as a line."""
-    told = False
+    """What `act` returns, as soon as it raises no `InUseError`. `wait` is called once, with the line of the first."""
+    has_waited = False
     while True:
         try:
             return act()
         except InUseError as error:
-            if not told:
+            if not has_waited:
                 wait(str(error))
-            told = True
+            has_waited = True
             time.sleep(POLL)
 
 
-def _take(folder: Path) -> int:
-    """Lock the folder and return the open file."""
+def _acquire(folder: Path) -> int:
+    """Lock the folder and return the handle of its lock file."""
     with _changing:
         while True:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                with suppress(FileNotFoundError):  # others have removed it since, or have made it again
-                    if not stat.S_ISDIR(os.lstat(folder).st_mode):
-                        raise
-            _check_not_here(folder)
+            _make(folder)
+            _check_not_held_here(folder)
             with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
-                file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
+                handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
                 try:
-                    _lock(file, folder)
-                    if _is_there(file, folder):  # else another process has removed the file before it was locked
-                        _sign(file)
-                        _here[_number(os.fstat(file))] = file
-                        return file
+                    _lock(handle, folder)
+                    if _is_in_folder(handle, folder):  # else another process has removed it before it was locked
+                        _write_holder(handle)
+                        _handles[_inode(os.fstat(handle))] = handle
+                        return handle
                 except BaseException:
-                    os.close(file)
+                    os.close(handle)
                     raise
-                os.close(file)
+                os.close(handle)
 
 
-def _give_back(file: int, folder: Path) -> None:
+def _make(folder: Path) -> None:
+    """Make a folder that is missing. Raises `FileExistsError` if something else is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        with suppress(FileNotFoundError):  # others have removed it since, or have made it again
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise
+
+
+def _release(handle: int, folder: Path) -> None:
     """Remove the file while it is locked, so that nobody loses a lock of his own, and release it."""
-    if _is_there(file, folder):
+    if _is_in_folder(handle, folder):
         with suppress(PermissionError):  # Windows removes no open file
             (folder / NAME).unlink()
-    _here.pop(_number(os.fstat(file)), None)
-    os.close(file)
+    _handles.pop(_inode(os.fstat(handle)), None)
+    os.close(handle)
 
 
-def _check_not_here(folder: Path) -> None:
+def _check_not_held_here(folder: Path) -> None:
     """Raise `InUseError` if this process holds the folder."""
     with suppress(FileNotFoundError):
-        if _number(os.lstat(folder / NAME)) in _here:
+        if _inode(os.lstat(folder / NAME)) in _handles:
             raise InUseError(f"{folder} is in use by another session of this process")
 
 
-def _lock(file: int, folder: Path) -> None:
+def _lock(handle: int, folder: Path) -> None:
+    """Lock an open lock file. Raises `InUseError` if another process has locked it."""
     try:
-        free = lock_descriptor(file, blocking=False)
+        is_locked = lock_descriptor(handle, blocking=False)
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
             raise OSError(error.errno, error.strerror, str(folder / NAME)) from error
         log.warning("%s can't be locked here: let only one process work in it", folder)
         return
-    if not free:
-        raise InUseError(f"{folder} is in use by {_holder(file)}")
+    if not is_locked:
+        raise InUseError(f"{folder} is in use by {_holder(handle)}")
 
 
-def _is_there(file: int, folder: Path) -> bool:
-    """Whether the open file is the one in the folder."""
+def _is_in_folder(handle: int, folder: Path) -> bool:
+    """Whether the open file is still the one in the folder."""
     try:
-        return os.path.samestat(os.fstat(file), os.lstat(folder / NAME))
+        return os.path.samestat(os.fstat(handle), os.lstat(folder / NAME))
     except FileNotFoundError:
         return False
 
 
-def _number(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _inode(file: os.stat_result) -> tuple[int, int]:
+    """What identifies a file on this machine: its device and its inode."""
+    return file.st_dev, file.st_ino
 
 
-def _sign(file: int) -> None:
+def _write_holder(handle: int) -> None:
     """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others."""
     command = SECRET.sub(r"\1...", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}: {command}"
     with suppress(OSError):
-        os.ftruncate(file, 0)
-        os.write(file, line.encode())
+        os.ftruncate(handle, 0)
+        os.write(handle, line.encode())
 
 
 def _user() -> str:
+    """The user's name; where the system knows none, the user's number."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # the system knows no name for the user's number
+    except (KeyError, OSError, ImportError):
         return str(os.getuid()) if hasattr(os, "getuid") else "somebody"
 
 
-def _holder(file: int) -> str:
+def _holder(handle: int) -> str:
     """What the holder has written, or less if it has not written it yet."""
     line = b""
     with suppress(OSError):  # on Windows nobody else reads what is locked
-        os.lseek(file, 0, os.SEEK_SET)
-        line = os.read(file, LONGEST)
-    return " ".join(line.decode(errors="replace").split()) or "another process"
+        os.lseek(handle, 0, os.SEEK_SET)
+        line = os.read(handle, LONGEST)
+    words = line.decode(errors="replace").split()
+    return " ".join(words) or "another process"
 
 
-def _leave_to_the_parent() -> None:
+def _close_in_child() -> None:
     """Close the lock files in a forked process: they are locked as long as any process has them open."""
-    for file in _here.values():
-        os.close(file)
-    _here.clear()
+    for handle in _handles.values():
+        os.close(handle)
+    _handles.clear()
 
 
-posix.after_fork_in_child(_leave_to_the_parent)
+posix.after_fork_in_child(_close_in_child)

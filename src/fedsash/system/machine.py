@@ -14,8 +14,9 @@ PACKAGES = ("fedsash", "torch", "numpy")
 
 def cores() -> list[int]:
     """The numbers of the cores that this process may use, ascending."""
-    known = hasattr(os, "sched_getaffinity")
-    return sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))  # macOS and Windows do not tell which ones
 
 
 def core_count() -> int:
@@ -23,7 +24,8 @@ def core_count() -> int:
 
     A container may see all cores of its machine and get the time of only a few of them. Part of a core counts as one.
     """
-    return max(math.ceil(min(len(cores()), core_quota())), 1)
+    available = min(len(cores()), core_quota())
+    return max(math.ceil(available), 1)
 
 
 def core_quota(membership: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")) -> float:
@@ -36,7 +38,7 @@ def core_quota(membership: Path = Path("/proc/self/cgroup"), groups: Path = Path
         lines = membership.read_text().splitlines()
     except OSError:  # not Linux
         return math.inf
-    quotas = [math.inf]
+    least = math.inf
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2, alone or beside version 1
@@ -46,8 +48,10 @@ def core_quota(membership: Path = Path("/proc/self/cgroup"), groups: Path = Path
         else:
             continue
         group = Path(path.lstrip("/"))
-        quotas += [_quota_of(root / place) for root in roots for place in (group, *group.parents)]
-    return min(quotas)
+        for root in roots:
+            for folder in (group, *group.parents):
+                least = min(least, _quota_of(root / folder))
+    return least
 
 
 def _quota_of(group: Path) -> float:
@@ -61,7 +65,9 @@ def _quota_of(group: Path) -> float:
         cores = float(quota) / float(period)
     except (OSError, ValueError):  # no such file, or "max"
         return math.inf
-    return cores if cores > 0 else math.inf  # version 1 writes -1 for no limit
+    if cores <= 0:  # version 1 writes -1 for no limit
+        return math.inf
+    return cores
 
 
 def own_version() -> str:
@@ -74,21 +80,29 @@ def own_version() -> str:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that determine a run's numbers, as far as they are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            installed[name] = "none"
+    return installed
 
 
 def unlike(marker: str, folder: str, elsewhere: Mapping[str, str]) -> str:
-    """Why this machine can't go on, or nothing: the file `marker`, the `folder` or the versions there are not here."""
+    """Why this machine can't go on with what another one has begun; empty if it can.
+
+    It must see the file `marker` and the `folder`, and have the versions that are installed `elsewhere`.
+    """
     if not Path(marker).exists():
         return f"does not see {Path(marker).parent}: it must be on a file system that all machines share"
     if not Path(folder).is_dir():
         return f"does not see {folder}, the folder of this command: start it in one that all machines share"
-    own = versions()
-    other = [f"{name} {own[name]}, and this one {there}" for name, there in elsewhere.items() if own[name] != there]
-    return f"has {'; '.join(other)}: install the same versions on all machines" if other else ""
+    installed = versions()
+    differences = []
+    for name, version_there in elsewhere.items():
+        if installed[name] != version_there:
+            differences.append(f"{name} {installed[name]}, and this one {version_there}")
+    if not differences:
+        return ""
+    return f"has {'; '.join(differences)}: install the same versions on all machines"

@@ -36,24 +36,31 @@ def plain_file(path: Path | str) -> Path:
 def similar(path: Path | str) -> str:
     """The end of a sentence about a path that does not exist: a similar name beside it, or nothing."""
     path = Path(path).expanduser()
-    missing = next((place for place in reversed((path, *path.parents)) if not place.exists()), path)
+    missing = path
+    while not missing.parent.exists() and missing != missing.parent:
+        missing = missing.parent
     try:
-        names = {name.lower(): name for name in sorted(os.listdir(missing.parent), reverse=True)}
+        names_beside = sorted(os.listdir(missing.parent), reverse=True)
     except OSError:
         return ""
+    # Of names that differ in case only, the first in the alphabet stays: it is the last that is entered.
+    names = {name.lower(): name for name in names_beside}
     close = difflib.get_close_matches(missing.name.lower(), names, n=1)
-    return f"; did you mean {missing.parent / names[close[0]]}?" if close else ""
+    if not close:
+        return ""
+    return f"; did you mean {missing.parent / names[close[0]]}?"
 
 
 def check_folder(path: Path | str) -> None:
     """Raise `OSError` if there can't be a folder with files of ours at `path`. Nothing is made."""
-    path = Path(path).absolute()
-    there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
-    if not there.is_dir():
-        found = "a file" if there.exists() else "a link to nothing"
-        raise NotADirectoryError(f"{there} is {found}, and must be a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(f"{there} can't be written")
+    nearest = Path(path).absolute()
+    while not nearest.exists() and not nearest.is_symlink() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        kind = "a file" if nearest.exists() else "a link to nothing"
+        raise NotADirectoryError(f"{nearest} is {kind}, and must be a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(f"{nearest} can't be written")
 
 
 def check_file(path: Path | str) -> None:
@@ -80,7 +87,8 @@ def cache_folder() -> Path:
     """The user's cache folder: `$FEDSASH_CACHE`, else `fedsash` in `$XDG_CACHE_HOME`, else `~/.cache/fedsash`."""
     if "FEDSASH_CACHE" in os.environ:
         return Path(os.environ["FEDSASH_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "fedsash"
 
 
 @contextmanager
@@ -103,11 +111,11 @@ def sync_folder(folder: Path) -> None:
     """
     if os.name == "nt":
         return
-    opened = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(handle)
     finally:
-        os.close(opened)
+        os.close(handle)
 
 
 def beside(path: Path) -> Path:
@@ -118,12 +126,13 @@ def beside(path: Path) -> Path:
 def clear_beside(path: Path) -> None:
     """Remove what killed processes have left of `path`; on Windows, where nobody knows who lives, nothing."""
     for file in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        number = file.name.split(".")[-2]
-        if os.name == "posix" and number.isdecimal() and not _lives(int(number)):
+        process = file.name.split(".")[-2]
+        if os.name == "posix" and process.isdecimal() and not _lives(int(process)):
             file.unlink(missing_ok=True)
 
 
 def _lives(process: int) -> bool:
+    """Whether the process of this number has not ended. Signal 0 is not sent: the system only checks the number."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -24,23 +24,27 @@ def allow_open_files(needed: int, why: str) -> None:
         import resource
     except ImportError:
         raise OSError(f"{why} files without names, which this system lacks: keep models in memory") from None
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != hard < needed:
-        raise OSError(f"{why} {needed} open files, and this process may have {hard} (ulimit -Hn)")
-    if resource.RLIM_INFINITY != soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit != resource.RLIM_INFINITY and hard_limit < needed:
+        raise OSError(f"{why} {needed} open files, and this process may have {hard_limit} (ulimit -Hn)")
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard_limit))
 
 
 def peak_memory() -> int | None:
     """The largest resident memory of this process so far, in bytes; None if the system does not tell it."""
-    with suppress(OSError, StopIteration):  # of Linux, which can forget it, and has that of nobody else
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024
+    with suppress(OSError):  # only Linux has this file
+        # Unlike the number of `getrusage`, this one can be set back, and has nothing of the process that started this.
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                kibibytes = int(line.split()[1])
+                return kibibytes * 1024
     try:
         import resource
     except ImportError:
         return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def forget_peak_memory() -> None:

@@ -19,9 +19,12 @@ def ending(code: int | None) -> str:
     """Why a process with this exit code has ended; a negative one is the number of a signal."""
     if code is None or code >= 0:
         return f"exit code {code}"
-    names = {number.value: number.name for number in signal.Signals}
-    perhaps = ", out of memory perhaps" if names.get(-code) == "SIGKILL" else ""
-    return f"killed by {names.get(-code, f'signal {-code}')}{perhaps}"
+    number = -code
+    names = {known.value: known.name for known in signal.Signals}
+    name = names.get(number, f"signal {number}")
+    if name == "SIGKILL":  # which Linux sends to a process that takes the machine's last memory
+        return f"killed by {name}, out of memory perhaps"
+    return f"killed by {name}"
 
 
 class Child:
@@ -58,7 +61,8 @@ class Child:
 
     def said(self) -> bytes:
         """What it has written since the last call, at least a byte; nothing if it has ended."""
-        return os.read(self._process.stdout.fileno(), 2**16) if self._process.stdout else b""
+        assert self._process.stdout is not None
+        return os.read(self._process.stdout.fileno(), 2**16)
 
     def code(self) -> int:
         """Its exit code, after it has ended."""

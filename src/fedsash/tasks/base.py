@@ -45,11 +45,13 @@ class Task(Setting, ABC):
         if isinstance(output, Tensor):
             return output
         logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-        if logits is None:
-            logits = output[0] if isinstance(output, tuple | list) and len(output) else output
+        if logits is None and isinstance(output, tuple | list) and len(output):
+            logits = output[0]
         if not isinstance(logits, Tensor):
-            right = "a tensor, a tuple that begins with one, or something with logits; or a task with a method answer"
-            raise ModelError(f"the model returns {_described(output)}: it must return {right}")
+            raise ModelError(
+                f"the model returns {_described(output)}: it must return a tensor, a tuple that begins with one, or "
+                "something with logits; or a task with a method answer"
+            )
         return logits
 
     def loss_of(self, output: Any, y: Tensor) -> Tensor:
@@ -73,16 +75,19 @@ class Task(Setting, ABC):
 
     def labelled(self, y: Tensor) -> Tensor:
         """The labels in the task's type, where no label changes; others are returned as they are."""
-        if self.labels == "numbers":
-            return y if y.is_floating_point() else y.double()
-        whole = y.is_floating_point() and bool((y == y.round()).all())
-        return y.long() if whole else y
+        is_floating = y.is_floating_point()
+        if self.labels == "numbers" and not is_floating:
+            return y.double()
+        if self.labels == "integers" and is_floating and bool((y == y.round()).all()):
+            return y.long()
+        return y
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         """Raise `SettingError`, naming `place` and the sample, unless all labels are allowed."""
-        right = "numbers of a floating-point type" if self.labels == "numbers" else "integers"
-        kind = f"of the task {type(self).__name__} must be {right}"
-        check(y.is_floating_point() == (self.labels == "numbers"), place, str(y.dtype), f"labels {kind}")
+        are_numbers = self.labels == "numbers"
+        wanted = "numbers of a floating-point type" if are_numbers else "integers"
+        requirement = f"labels of the task {type(self).__name__} must be {wanted}"
+        check(y.is_floating_point() == are_numbers, place, str(y.dtype), requirement)
         if y.is_floating_point():
             refuse_first(~torch.isfinite(y), y, place, "must be finite")
 
@@ -93,7 +98,9 @@ class Task(Setting, ABC):
     def classes(self, y: Tensor) -> int:
         """The number of classes that labels show; 0 if they are no classes."""
         counted = y[self.counted(y)]
-        return 0 if y.is_floating_point() or not counted.numel() else 1 + int(counted.max())
+        if y.is_floating_point() or not counted.numel():
+            return 0
+        return 1 + int(counted.max())
 
     def occurrences(self, y: Tensor, classes: int) -> Tensor:
         """How often each class occurs in the labels that count, `[classes]`."""
@@ -101,7 +108,9 @@ class Task(Setting, ABC):
 
     def width(self, y: Tensor, classes: int) -> int:
         """The number of outputs that a model needs: the number of classes, or of targets for labels `"numbers"`."""
-        return classes if self.labels == "integers" else math.prod(y.shape[1:])
+        if self.labels == "integers":
+            return classes
+        return math.prod(y.shape[1:])
 
     def right(self, y: Tensor, classes: int) -> tuple[int, ...]:
         """The right shape of `answer` for the labels `y` `[B, ...]`."""
@@ -112,21 +121,25 @@ class Task(Setting, ABC):
         return output.shape == self.right(y, classes)
 
 
-def refuse_first(bad: Tensor, y: Tensor, place: str, right: str) -> None:
+def refuse_first(bad: Tensor, y: Tensor, place: str, requirement: str) -> None:
     """Raise `SettingError` for the first label that is `bad`, if there is one."""
     if bool(bad.any()):
-        where = int(bad.flatten().int().argmax())
-        sample = where // max(y[0].numel(), 1)
-        raise SettingError("", f"{place}[{sample}]", y.flatten()[where].item(), right)
+        index = int(bad.flatten().int().argmax())
+        labels_per_sample = max(y[0].numel(), 1)
+        sample = index // labels_per_sample
+        raise SettingError("", f"{place}[{sample}]", y.flatten()[index].item(), requirement)
 
 
 def refuse_negative(y: Tensor, place: str) -> None:
     """Raise `SettingError` for the first negative label."""
-    codes = bool((y == 0).any()) and not bool((y < -1).any())  # of pandas, as in Series.cat.codes and factorize
-    why = "-1 is pandas' code for a missing value: fill it, or leave the sample out"
-    hint = why if codes else "write 0 and 1 for -1 and 1"
-    right = f"classes are numbered from 0 on ({hint}); other numbers need a task such as regression"
-    refuse_first(y < 0, y, place, right)
+    # pandas numbers classes from 0 on, and missing values -1: Series.cat.codes and factorize.
+    may_be_of_pandas = bool((y == 0).any()) and not bool((y < -1).any())
+    if may_be_of_pandas:
+        hint = "-1 is pandas' code for a missing value: fill it, or leave the sample out"
+    else:
+        hint = "write 0 and 1 for -1 and 1"
+    requirement = f"classes are numbered from 0 on ({hint}); other numbers need a task such as regression"
+    refuse_first(y < 0, y, place, requirement)
 
 
 def refuse_beyond(y: Tensor, count: int, place: str, ignored: int | None = None) -> None:
@@ -139,10 +152,14 @@ def refuse_beyond(y: Tensor, count: int, place: str, ignored: int | None = None)
 
 def like_labels(output: Tensor, y: Tensor) -> Tensor:
     """An output `[B, ..., 1]` for labels `[B, ...]` without its last dimension."""
-    return output.squeeze(-1) if output.shape == (*y.shape, 1) else output
+    if output.shape == (*y.shape, 1):
+        return output.squeeze(-1)
+    return output
 
 
 def _described(output: Any) -> str:
+    """A model's output in words, for an error."""
     if isinstance(output, Mapping):
-        return f"a {type(output).__name__} of {', '.join(map(str, output)) or 'nothing'}"
+        keys = ", ".join(map(str, output)) or "nothing"
+        return f"a {type(output).__name__} of {keys}"
     return f"an object of class {type(output).__name__}"

@@ -32,8 +32,9 @@ class Classification(Task, name="classification"):
     """the label smoothing s"""
 
     def __post_init__(self) -> None:
-        valid = all(weight >= 0 for weight in self.weights) and (not self.weights or sum(self.weights) > 0)
-        check(valid, "Classification.weights", self.weights, "must not be negative, and not all 0")
+        are_weights = all(weight >= 0 for weight in self.weights) and sum(self.weights) > 0
+        requirement = "must not be negative, and not all 0"
+        check(not self.weights or are_weights, "Classification.weights", self.weights, requirement)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -42,7 +43,10 @@ class Classification(Task, name="classification"):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The cross-entropy of each sample, `[B]`."""
         losses = F.cross_entropy(output, y, reduction="none", label_smoothing=self.smoothing)
-        return losses * torch.tensor(self.weights, dtype=losses.dtype, device=y.device)[y] if self.weights else losses
+        if not self.weights:
+            return losses
+        weights = torch.tensor(self.weights, dtype=losses.dtype, device=y.device)
+        return losses * weights[y]
 
     def chances(self, output: Tensor) -> Tensor:
         return output.softmax(-1)
@@ -56,8 +60,8 @@ class Classification(Task, name="classification"):
         check(y.dim() == 1, place, list(y.shape), "must be [samples], one class for each")
         refuse_negative(y, place)
         refuse_beyond(y, classes, place)
-        right = f"must be one for each of {classes} classes"
-        check(len(self.weights) in (0, classes), "Classification.weights", self.weights, right)
+        requirement = f"must be one for each of {classes} classes"
+        check(len(self.weights) in (0, classes), "Classification.weights", self.weights, requirement)
 
     def right(self, y: Tensor, classes: int) -> tuple[int, ...]:
         return (*y.shape, classes)
@@ -172,7 +176,9 @@ class Segmentation(Task, name="segmentation"):
         return output.argmax(1)
 
     def counted(self, y: Tensor) -> Tensor:
-        return super().counted(y) if self.ignored is None else y != self.ignored
+        if self.ignored is None:
+            return super().counted(y)
+        return y != self.ignored
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)
@@ -183,10 +189,14 @@ class Segmentation(Task, name="segmentation"):
         return (y.shape[0], classes, *y.shape[1:])
 
     def fits(self, output: Tensor, y: Tensor, classes: int) -> bool:
-        right = self.right(y, classes)
-        return output.dim() == 4 and output.shape[2:] == right[2:] and output.shape[1] >= classes
+        """Whether the outputs are `[B, classes, H, W]`; there may be more outputs than classes."""
+        size = self.right(y, classes)[2:]
+        return output.dim() == 4 and output.shape[2:] == size and output.shape[1] >= classes
 
 
 def _logistic(output: Tensor, y: Tensor, positive: float) -> Tensor:
-    weight = None if positive == 1 else torch.tensor(positive, dtype=output.dtype, device=output.device)
+    """The logistic loss of each label; that of a label 1 is multiplied by `positive`."""
+    weight = None
+    if positive != 1:
+        weight = torch.tensor(positive, dtype=output.dtype, device=output.device)
     return F.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="none", pos_weight=weight)

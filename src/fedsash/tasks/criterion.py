@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..settings.setting import Setting
 from .metrics import Better
@@ -16,9 +16,16 @@ TARGET = 0.8
 """The target of an accuracy, unless the evaluation names another one."""
 
 
-def _form(value: float) -> str:
+def _format_of(value: float) -> str:
     """The format of a number that is no share."""
-    return ",.0f" if 9_999.5 <= abs(value) < 1e9 else ".4g"
+    if 9_999.5 <= abs(value) < 1e9:
+        return ",.0f"
+    return ".4g"
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    """Whether a value is known: neither None nor NaN."""
+    return value is not None and not math.isnan(value)
 
 
 @dataclass(frozen=True)
@@ -42,14 +49,23 @@ class Criterion(Setting):
 
         Numbers from ten thousand up to a thousand million are whole ones: 12,346.
         """
-        if value is None or math.isnan(value):
+        if not _is_number(value):
             return UNKNOWN
-        return f"{100 * value:.{digits}f} %" if self.share else f"{value:{_form(value)}}"
+        if self.share:
+            return f"{100 * value:.{digits}f} %"
+        return f"{value:{_format_of(value)}}"
 
     def label(self, where: str = "", name: str = "") -> str:
-        """What an axis of values is called, such as "accuracy (test, %)"; another `name` for another such number."""
-        inside = ", ".join(filter(None, [where, "%" if self.share else ""]))
-        return f"{name or self.name} ({inside})" if inside else name or self.name
+        """The label of an axis of values, such as "accuracy (test, %)"; another `name` for another such number."""
+        name = name or self.name
+        remarks = []
+        if where:
+            remarks.append(where)
+        if self.share:
+            remarks.append("%")
+        if not remarks:
+            return name
+        return f"{name} ({', '.join(remarks)})"
 
     def drawn(self, values: Iterable[float | None]) -> list[float | None]:
         """The values as they are drawn: shares in per cent."""
@@ -57,55 +73,78 @@ class Criterion(Setting):
 
     @property
     def scale(self) -> int:
-        """By what a value is multiplied where it is drawn: 100 for a share, else 1."""
+        """The factor of a value where it is drawn: 100 for a share, else 1."""
         return 100 if self.share else 1
 
     def plain(self, value: float) -> str:
         """The value with as many digits as it has, such as a target."""
-        return f"{100 * value:g} %" if self.share else f"{value:g}"
+        if self.share:
+            return f"{100 * value:g} %"
+        return f"{value:g}"
 
     def spread(self, value: float | None, width: float | None, digits: int = 1, sign: str = "") -> str:
         """`value ± width`, as `text` shows a single value, without a unit."""
-        if value is None or math.isnan(value):
+        if not _is_number(value):
             return UNKNOWN
-        shown = self.scale * value
-        spread = self.scale * (width or 0.0)
-        form, wide = (f".{digits}f",) * 2 if self.share else (_form(shown), _form(spread))
-        return f"{shown:{sign}{form}}" + ("" if width is None else f" ± {spread:{wide}}")
+        middle = self._scaled(value, digits, sign)
+        if width is None:
+            return middle
+        return f"{middle} ± {self._scaled(width, digits)}"
+
+    def _scaled(self, value: float, digits: int, sign: str = "") -> str:
+        """A value as it is drawn, in words, without a unit."""
+        scaled = self.scale * value
+        format = f".{digits}f" if self.share else _format_of(scaled)
+        return f"{scaled:{sign}{format}}"
 
     def gain(self, value: float, over: float) -> float:
         """How much better `value` is than `over`: positive if it is better."""
-        return value - over if self.better == "higher" else over - value
+        if self.better == "higher":
+            return value - over
+        return over - value
 
     @property
     def error(self) -> str:
-        """What should be low: 1 - a share that should be high, the negative of another such number, or the number."""
+        """The name of what should be low: 1 - a share that should be high, the negative of another such number, or the
+        number itself."""
         if self.better == "lower":
             return self.name
-        return "error" if self.share else f"-{self.name}"
+        if self.share:
+            return "error"
+        return f"-{self.name}"
 
     def error_of(self, value: float) -> float:
         """The number that `error` names."""
         if self.better == "lower":
             return value
-        return 1 - value if self.share else -value
+        if self.share:
+            return 1 - value
+        return -value
 
     def wins(self, a: float | None, b: float | None) -> bool:
         """Whether `a` is better than `b`."""
-        if a is None or math.isnan(a):
+        if not _is_number(a):
             return False
-        return b is None or math.isnan(b) or (a > b if self.better == "higher" else a < b)
+        if not _is_number(b):
+            return True
+        if self.better == "higher":
+            return a > b
+        return a < b
 
     def best(self, values: Mapping[Any, float | None]) -> Any:
         """The first key with the best value; None if no value is a number."""
-        best = None
+        best_key = None
+        best_value = None
         for key, value in values.items():
-            if self.wins(value, None if best is None else values[best]):
-                best = key
-        return best
+            if self.wins(value, best_value):
+                best_key = key
+                best_value = value
+        return best_key
 
     def reached(self, value: float | None) -> bool:
         """Whether a value reaches the target."""
-        if self.target is None or value is None or math.isnan(value):
+        if self.target is None or not _is_number(value):
             return False
-        return value >= self.target if self.better == "higher" else value <= self.target
+        if self.better == "higher":
+            return value >= self.target
+        return value <= self.target

@@ -84,13 +84,13 @@ class Accuracy(Metric, name="accuracy"):
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        right = _classes_said(self, scored) == scored.y
+        y = scored.y
+        hits = _predicted_classes(self, scored) == y
         if self.top > 1:
             dim = _class_dim(scored.output)
-            y = scored.y
             check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
-            right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
-        return _defined(torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1), scored)
+            hits = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
+        return _defined(torch.stack([_total(hits & scored.counted), _total(scored.counted)], dim=1), scored)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ class R2(Metric, name="r2"):
         return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1)
 
     def value(self, sums: Floats) -> Floats:
-        n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
+        n = sums[..., :1]
+        errors, y, squares = np.split(sums[..., 1:], 3, axis=-1)
         spread = squares - _ratio(y * y, n)
         least = np.finfo(np.float64).tiny / ROUNDING  # squares below are subnormal, with few digits
         spread = np.where(spread > ROUNDING * np.maximum(squares, least), spread, 0.0)
@@ -211,27 +212,29 @@ def _total(values: Tensor) -> Tensor:
 
 def _flat(values: Tensor) -> Tensor:
     """`[B, ...]` as `[B, m]`."""
-    return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
+    if values.dim() > 1:
+        return values.flatten(1)
+    return values.unsqueeze(1)
 
 
-def _said(metric: Metric, scored: Scored) -> Tensor:
+def _predicted(metric: Metric, scored: Scored) -> Tensor:
     """The predictions; raises `SettingError` if they are not of the labels' shape."""
-    found = list(scored.predicted.shape)
+    shape = list(scored.predicted.shape)
     name = type(metric).__name__
-    right = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
-    check(scored.predicted.shape == scored.y.shape, name, found, right)
+    requirement = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
+    check(scored.predicted.shape == scored.y.shape, name, shape, requirement)
     return scored.predicted
 
 
-def _classes_said(metric: Metric, scored: Scored) -> Tensor:
+def _predicted_classes(metric: Metric, scored: Scored) -> Tensor:
     """The predictions of classes; raises `SettingError` if the labels are no classes."""
     check(not scored.y.is_floating_point(), type(metric).__name__, scored.y.dtype, "needs labels that are integers")
-    return _said(metric, scored)
+    return _predicted(metric, scored)
 
 
 def _errors(metric: Metric, scored: Scored) -> Tensor:
     """The errors of all targets, `[B, targets]`."""
-    return _flat(_said(metric, scored) - scored.y)
+    return _flat(_predicted(metric, scored) - scored.y)
 
 
 def _class_dim(output: Tensor) -> int:
@@ -247,19 +250,23 @@ def _over_classes(part: Floats, whole: Floats) -> Floats:
 
 def _counts(metric: Metric, scored: Scored) -> Tensor:
     """Right predictions, wrong predictions and missed labels of each class, `[B, 3 classes]`."""
-    one = scored.output.shape == scored.y.shape
-    classes = None if one else scored.output.shape[_class_dim(scored.output)]
-    said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(metric, scored), scored.y))
-    counts = [said & right, said & ~right, right & ~said]
-    return _defined(torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1), scored)
+    classes = None
+    if scored.output.shape != scored.y.shape:
+        classes = scored.output.shape[_class_dim(scored.output)]
+    predicted = _indicators(_predicted_classes(metric, scored), scored.counted, classes)
+    labelled = _indicators(scored.y, scored.counted, classes)
+    counts = []
+    for indicators in (predicted & labelled, predicted & ~labelled, labelled & ~predicted):
+        counts.append(indicators.flatten(2).sum(-1))
+    return _defined(torch.cat(counts, dim=1), scored)
 
 
 def _defined(sums: Tensor, scored: Scored) -> Tensor:
-    """The sums `[B, k]`, NaN for samples with an output that counts and is none; its highest one would be a class."""
-    none = scored.output.isnan()
-    if none.shape != scored.y.shape:
-        none = none.any(_class_dim(none))
-    return torch.where(_flat(none & scored.counted).any(1, keepdim=True), torch.nan, sums)
+    """The sums `[B, k]`, NaN for samples with an output that counts and is NaN: its `argmax` would be a class."""
+    undefined = scored.output.isnan()
+    if undefined.shape != scored.y.shape:
+        undefined = undefined.any(_class_dim(undefined))
+    return torch.where(_flat(undefined & scored.counted).any(1, keepdim=True), torch.nan, sums)
 
 
 def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:

@@ -44,4 +44,6 @@ class Regression(Task, name="regression"):
             losses = F.l1_loss(output, y, reduction="none")
         else:
             losses = F.huber_loss(output, y, reduction="none", delta=self.delta)
-        return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+        if losses.dim() == 1:
+            return losses
+        return losses.flatten(1).mean(1)

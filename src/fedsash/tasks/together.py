@@ -54,39 +54,44 @@ class TorchMetric(Metric, name="torchmetrics"):
     direction: Better | None = None
     """whether a higher or a lower number is better, only where torchmetrics does not say it"""
     together: ClassVar[bool] = True
-    _made: Any = field(init=False, default=None, repr=False, compare=False)
+    _torchmetric: Any = field(init=False, default=None, repr=False, compare=False)
+    """The object of torchmetrics."""
     _chances: Any = field(init=False, default=None, repr=False, compare=False)
+    """What the task makes of outputs for it."""
 
     def __post_init__(self) -> None:
         with library("torchmetrics", "these metrics", "fedsash[metrics]"):
             import torchmetrics
-        made: Any = torchmetrics
-        for part in self.metric.split("."):
-            made = getattr(made, part, None)
-        valid = isinstance(made, type) and issubclass(made, torchmetrics.Metric)
-        right = "must be a class of torchmetrics, such as classification.BinaryAUROC"
-        check(valid, "TorchMetric.metric", self.metric, right)
+        cls: Any = torchmetrics
+        for name in self.metric.split("."):
+            cls = getattr(cls, name, None)
+        is_metric = isinstance(cls, type) and issubclass(cls, torchmetrics.Metric)
+        requirement = "must be a class of torchmetrics, such as classification.BinaryAUROC"
+        check(is_metric, "TorchMetric.metric", self.metric, requirement)
         try:
-            object.__setattr__(self, "_made", made(**self.options))
+            object.__setattr__(self, "_torchmetric", cls(**self.options))
         except (TypeError, ValueError) as error:
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
-        said = better_of(self._made)
-        right = "must be 'higher' or 'lower': torchmetrics does not say which is better"
-        right = f"must be left out: torchmetrics says {said}" if said else right
-        check((said is None) == (self.direction is not None), "TorchMetric.direction", self.direction, right)
+        known = better_of(self._torchmetric)
+        if known is None:
+            requirement = "must be 'higher' or 'lower': torchmetrics does not say which is better"
+            check(self.direction is not None, "TorchMetric.direction", self.direction, requirement)
+        else:
+            requirement = f"must be left out: torchmetrics says {known}"
+            check(self.direction is None, "TorchMetric.direction", self.direction, requirement)
 
     @property
     def better(self) -> Better:  # type: ignore[override]
-        return better_of(self._made) or self.direction or "higher"
+        return better_of(self._torchmetric) or self.direction or "higher"
 
     def for_task(self, task: Task) -> TorchMetric:
         """The same metric for the outputs of a task."""
-        own = copy(self)
-        object.__setattr__(own, "_chances", task.chances)
-        return own
+        metric = copy(self)
+        object.__setattr__(metric, "_chances", task.chances)
+        return metric
 
     def of(self, output: Tensor, y: Tensor) -> float:
-        return computed(self._made, self._chances or Tensor.clone, output, y)
+        return computed(self._torchmetric, self._chances or Tensor.clone, output, y)
 
 
 MEANINGLESS = ("No positive samples", "No negative samples")
@@ -95,8 +100,10 @@ MEANINGLESS = ("No positive samples", "No negative samples")
 
 def better_of(metric: Any) -> Better | None:
     """The direction of an object of torchmetrics, `higher_is_better` of its class; None if it does not say."""
-    said = metric.higher_is_better
-    return None if said is None else "higher" if said else "lower"
+    higher_is_better = metric.higher_is_better
+    if higher_is_better is None:
+        return None
+    return "higher" if higher_is_better else "lower"
 
 
 def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y: Tensor) -> float:
@@ -106,16 +113,18 @@ def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y
     to lie in [0, 1]. Where a class has no samples some metrics give 0 for it, and warn that this is meaningless: then
     the number is NaN.
     """
-    own = deepcopy(metric)
-    own.reset()
-    if not _lacks_a_class(own, y):
-        own.update(chances(output), y)
-        return float(own.compute())
-    with catch_warnings(record=True) as said:
+    metric = deepcopy(metric)
+    metric.reset()
+    if not _lacks_a_class(metric, y):
+        metric.update(chances(output), y)
+        return float(metric.compute())
+    with catch_warnings(record=True) as warnings:
         simplefilter("always")
-        own.update(chances(output), y)
-        found = float(own.compute())
-    return nan if any(str(warning.message).startswith(MEANINGLESS) for warning in said) else found
+        metric.update(chances(output), y)
+        value = float(metric.compute())
+    if any(str(warning.message).startswith(MEANINGLESS) for warning in warnings):
+        return nan
+    return value
 
 
 def _lacks_a_class(metric: Any, y: Tensor) -> bool:
@@ -123,25 +132,34 @@ def _lacks_a_class(metric: Any, y: Tensor) -> bool:
     if y.is_floating_point():
         return False
     average = getattr(metric, "average", "macro")
-    classes = 2 if average in ("micro", "weighted") else getattr(metric, "num_classes", None) or 2
-    columns = y.flatten(1).T if hasattr(metric, "num_labels") and average != "micro" else y.flatten()[None]
+    classes = 2
+    if average not in ("micro", "weighted"):
+        classes = getattr(metric, "num_classes", None) or 2
+    each_label_counts = hasattr(metric, "num_labels") and average != "micro"
+    columns = y.flatten(1).T if each_label_counts else y.flatten()[None]
     ignored = getattr(metric, "ignore_index", None)
-    counted = (column if ignored is None else column[column != ignored] for column in columns)
-    return any(len(column.unique()) < classes for column in counted)
+    for column in columns:
+        if ignored is not None:
+            column = column[column != ignored]
+        if len(column.unique()) < classes:
+            return True
+    return False
 
 
-def as_metric(given: Any, name: str, task: Task) -> Metric:
-    """A metric of a task from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
-    if isinstance(given, TorchMetric):
-        return given.for_task(task)
-    if isinstance(given, Metric):
-        return given
-    if hasattr(given, "update") and hasattr(given, "compute"):
-        better = better_of(given)
-        right = 'does not say what is better: Together(function, "lower") does, or "higher"'
+def as_metric(metric: Any, name: str, task: Task) -> Metric:
+    """A metric of a task from what users name: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
+    if isinstance(metric, TorchMetric):
+        return metric.for_task(task)
+    if isinstance(metric, Metric):
+        return metric
+    place = f"metrics.{name}"
+    if hasattr(metric, "update") and hasattr(metric, "compute"):
+        better = better_of(metric)
         if better is None:
-            raise SettingError.at(f"metrics.{name}", given, right)
-        return Together(partial(computed, given, task.chances), better)
-    right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
-    check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
-    return Together(given)
+            requirement = 'does not say what is better: Together(function, "lower") does, or "higher"'
+            raise SettingError.at(place, metric, requirement)
+        return Together(partial(computed, metric, task.chances), better)
+    is_function = callable(metric) and not isinstance(metric, type)
+    requirement = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
+    check(is_function, place, metric, requirement)
+    return Together(metric)

@@ -39,7 +39,7 @@ class Alone:
 
     @property
     def held(self) -> Mapping[int, Tensor]:
-        """The past models that it needs."""
+        """The past models that it needs, by their rounds."""
         return self.past.get("it", {})
 
     @property
@@ -96,90 +96,107 @@ def check_average(average: Average, **settings: Any) -> None:
         _check_past(average)
         _check_training(average, settings)
         for broadcast in (None, Broadcast("it", 2)):
-            chosen: dict[str, Any] = {"averages": {"it": average}, "broadcast": broadcast}
-            check_federation(**chosen | settings)
+            parts: dict[str, Any] = {"averages": {"it": average}, "broadcast": broadcast}
+            check_federation(**parts | settings)
 
 
 def _check_values(average: Average, models: Tensor) -> None:
-    no = [f"{name} = {value!r}" for name, value in average.init(models[0]).items() if not isinstance(value, Tensor)]
-    expect(not no, average, f"each value of its state must be a tensor, not {', '.join(no)}")
+    """Check state, counts and values over a trajectory `[rounds + 1, d]` of one type."""
+    for name, tensor in average.init(models[0]).items():
+        is_tensor = isinstance(tensor, Tensor)
+        expect(is_tensor, average, f"each value of its state must be a tensor, not {name} = {tensor!r}")
     alone = Alone(average, models[0])
     expect(not average.observes(0), average, "the model before the first round must not be observed")
-    keeps = average.retention()
-    kept = models.dtype if keeps is None or keeps.kept_as == "model" else getattr(torch, keeps.kept_as)
-    slack = 8 * torch.finfo(kept).eps
+    tolerance = 8 * torch.finfo(_type_of_past_models(average, models)).eps
     for round, w in enumerate(models[1:], start=1):
-        if alone.count == 0:
-            same = identical(alone.value(w), w)
-            expect(same, average, "before it has observed a model, its value must be the current model")
-        before = alone.count
+        count_before = alone.count
+        if count_before == 0:
+            is_model = identical(alone.value(w), w)
+            expect(is_model, average, "before it has observed a model, its value must be the current model")
         alone.observe(w, round)
-        _check_counted(average, alone, round, before)
+        _check_count(average, alone.count, round, count_before)
         value = average.value(alone.state, w, alone.held)
-        seen = models[: round + 1].double()
-        alike = (value.shape, value.dtype) == (w.shape, w.dtype)
-        expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
-        low = seen.amin(0) - slack
-        high = seen.amax(0) + slack
-        within = bool(((value.double() >= low) & (value.double() <= high)).all())
-        expect(
-            within,
-            average,
-            f"it must be a mean: after round {round} a coordinate is outside the range of the models so far",
+        has_form_of_model = value.shape == w.shape and value.dtype == w.dtype
+        expect(has_form_of_model, average, f"its value must have the model's shape and type {w.dtype}")
+        models_so_far = models[: round + 1].double()
+        low = models_so_far.amin(0) - tolerance
+        high = models_so_far.amax(0) + tolerance
+        is_within = bool(((value.double() >= low) & (value.double() <= high)).all())
+        message = f"it must be a mean: after round {round} a coordinate is outside the range of the models so far"
+        expect(is_within, average, message)
+    is_repeated = identical(follow(average, models).state, alone.state)
+    expect(is_repeated, average, "two averages that observe the same models must be bitwise equal")
+
+
+def _type_of_past_models(average: Average, models: Tensor) -> torch.dtype:
+    """The type in which an average keeps past models, which rounds its value; else that of the models."""
+    retention = average.retention()
+    if retention is None or retention.kept_as == "model":
+        return models.dtype
+    dtype: torch.dtype = getattr(torch, retention.kept_as)
+    return dtype
+
+
+def _check_count(average: Average, count: int, round: int, count_before: int) -> None:
+    """Check the count after the model of `round`; a class that overrides `count` may count in another way."""
+    is_observed = average.observes(round)
+    if is_observed:
+        expect(count > 0, average, f"`seen` must count the models: after round {round} it is {count}")
+    if type(average).count is Average.count:
+        is_counted_once = count <= count_before + is_observed
+        message = (
+            f"`seen` must count each observed model once: after round {round} it is {count} and was {count_before}"
         )
-    same = identical(follow(average, models).state, alone.state)
-    expect(same, average, "two averages that observe the same models must be bitwise equal")
-
-
-def _check_counted(average: Average, alone: Alone, round: int, before: int) -> None:
-    """Check the count after the model of `round`; who overrides `count` may count in another way."""
-    count = alone.count
-    observed = average.observes(round)
-    expect(count > 0 or not observed, average, f"`seen` must count the models: after round {round} it is {count}")
-    more = before + observed
-    right = f"`seen` must count each observed model once: after round {round} it is {count} and was {before}"
-    expect(count <= more or type(average).count is not Average.count, average, right)
+        expect(is_counted_once, average, message)
 
 
 def _check_copies(average: Average) -> None:
+    """Check that neither the models that it sees nor the values that it returns are its own memory."""
     models = trajectory(ROUNDS)
-    given = trajectory(ROUNDS)
+    overwritten = trajectory(ROUNDS)
     expected = follow(average, models).value(models[-1])
-    w = given[-1].clone()
-    alone = follow(average, given)
-    given.zero_()
+    w = overwritten[-1].clone()
+    alone = follow(average, overwritten)
+    overwritten.zero_()
     expect(identical(alone.value(w), expected), average, "it must keep copies of the models that it is given")
     alone.value(w).fill_(7.0)
     expect(identical(alone.value(w), expected), average, "it must return copies, which may be changed")
 
 
 def _check_past(average: Average) -> None:
+    """Check that it needs only models that it has observed, and as few as it says."""
     models = trajectory(ROUNDS)
     alone = Alone(average, models[0])
     retention = average.retention()
+    most = 0 if retention is None else retention.size
+    observed = set()
     for round, w in enumerate(models[1:], start=1):
-        needs = set(average.needs(alone.observe(w, round).state))
-        seen = {t for t in range(1, round + 1) if average.observes(t)}
-        expect(needs <= seen, average, f"it needs the models of {sorted(needs - seen)}, which it has not observed")
-        most = retention.size if retention is not None else 0
-        expect(len(needs) <= most, average, f"it needs {len(needs)} models, and `retention` says at most {most}")
+        alone.observe(w, round)
+        if average.observes(round):
+            observed.add(round)
+        needed = set(average.needs(alone.state))
+        unknown = sorted(needed - observed)
+        expect(not unknown, average, f"it needs the models of {unknown}, which it has not observed")
+        message = f"it needs {len(needed)} models, and `retention` says at most {most}"
+        expect(len(needed) <= most, average, message)
 
 
 def _check_training(average: Average, settings: dict[str, Any]) -> None:
-    plain = small_federation(**settings)
-    training = after(plain, 4)
-    watched = after(small_federation(**settings | {"averages": {"it": average}}), 4)
-    names = ("w", "optimiser", "server_state", "client_state")
-    one, other = ({name: getattr(state, name) for name in names} for state in (training, watched))
-    expect(identical(one, other), average, "observing must change nothing in the training")
-    world = small_federation(**settings | {"averages": {"it": replace(average, part="classifier")}})
-    state = after(world, 4)
-    value = world.models(state).get("it", state.w)
-    rest = torch.ones(len(state.w), dtype=torch.bool)
-    for start, stop in world.layout.ranges("classifier"):
-        rest[start:stop] = False
-    same = identical(value[rest], state.w[rest])
-    expect(same, average, "an average of the classifier must not change the rest of the model")
-    before = record(state)
-    world.models(state)
-    expect(identical(state, before), average, "asking for its value must change nothing")
+    """Check that observing changes nothing, also of a part of the model only."""
+    training = after(small_federation(**settings), 4)
+    observed = after(small_federation(**settings | {"averages": {"it": average}}), 4)
+    for name in ("w", "optimiser", "server_state", "client_state"):
+        is_same = identical({name: getattr(training, name)}, {name: getattr(observed, name)})
+        expect(is_same, average, "observing must change nothing in the training")
+    of_classifier = replace(average, part="classifier")
+    federation = small_federation(**settings | {"averages": {"it": of_classifier}})
+    state = after(federation, 4)
+    value = federation.models(state).get("it", state.w)
+    outside = torch.ones(len(state.w), dtype=torch.bool)
+    for start, stop in federation.layout.ranges("classifier"):
+        outside[start:stop] = False
+    is_unchanged = identical(value[outside], state.w[outside])
+    expect(is_unchanged, average, "an average of the classifier must not change the rest of the model")
+    state_before = record(state)
+    federation.models(state)
+    expect(identical(state, state_before), average, "asking for its value must change nothing")

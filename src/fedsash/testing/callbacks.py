@@ -32,25 +32,27 @@ def check_callback(callback: Callback, **settings: Any) -> None:
     the identity.
     """
     with in_one_sentence(type(callback).__name__), TemporaryDirectory() as folder:
-        whole, plain, stopped = (Path(folder) / name for name in ("whole", "plain", "stopped"))
-        own = _copies(callback)
-        found = _run(whole, [own[0]], settings)
-        without = _run(plain, [], settings, until=found.state.round)
-        same = identical(whole, plain) and _told(found)["models"] == _told(without)["models"]
-        expect(same, callback, "it must only observe: the run must be the same without it")
-        _run(stopped, [own[1]], settings, until=HALF)
-        again = _resume(stopped, own[2], settings)
-        alike = _told(found) == _told(again)
-        expect(alike and identical(whole, stopped), callback, "a resumed run must end as the one without a stop")
+        whole = Path(folder) / "whole"
+        plain = Path(folder) / "plain"
+        stopped = Path(folder) / "stopped"
+        # A copy for each run: nothing that one remembers helps another.
+        for_whole, for_first_half, for_second_half = _copies(callback)
+        result = _run(whole, [for_whole], settings)
+        result_of_plain = _run(plain, [], settings, until=result.state.round)
+        is_same = identical(whole, plain) and result.summary["models"] == result_of_plain.summary["models"]
+        expect(is_same, callback, "it must only observe: the run must be the same without it")
+        _run(stopped, [for_first_half], settings, until=HALF)
+        result_of_resumed = _resume(stopped, for_second_half, settings)
+        is_same = _outcome(result) == _outcome(result_of_resumed) and identical(whole, stopped)
+        expect(is_same, callback, "a resumed run must end as the one without a stop")
 
 
 def _copies(callback: Callback) -> list[Callback]:
-    """Three of them: nothing that one remembers helps another."""
     with in_one_sentence(type(callback).__name__, "it must be possible to copy it"):
         return [copy.deepcopy(callback) for _ in range(3)]
 
 
-def _told(result: Result) -> dict[str, Any]:
+def _outcome(result: Result) -> dict[str, Any]:
     """What the summary says of the training, and not of its time."""
     return {name: result.summary[name] for name in ("ended_early", "models")}
 

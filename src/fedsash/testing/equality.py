@@ -20,9 +20,12 @@ from ..settings.errors import one_line
 
 def expect(holds: object, subject: object, identity: str) -> None:
     """Raise `AssertionError` unless `holds`. If that is a `Comparison`, the sentence contains its differences."""
-    if not holds:
-        found = f" ({holds})" if isinstance(holds, Comparison) else ""
-        raise AssertionError(f"{subject}: {identity}{found}")
+    if holds:
+        return
+    sentence = f"{subject}: {identity}"
+    if isinstance(holds, Comparison):
+        sentence += f" ({holds})"
+    raise AssertionError(sentence)
 
 
 @contextmanager
@@ -53,8 +56,13 @@ class Comparison:
         return not self.differences
 
     def __str__(self) -> str:
-        more = len(self.differences) - 3
-        return "; ".join(self.differences[:3]) + (f"; and {more} more" if more > 0 else "") or "no difference"
+        if not self.differences:
+            return "no difference"
+        listed = "; ".join(self.differences[:3])
+        others = len(self.differences) - 3
+        if others <= 0:
+            return listed
+        return f"{listed}; and {others} more"
 
 
 def identical(a: object, b: object) -> Comparison:
@@ -84,6 +92,7 @@ def record(thing: object) -> Record:
 
 
 def _leaves(thing: object, name: str) -> Iterator[tuple[str, Any]]:
+    """The values in an object called `name` that have no members themselves, each by its path."""
     if isinstance(thing, State):
         thing = thing.gathered()
     if isinstance(thing, Tensor):
@@ -91,7 +100,8 @@ def _leaves(thing: object, name: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, np.ndarray):
         yield name, torch.from_numpy(thing.copy())
     elif isinstance(thing, Path):
-        yield from ((_join(name, file), content) for file, content in _files(thing))
+        for file in _files(thing):
+            yield _join(name, str(file.relative_to(thing))), file.read_bytes()
     elif isinstance(thing, Mapping | list | tuple) or is_dataclass(thing):
         for key, value in _members(thing):
             if key not in NOT_COMPARED:
@@ -101,64 +111,80 @@ def _leaves(thing: object, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _members(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of a collection, or the fields of a dataclass, by name."""
     if isinstance(thing, Mapping):
-        yield from ((str(key), value) for key, value in thing.items())
+        for key, value in thing.items():
+            yield str(key), value
     elif isinstance(thing, list | tuple):
-        yield from ((str(number), value) for number, value in enumerate(thing))
+        for number, value in enumerate(thing):
+            yield str(number), value
     else:
-        yield from ((field.name, getattr(thing, field.name)) for field in fields(thing))
+        for field in fields(thing):
+            yield field.name, getattr(thing, field.name)
 
 
 def _join(name: str, key: str) -> str:
     return f"{name}/{key}" if name else key
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+def _files(folder: Path) -> list[Path]:
     """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
     from ..vector.saved import place, saved_rounds
 
+    files = [folder / "metrics.jsonl"]
     models = folder / "models"
+    if models.is_dir():
+        files += sorted(models.iterdir())
     states = folder / "state"
-    files = [folder / "metrics.jsonl", *(sorted(models.iterdir()) if models.is_dir() else ())]
-    if states.is_dir() and (rounds := saved_rounds(states)):
+    rounds = saved_rounds(states) if states.is_dir() else []
+    if rounds:
         files += sorted(place(states, rounds[-1]).glob("*.safetensors"))
-    return ((str(file.relative_to(folder)), file.read_bytes()) for file in files)
+    return files
 
 
-def _parsed(found: Record) -> Record:
+def _parsed(values: Record) -> Record:
     """The record with the numbers in files as entries of their own."""
     from safetensors.torch import load
 
     numbers: Record = {}
-    for name, value in found.items():
+    for name, value in values.items():
         if isinstance(value, bytes) and name.endswith(".safetensors"):
-            numbers |= {_join(name, key): tensor for key, tensor in load(value).items()}
+            for key, tensor in load(value).items():
+                numbers[_join(name, key)] = tensor
         elif isinstance(value, bytes) and name.endswith(".jsonl"):
-            numbers |= dict(_leaves([json.loads(line) for line in value.splitlines()], name))
+            lines = [json.loads(line) for line in value.splitlines()]
+            numbers.update(_leaves(lines, name))
         else:
             numbers[name] = value
     return numbers
 
 
 def _compare(a: Record, b: Record, tolerance: float | None) -> Comparison:
-    alone = [f"{name}: only one has it" for name in sorted(a.keys() ^ b.keys())]
-    both = ((name, _difference(value, b[name], tolerance)) for name, value in a.items() if name in b)
-    return Comparison((*alone, *(f"{name}: {found}" for name, found in both if found)))
+    """The differences of two records; with the tolerance None they must be identical."""
+    differences = [f"{name}: only one has it" for name in sorted(a.keys() ^ b.keys())]
+    for name, value in a.items():
+        if name in b:
+            difference = _difference(value, b[name], tolerance)
+            if difference:
+                differences.append(f"{name}: {difference}")
+    return Comparison(tuple(differences))
 
 
 def _difference(a: Any, b: Any, tolerance: float | None) -> str:
     """The difference of two values in words, empty if they agree. With the tolerance None they must be identical."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return _of_tensors(a, b, tolerance)
+        return _difference_of_tensors(a, b, tolerance)
     if isinstance(a, bytes) and isinstance(b, bytes):
         return "" if a == b else "other bytes"
-    if tolerance is None or not all(isinstance(value, int | float) for value in (a, b)):
+    are_numbers = isinstance(a, int | float) and isinstance(b, int | float)
+    if tolerance is None or not are_numbers:
         return "" if repr(a) == repr(b) else f"{a!r} and {b!r}"
-    near = a == b or (isnan(a) and isnan(b)) or abs(a - b) <= tolerance
-    return "" if near else f"{abs(a - b):.3g} apart"
+    is_close = a == b or (isnan(a) and isnan(b)) or abs(a - b) <= tolerance
+    return "" if is_close else f"{abs(a - b):.3g} apart"
 
 
-def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
+def _difference_of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
+    """The difference of two tensors in words, empty if they agree."""
     if a.shape != b.shape:
         return f"of shapes {list(a.shape)} and {list(b.shape)}"
     if tolerance is None and a.dtype != b.dtype:
@@ -173,5 +199,8 @@ def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor's values, which tell 0 from -0, and are equal for the same NaN."""
     flat = tensor.contiguous().reshape(-1)
-    return flat.view(torch.uint8) if len(flat) else flat.new_empty(0, dtype=torch.uint8)  # torch views no empty one
+    if not len(flat):  # PyTorch views no empty tensor as bytes
+        return flat.new_empty(0, dtype=torch.uint8)
+    return flat.view(torch.uint8)

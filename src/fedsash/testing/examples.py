@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -37,7 +37,7 @@ def first_four(round: int, sizes: Ints, seed: int) -> Ints:
     return (round + np.arange(4)) % len(sizes)
 
 
-GIVEN: dict[type, dict[str, Any]] = {
+VALUES: dict[type, dict[str, Any]] = {
     Uniform: {"count": 4},
     FixedClients: {"rounds": ((0, 3), (5,), (1, 2, 4))},
     Function: {"function": first_four},
@@ -52,32 +52,40 @@ def examples(registry: Mapping[str, type[T]]) -> dict[str, T]:
     Fields have their defaults; required integers are 2, required numbers 0.5. For each field with a choice of words
     there is one more instance for each other word: `"scaffold"`, `"scaffold-option=I"`.
     """
-    found: dict[str, T] = {}
+    instances: dict[str, T] = {}
     for name, make in registry.items():
         required = _required(make)
-        found[name] = make(**required)
-        for field, word in _choices(make, found[name]):
-            found[f"{name}-{field}={word}"] = make(**required | {field: word})
-    return found
+        instances[name] = make(**required)
+        for field, word in _choices(make, instances[name]):
+            instances[f"{name}-{field}={word}"] = make(**required | {field: word})
+    return instances
 
 
 def _required(make: Any) -> dict[str, Any]:
     """Values for the fields without a default."""
-    given = GIVEN.get(make, {})
-    values = {int: 2, float: 0.5}
+    values = dict(VALUES.get(make, {}))
+    of_types = {int: 2, float: 0.5}
     hints = get_type_hints(make)
-    named = [field.name for field in _fields(make) if field.default is MISSING and field.default_factory is MISSING]
-    return given | {name: values[hints[name]] for name in named if name not in given}
+    for field in _fields(make):
+        is_required = field.default is MISSING and field.default_factory is MISSING
+        if is_required and field.name not in values:
+            values[field.name] = of_types[hints[field.name]]
+    return values
 
 
-def _choices(make: Any, example: Any) -> list[tuple[str, str]]:
+def _choices(make: Any, example: Any) -> Iterator[tuple[str, str]]:
     """Each field with a choice of words, with each word that is not its value in `example`."""
     hints = get_type_hints(make)
-    of_words = [field.name for field in _fields(make) if get_origin(hints[field.name]) is Literal]
-    return [(name, word) for name in of_words for word in get_args(hints[name]) if word != getattr(example, name)]
+    for field in _fields(make):
+        if get_origin(hints[field.name]) is not Literal:
+            continue
+        for word in get_args(hints[field.name]):
+            if word != getattr(example, field.name):
+                yield field.name, word
 
 
 def _fields(make: Any) -> list[Field[Any]]:
+    """The fields of a class's `__init__`."""
     return [field for field in fields(make) if field.init]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,10 @@ from ..evaluation import Evaluation
 from ..methods import LocalRun, Method, Scaffold, Upload
 from ..methods.sampling import Uniform
 from ..server.federation import Federation
+from ..server.state import State
 from ..vector.arrays import Vectors
 from .equality import close, expect, identical, in_one_sentence, record
-from .worlds import SEQUENTIAL, SIZES, after, small_data, small_federation, small_model
+from .worlds import BATCH, EPOCHS, SEQUENTIAL, SIZES, after, small_data, small_federation, small_model
 
 
 def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
@@ -38,55 +39,68 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
     """
     with in_one_sentence(type(clients).__name__):
         name = type(clients).__name__
+        _check_sizes(clients, name)
         sizes = clients.sizes
-        expect(
-            sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
-            name,
-            "sizes must be one int64 array of positive numbers",
-        )
-        expect(
-            clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data"
-        )
         defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
-        world = Federation(model, clients, **defaults | settings)
-        with world:
-            expect(isinstance(world.executor, Executor), name, "open must return an Executor")
-            settled = clients.settled(world.described()).sizes.tolist()
-            expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
-            request = first_request(world)
-            training = world.training()
-            found = clients.fingerprint(training)
-            texts = all(isinstance(text, str) for text in (*found, *found.values()))
-            same = clients.fingerprint(training) == found
-            expect(texts and same, name, "the fingerprint must hold the same texts each time")
-            places = [place for answer in world.executor.work(request) for place in answer.places.tolist()]
-            expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
-            some = request.only(np.arange(0, len(request.ids), 2))
-            places = [place for answer in world.executor.work(some) for place in answer.places.tolist()]
-            right = "every place must be answered exactly once, and only those of clients that are asked"
-            expect(sorted(places) == [*range(len(some.ids))], name, right)
-            expect(
-                not clients.remember or not world.start().client_state,
-                name,
-                "clients that keep their own state must be sent none",
-            )
-            _set_back(world, name)
+        federation = Federation(model, clients, **defaults | settings)
+        with federation:
+            expect(isinstance(federation.executor, Executor), name, "open must return an Executor")
+            settled = clients.settled(federation.described())
+            expect(settled.sizes.tolist() == sizes.tolist(), name, "settled must return clients of the same sizes")
+            request = first_request(federation)
+            _check_fingerprint(clients, federation, name)
+            is_answered = sorted(_places(federation.executor.work(request))) == [*range(len(request.ids))]
+            expect(is_answered, name, "every place must be answered exactly once")
+            every_other = request.only(np.arange(0, len(request.ids), 2))
+            is_answered = sorted(_places(federation.executor.work(every_other))) == [*range(len(every_other.ids))]
+            message = "every place must be answered exactly once, and only those of clients that are asked"
+            expect(is_answered, name, message)
+            if clients.remember:
+                no_state = not federation.start().client_state
+                expect(no_state, name, "clients that keep their own state must be sent none")
+            _check_repeated(federation, name)
 
 
-def _set_back(world: Federation, name: str) -> None:
-    state = world.start()
-    for _ in range(2):
-        state, _ = world.round(state)
+def _check_sizes(clients: Clients, name: str) -> None:
+    sizes = clients.sizes
+    is_valid = sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all())
+    expect(is_valid, name, "sizes must be one int64 array of positive numbers")
+    if clients.data is not None:
+        expect(clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data")
+
+
+def _check_fingerprint(clients: Clients, federation: Federation, name: str) -> None:
+    training = federation.training()
+    fingerprint = clients.fingerprint(training)
+    are_texts = all(isinstance(text, str) for text in (*fingerprint, *fingerprint.values()))
+    is_same = clients.fingerprint(training) == fingerprint
+    expect(are_texts and is_same, name, "the fingerprint must hold the same texts each time")
+
+
+def _check_repeated(federation: Federation, name: str) -> None:
+    """Check that rounds can be repeated, from the start and after the server is set back by two."""
+    state = _after_rounds(federation, federation.start(), 2)
     saved = copy.deepcopy(state)
-    for _ in range(2):
-        state, _ = world.round(state)
-    for _ in range(2):
-        saved, _ = world.round(saved)
-    expect(identical(saved, state), name, "after a server is set back, the run must be repeated bitwise")
-    again = world.start()
-    for _ in range(4):
-        again, _ = world.round(again)
-    expect(identical(again, state), name, "a run must be repeated bitwise")
+    state = _after_rounds(federation, state, 2)
+    repeated = _after_rounds(federation, saved, 2)
+    expect(identical(repeated, state), name, "after a server is set back, the run must be repeated bitwise")
+    repeated = _after_rounds(federation, federation.start(), 4)
+    expect(identical(repeated, state), name, "a run must be repeated bitwise")
+
+
+def _after_rounds(federation: Federation, state: State, rounds: int) -> State:
+    """The state after so many more rounds; other than `after`, it leaves the federation open."""
+    for _ in range(rounds):
+        state, _ = federation.round(state)
+    return state
+
+
+def _places(answers: Iterable[Answer]) -> list[int]:
+    """The places in the request that are answered, in the order of the answers."""
+    places: list[int] = []
+    for answer in answers:
+        places += answer.places.tolist()
+    return places
 
 
 EVERYBODY = Uniform(len(SIZES))
@@ -108,65 +122,75 @@ def check_executor(engine: Engine, tolerance: float = 1e-13) -> None:
     Raises `AssertionError` that names the part of the contract. All arguments can be sent to other processes.
     """
     with in_one_sentence(engine):
-        before = len(multiprocessing.active_children())
-        for check in (_places, _fresh, _given_up, _exceptions, _probes, _shards):
-            check(engine)
-        _numbers(engine, tolerance)
-        expect(len(multiprocessing.active_children()) <= before, engine, "close must end all processes")
+        processes_before = len(multiprocessing.active_children())
+        _check_places(engine)
+        _check_unchanged(engine)
+        _check_cancelled(engine)
+        _check_exceptions(engine)
+        _check_silent_probe(engine)
+        _check_shards(engine)
+        _check_numbers(engine, tolerance)
+        processes = len(multiprocessing.active_children())
+        expect(processes <= processes_before, engine, "close must end all processes")
 
 
-def first_request(world: Federation, round: int = 0) -> Request:
+def first_request(federation: Federation, round: int = 0) -> Request:
     """The request to the clients of `round` from the federation's first state."""
-    return world.ask(replace(world.start(), round=round))
+    return federation.ask(replace(federation.start(), round=round))
 
 
-def _world(engine: Engine, **settings: Any) -> Federation:
-    return small_federation(**{"engine": engine, "sampling": EVERYBODY} | settings)
+def _federation(engine: Engine, **settings: Any) -> Federation:
+    parts: dict[str, Any] = {"engine": engine, "sampling": EVERYBODY}
+    return small_federation(**parts | settings)
 
 
-def _places(engine: Engine) -> None:
-    with _world(engine, method=Scaffold()) as world:
-        request = first_request(world)
-        found = list(world.executor.work(request))
-    places = [place for answer in found for place in answer.places.tolist()]
-    expect(sorted(places) == [*range(len(SIZES))], engine, "every place must be answered exactly once")
-    uploaded = [place for answer in found if isinstance(answer, Reply) for place in answer.places.tolist()]
-    expect(uploaded == sorted(uploaded), engine, "uploads must come in the round's order")
-    for reply in found:
-        if isinstance(reply, Reply):
-            sizes = np.array(SIZES)[request.ids[reply.places]]
-            rows = {len(t) for t in (*reply.upload.values(), *reply.client_state.values(), reply.norms)}
-            expect(rows == {len(sizes)}, engine, "a reply must have one row for each of its places")
-            effort = reply.effort.samples.tolist(), reply.effort.steps.tolist()
-            made = (2 * sizes).tolist(), (2 * -(-sizes // 5)).tolist()
-            expect(effort == made, engine, "a reply must report the samples and the steps that were trained on")
+def _check_places(engine: Engine) -> None:
+    with _federation(engine, method=Scaffold()) as federation:
+        request = first_request(federation)
+        answers = list(federation.executor.work(request))
+    is_answered = sorted(_places(answers)) == [*range(len(SIZES))]
+    expect(is_answered, engine, "every place must be answered exactly once")
+    replies = [answer for answer in answers if isinstance(answer, Reply)]
+    places = _places(replies)
+    expect(places == sorted(places), engine, "uploads must come in the round's order")
+    for reply in replies:
+        sizes = np.array(SIZES)[request.ids[reply.places]]
+        for tensor in (*reply.upload.values(), *reply.client_state.values(), reply.norms):
+            expect(len(tensor) == len(sizes), engine, "a reply must have one row for each of its places")
+        samples = EPOCHS * sizes
+        steps = EPOCHS * -(-sizes // BATCH)
+        reports_samples = reply.effort.samples.tolist() == samples.tolist()
+        reports_steps = reply.effort.steps.tolist() == steps.tolist()
+        message = "a reply must report the samples and the steps that were trained on"
+        expect(reports_samples and reports_steps, engine, message)
 
 
-def _fresh(engine: Engine) -> None:
-    with _world(engine, method=Scaffold()) as world:
-        request = first_request(world)
-        asked = record(_content(request))
-        first = []
-        kept = []
-        for answer in world.executor.work(request):
-            first.append(_content(answer))
-            kept.append(record(first[-1]))
-        same = all(map(identical, first, kept))
-        expect(same, engine, "an answer must stay as it is until the next request")
-        expect(identical(_content(request), asked), engine, "a request must not be changed")
+def _check_unchanged(engine: Engine) -> None:
+    with _federation(engine, method=Scaffold()) as federation:
+        request = first_request(federation)
+        request_before = record(_content(request))
+        contents = []
+        copies = []
+        for answer in federation.executor.work(request):
+            content = _content(answer)
+            contents.append(content)
+            copies.append(record(content))
+        for content, copied in zip(contents, copies, strict=True):
+            expect(identical(content, copied), engine, "an answer must stay as it is until the next request")
+        expect(identical(_content(request), request_before), engine, "a request must not be changed")
 
 
-def _given_up(engine: Engine) -> None:
-    with _world(engine) as world:
-        expected = _mean(world, first_request(world, 1))
-        for taken in (0, 1):
-            given_up = world.executor.work(first_request(world))
-            for _ in range(taken):
-                next(given_up)
+def _check_cancelled(engine: Engine) -> None:
+    with _federation(engine) as federation:
+        expected = _mean(federation, first_request(federation, 1))
+        for answers_heard in (0, 1):
+            cancelled = federation.executor.work(first_request(federation))
+            for _ in range(answers_heard):
+                next(cancelled)
             for when in ("is not closed yet", "is closed"):
-                same = identical(_mean(world, first_request(world, 1)), expected)
-                expect(same, engine, f"a request that was cancelled and {when} must not affect the next")
-                given_up.close()
+                is_same = identical(_mean(federation, first_request(federation, 1)), expected)
+                expect(is_same, engine, f"a request that was cancelled and {when} must not affect the next")
+                cancelled.close()
 
 
 @dataclass(frozen=True)
@@ -179,21 +203,28 @@ class Failing(Method):
         return super().upload(local)
 
 
-def _exceptions(engine: Engine) -> None:
-    with _world(engine, method=Failing()) as world:
-        others = first_request(world).only(np.array([2, 5]))
-        expected = _mean(world, others)
+def _check_exceptions(engine: Engine) -> None:
+    with _federation(engine, method=Failing()) as federation:
+        without_failing = first_request(federation).only(np.array([2, 5]))
+        expected = _mean(federation, without_failing)
         notes: list[str] = []
         try:
-            _mean(world, first_request(world))
+            _mean(federation, first_request(federation))
         except RuntimeError as error:
             notes = getattr(error, "__notes__", [])
-        named = [re.search(r"clients \[([\d, ]+)\].*round 1", note) for note in notes]
-        right = any(match and "4" in match[1].split(", ") for match in named)
-        expect(right, engine, "an exception in training must be raised with a note that names clients and round")
-        expect(
-            identical(_mean(world, others), expected), engine, "after an exception the next request must be answered"
-        )
+        is_named = any(_names_failing_client(note) for note in notes)
+        expect(is_named, engine, "an exception in training must be raised with a note that names clients and round")
+        is_same = identical(_mean(federation, without_failing), expected)
+        expect(is_same, engine, "after an exception the next request must be answered")
+
+
+def _names_failing_client(note: str) -> bool:
+    """Whether a note names the first round and, maybe among others, the client with nine samples."""
+    match = re.search(r"clients \[([\d, ]+)\].*round 1", note)
+    if match is None:
+        return False
+    clients = match[1].split(", ")
+    return str(SIZES.index(9)) in clients
 
 
 @dataclass(frozen=True)
@@ -204,67 +235,68 @@ class Silent(Method):
         return {}
 
 
-def _probes(engine: Engine) -> None:
-    silent = after(_world(engine, method=Silent()), 2)
-    expect(identical(silent, after(_world(engine), 2)), engine, "a probe that sends nothing must change nothing")
+def _check_silent_probe(engine: Engine) -> None:
+    with_probe = after(_federation(engine, method=Silent()), 2)
+    without_probe = after(_federation(engine), 2)
+    expect(identical(with_probe, without_probe), engine, "a probe that sends nothing must change nothing")
 
 
-def _shards(engine: Engine) -> None:
+def _check_shards(engine: Engine) -> None:
     settings: dict[str, Any] = {"model": small_model(dropout=0.3), "method": Scaffold()}
-    with _world(engine, **settings) as whole:
+    with _federation(engine, **settings) as whole:
         request = first_request(whole)
-        expected = dict(_deltas(whole, request))
+        expected = _deltas(whole, request)
         if not expected:  # partial sums: there are no replies to compare
             return
-        for numbers in ([0, 3, 4], [1, 2, 5]):
-            held = settings | {"data": small_data().shard(numbers), "sampling": Uniform(len(numbers))}
-            with _world(engine, **held) as part:
-                found = dict(_deltas(part, request.only(np.array(numbers))))
-                own = {number: expected[number] for number in numbers if number in expected}
-                expect(
-                    close(found, own, 1e-15),
-                    engine,
-                    "a shard of the clients must make the same draws as the whole federation",
-                )
-                stranger = next(i for i in range(len(SIZES)) if i not in numbers)
-                expect(
-                    _refuses(part, request.only(np.array([stranger]))),
-                    engine,
-                    "an executor that does not hold a client must raise ValueError that names it",
-                )
+        for shard, other_client in (([0, 3, 4], 1), ([1, 2, 5], 0)):
+            of_shard = {"data": small_data().shard(shard), "sampling": Uniform(len(shard))}
+            with _federation(engine, **settings | of_shard) as part:
+                deltas = _deltas(part, request.only(np.array(shard)))
+                expected_of_shard = {client: expected[client] for client in shard if client in expected}
+                has_same_draws = close(deltas, expected_of_shard, 1e-15)
+                message = "a shard of the clients must make the same draws as the whole federation"
+                expect(has_same_draws, engine, message)
+                is_refused = _refuses(part, request.only(np.array([other_client])))
+                message = "an executor that does not hold a client must raise ValueError that names it"
+                expect(is_refused, engine, message)
 
 
-def _refuses(world: Federation, request: Request) -> bool:
+def _refuses(federation: Federation, request: Request) -> bool:
+    """Whether a request raises `ValueError`, which names the clients."""
     try:
-        list(world.executor.work(request))
+        list(federation.executor.work(request))
     except ValueError as error:
         return str(request.ids.tolist()) in str(error)
     return False
 
 
-def _numbers(engine: Engine, tolerance: float) -> None:
+def _check_numbers(engine: Engine, tolerance: float) -> None:
     settings: dict[str, Any] = {"method": Scaffold(), "sampling": Uniform(4), "evaluation": Evaluation(clients=True)}
-    one = _world(replace(SEQUENTIAL, pieces=engine.pieces), **settings)
-    mine = _world(engine, **settings)
-    reference = after(one, 3)
-    state = after(mine, 3)
-    expect(close(reference, state, tolerance), engine, "a run must have the numbers of one client at a time")
-    expect(identical(state, after(mine, 3)), engine, "a run must be repeated bitwise")
-    with one, mine:
-        same = close(one.evaluate(reference), mine.evaluate(state), max(tolerance, 1e-12))
-        expect(same, engine, "an evaluation at the clients must have the numbers of one process")
+    reference = _federation(replace(SEQUENTIAL, pieces=engine.pieces), **settings)
+    federation = _federation(engine, **settings)
+    reference_state = after(reference, 3)
+    state = after(federation, 3)
+    expect(close(reference_state, state, tolerance), engine, "a run must have the numbers of one client at a time")
+    expect(identical(state, after(federation, 3)), engine, "a run must be repeated bitwise")
+    with reference, federation:
+        expected = reference.evaluate(reference_state)
+        is_close = close(expected, federation.evaluate(state), max(tolerance, 1e-12))
+        expect(is_close, engine, "an evaluation at the clients must have the numbers of one process")
 
 
-def _mean(world: Federation, request: Request) -> Vectors:
+def _mean(federation: Federation, request: Request) -> Vectors:
     """The means of the clients' uploads."""
-    return world.collect(request).mean()
+    return federation.collect(request).mean()
 
 
-def _deltas(world: Federation, request: Request) -> Iterator[tuple[int, Tensor]]:
-    """The update of each client with its number, from an executor that answers with replies."""
-    for answer in world.executor.work(request):
+def _deltas(federation: Federation, request: Request) -> dict[int, Tensor]:
+    """The update of each client by its number, from an executor that answers with replies."""
+    deltas: dict[int, Tensor] = {}
+    for answer in federation.executor.work(request):
         if isinstance(answer, Reply):
-            yield from zip(request.ids[answer.places].tolist(), answer.upload["delta"], strict=True)
+            clients = request.ids[answer.places].tolist()
+            deltas.update(zip(clients, answer.upload["delta"], strict=True))
+    return deltas
 
 
 def _content(value: Request | Answer) -> dict[str, Any]:
@@ -273,5 +305,6 @@ def _content(value: Request | Answer) -> dict[str, Any]:
         return {"sent": value.sent, "server_state": value.server_state, "client_state": value.clients.own}
     if isinstance(value, Missing):
         return {}
-    sums = {"sums": value.sums} if isinstance(value, PartialSum) else {"upload": value.upload, "norms": value.norms}
-    return sums | {"client_state": value.client_state}
+    if isinstance(value, PartialSum):
+        return {"sums": value.sums, "client_state": value.client_state}
+    return {"upload": value.upload, "norms": value.norms, "client_state": value.client_state}

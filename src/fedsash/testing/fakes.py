@@ -65,18 +65,14 @@ class Handled(Executor):
 
     def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids):
-            one = request.only(slice(place, place + 1))
-            where = np.array([place])
-            answer = self._clients.handler(one)
+            to_client = request.only(slice(place, place + 1))
+            state = to_client.clients.own
+            places = np.array([place])
+            answer = self._clients.handler(to_client)
             if isinstance(answer, str):
-                yield Missing(where, answer)
+                yield Missing(places, answer)
                 continue
             upload = Uploaded({name: vector[None] for name, vector in answer.items()})
             effort = Effort(self._clients.sizes[[client]], np.ones(1, dtype=np.int64), np.ones(1))
-            yield Reply(
-                places=where,
-                upload=upload,
-                client_state=one.clients.own,
-                norms=largest_norms(upload, one.clients.own, 1),
-                effort=effort,
-            )
+            norms = largest_norms(upload, state, 1)
+            yield Reply(places=places, upload=upload, client_state=state, norms=norms, effort=effort)

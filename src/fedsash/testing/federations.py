@@ -37,18 +37,15 @@ def check_named(named: Mapping[str, Any], tolerance: float, settings: dict[str, 
     """`check_federation` with `settings`, of which the sentence of a failure has only those that are `named`."""
     subject = ", ".join(f"{name} = {value}" for name, value in named.items())
     with in_one_sentence(subject):
-        one = after(small_federation(**settings), ROUNDS)
-        expect(finite(one), subject, "every number of the state must be finite")
-        workers = _with(settings, WORKERS)
-        expect(identical(one, workers), subject, "worker processes must give bitwise the state of one process")
-        stacked = _with(settings, VECTORISED)
-        expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
-        again = _stopped(settings)
-        expect(
-            identical(one, again),
-            subject,
-            "a run that is saved and resumed must give bitwise the state of the whole run",
-        )
+        state = after(small_federation(**settings), ROUNDS)
+        expect(finite(state), subject, "every number of the state must be finite")
+        of_workers = _state_by(WORKERS, settings)
+        expect(identical(state, of_workers), subject, "worker processes must give bitwise the state of one process")
+        of_stacked = _state_by(VECTORISED, settings)
+        is_close = close(state, of_stacked, tolerance)
+        expect(is_close, subject, "stacked clients must give the numbers of one at a time")
+        is_same = identical(state, _state_of_resumed(settings))
+        expect(is_same, subject, "a run that is saved and resumed must give bitwise the state of the whole run")
 
 
 def finite(state: State) -> bool:
@@ -56,13 +53,15 @@ def finite(state: State) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for _, tensor in state.tensors())
 
 
-def _with(settings: dict[str, Any], engine: Engine) -> State:
+def _state_by(engine: Engine, settings: dict[str, Any]) -> State:
+    """The state after all rounds by another engine."""
     return after(small_federation(**settings | {"engine": engine}), ROUNDS)
 
 
-def _stopped(settings: dict[str, Any]) -> State:
+def _state_of_resumed(settings: dict[str, Any]) -> State:
     """The state of a run that was saved after half of its rounds, and resumed by another federation."""
     with TemporaryDirectory() as folder:
-        place = checkpoints.save(after(small_federation(**settings), HALF), Path(folder))
-        again = small_federation(**settings)
-        return after(again, ROUNDS - HALF, checkpoints.load(place, again.start()))
+        saved = checkpoints.save(after(small_federation(**settings), HALF), Path(folder))
+        federation = small_federation(**settings)
+        state = checkpoints.load(saved, federation.start())
+        return after(federation, ROUNDS - HALF, state)

@@ -44,7 +44,7 @@ class InProcessGrid:
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
         """The answers that are there."""
-        return [self._answers.pop(one) for one in message_ids if one in self._answers]
+        return [self._answers.pop(number) for number in message_ids if number in self._answers]
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         """The answers of all nodes that answer."""
@@ -54,12 +54,13 @@ class InProcessGrid:
         from flwr.app import Context, Error, Message, RecordDict
 
         node = message.metadata.dst_node_id
-        name = str(next(self._ids))
-        message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
+        number = str(next(self._ids))
+        message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=number)
         fault = self.fault(message) if node in self.configs else "lost"
         if fault == "lost":
-            return name
-        context = Context(1, node, dict(self.configs[node]), self._states.setdefault(node, RecordDict()), {})
+            return number
+        state = self._states.setdefault(node, RecordDict())
+        context = Context(1, node, dict(self.configs[node]), state, {})
         try:
             if fault == "failed":
                 raise RuntimeError("the node has failed")
@@ -67,8 +68,8 @@ class InProcessGrid:
         except Exception as error:  # as Flower's own process of a ClientApp does
             answer = Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
         if fault != "late":
-            self._answers[name] = answer
-        return name
+            self._answers[number] = answer
+        return number
 
 
 def identify() -> None:

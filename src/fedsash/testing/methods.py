@@ -24,7 +24,7 @@ from ..server.broadcast import Broadcast
 from ..server.federation import Federation
 from ..vector.arrays import Vectors
 from ..vector.spaces import CommonPart, OptimiserState
-from .equality import Comparison, Record, close, expect, identical, in_one_sentence, record
+from .equality import Record, close, expect, identical, in_one_sentence, record
 from .fakes import FakeClients
 from .federations import check_federation, check_named
 from .worlds import SEQUENTIAL, Point, after, small_data, small_federation, small_model
@@ -56,11 +56,11 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
         expect(copied == method, method, "it must be equal to its pickled copy")
         before = record(method)
         names = set(vars(method))
-        _check_arguments(method, settings)
-        _check_type({"method": method} | settings)
-        kept = identical(method, before) if names == set(vars(method)) else False
-        expect(kept, method, "it must hold settings only: a run must not change it")
         named = {"method": method} | settings
+        _check_arguments(method, settings)
+        _check_type(named)
+        is_unchanged = names == set(vars(method)) and identical(method, before)
+        expect(is_unchanged, method, "it must hold settings only: a run must not change it")
         check_named(named, tolerance, TRAINING | named)
 
 
@@ -69,32 +69,38 @@ def _check_arguments(method: Method, settings: dict[str, Any]) -> None:
     watchable = method.overridden - {"objective"}  # whose tensors, in a transform of torch.func, can't be copied out
     hooks: dict[str, Any] = {hook: _watched(method, hook) for hook in watchable}
     watching = copy.copy(method)
-    object.__setattr__(watching, "__class__", type(type(method).__name__, (type(method),), hooks))
-    after(small_federation(**TRAINING | settings | {"method": watching, "engine": SEQUENTIAL}), 2)
+    watching_class = type(type(method).__name__, (type(method),), hooks)
+    object.__setattr__(watching, "__class__", watching_class)
+    watched: dict[str, Any] = {"method": watching, "engine": SEQUENTIAL}
+    after(small_federation(**TRAINING | settings | watched), 2)
 
 
 def _watched(method: Method, hook: str) -> Callable[..., Any]:
     """The hook of a method, which raises `AssertionError` if a call changes an argument that it must not change."""
     call = getattr(type(method), hook)
-    free = {"round_state", "w"} if hook == "after_step" else {"round_state"}
+    changeable = {"round_state"}
+    if hook == "after_step":
+        changeable.add("w")
 
     def watched(self: Method, *arguments: Any) -> Any:
-        before = _fixed(arguments, free)
+        before = _copied(arguments, changeable)
         result = call(self, *arguments)
-        same = identical(_fixed(arguments, free), before)
-        expect(same, method, f"{hook} must not change its arguments")
+        is_unchanged = identical(_copied(arguments, changeable), before)
+        expect(is_unchanged, method, f"{hook} must not change its arguments")
         return result
 
     return watched
 
 
-def _fixed(arguments: Sequence[Any], free: Collection[str]) -> Record:
-    """A copy of what a hook must leave as it is: its arguments and their tensors, except the fields in `free`."""
-    parts = [
-        {name: value for name, value in vars(each).items() if name not in free} if is_dataclass(each) else each
-        for each in arguments
-    ]
-    return record(parts)
+def _copied(arguments: Sequence[Any], changeable: Collection[str]) -> Record:
+    """A copy of a hook's arguments and their tensors, without the fields that it may change."""
+    unchangeable: list[Any] = []
+    for argument in arguments:
+        if is_dataclass(argument):
+            unchangeable.append({name: value for name, value in vars(argument).items() if name not in changeable})
+        else:
+            unchangeable.append(argument)
+    return record(unchangeable)
 
 
 def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> None:
@@ -113,7 +119,8 @@ def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> N
         expect(isinstance(server, Server), server, "it must be a Server")
         for dtype in (torch.float32, torch.float64):
             _check_steps(server, dtype)
-        check_federation(tolerance, **{"server": server} | settings)
+        parts: dict[str, Any] = {"server": server}
+        check_federation(tolerance, **parts | settings)
 
 
 def _check_steps(server: Server, dtype: torch.dtype) -> None:
@@ -126,23 +133,26 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
         before = record([sent, delta, state])
         w, new = server.step(sent, delta, state)
         expect(identical([sent, delta, state], before), server, "a step must not change its arguments")
-        given = {value.untyped_storage().data_ptr() for value in (sent, delta, *state.values())}
-        fresh = all(value.untyped_storage().data_ptr() not in given for value in (w, *new.values()))
-        expect(fresh, server, "a step must return new tensors")
+        addresses = {value.untyped_storage().data_ptr() for value in (sent, delta, *state.values())}
+        for value in (w, *new.values()):
+            expect(value.untyped_storage().data_ptr() not in addresses, server, "a step must return new tensors")
         expect(identical(server.step(sent, delta, state), (w, new)), server, "a step must be repeated bitwise")
-        expect(
-            (w.shape, w.dtype) == (sent.shape, dtype), server, f"a step must keep the model's shape and type {dtype}"
-        )
+        has_form_of_model = w.shape == sent.shape and w.dtype == dtype
+        expect(has_form_of_model, server, f"a step must keep the model's shape and type {dtype}")
         expect(_kinds(new) == kinds, server, "a step must keep the names, shapes and types of the server state")
-        along = number > 0 or float((w - sent) @ delta) >= 0
-        expect(along, server, "the first step must not go against the update, which is added to the model")
-        elsewhere = server.step(CommonPart(sent + 1), delta, state)[0] - (sent + 1)
-        expect(close(w - sent, elsewhere, 1e-5), server, "a step must start from the model that was sent")
+        if number == 0:
+            goes_along = float((w - sent) @ delta) >= 0
+            expect(goes_along, server, "the first step must not go against the update, which is added to the model")
+        shifted = CommonPart(sent + 1)
+        moved_from_shifted, _ = server.step(shifted, delta, state)
+        is_same_step = close(w - sent, moved_from_shifted - shifted, 1e-5)
+        expect(is_same_step, server, "a step must start from the model that was sent")
         sent = CommonPart(w)
         state = OptimiserState(new)
 
 
 def _kinds(state: Vectors) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """The shape and the type of each vector."""
     return {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
@@ -159,29 +169,27 @@ def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: A
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
     with in_one_sentence(rule):
+        method = {"method": settings["method"]} if "method" in settings else {}
+        change = partial(_change_of_model, rule, method)
         update = torch.tensor([0.3, -0.2, 0.0], dtype=torch.float64)
-        moved = partial(_moved, rule, {"method": settings["method"]} if "method" in settings else {})
-        agreed = close(moved([update] * 4), update, 1e-3)
-        expect(agreed, rule, "an update that all clients send must be the round's update")
+        agrees = close(change([update] * 4), update, 1e-3)
+        expect(agrees, rule, "an update that all clients send must be the round's update")
+        usable = [update, -2 * update, update]
+        change_by_usable = change(usable)
         for bad in (math.nan, math.inf, 10 * rule.limit):
-            wrong = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
-            others = moved([update, -2 * update, update, wrong])
-            expect(
-                _same(others, moved([update, -2 * update, update])),
-                rule,
-                f"an upload that holds {bad} must be left out, and the round be that of the others",
-            )
-            expect(
-                _same(moved([wrong] * 3), torch.zeros_like(update)),
-                rule,
-                "a round without a usable upload must not change the model",
-            )
+            refused = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
+            is_left_out = close(change([*usable, refused]), change_by_usable, 1e-12)
+            message = f"an upload that holds {bad} must be left out, and the round be that of the others"
+            expect(is_left_out, rule, message)
+            is_skipped = close(change([refused] * 3), torch.zeros_like(update), 1e-12)
+            expect(is_skipped, rule, "a round without a usable upload must not change the model")
+        parts = {"aggregation": rule} | settings
         _check_memory(rule, settings)
-        _check_type({"aggregation": rule} | settings)
-        check_federation(tolerance, **{"aggregation": rule} | settings)
+        _check_type(parts)
+        check_federation(tolerance, **parts)
 
 
-def _moved(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) -> Tensor:
+def _change_of_model(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) -> Tensor:
     """The change of the model `[D]` in a round in which the clients send these updates `[D]`."""
 
     def handler(request: Request) -> dict[str, Tensor]:
@@ -189,25 +197,28 @@ def _moved(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) ->
 
     clients = FakeClients(handler, np.arange(1, len(deltas) + 1))
     start = [0.0] * len(deltas[0])
-    own: dict[str, Any] = {"aggregation": rule, "sampling": Uniform(len(deltas)), "device": "cpu"}
-    world = Federation(Point(start), clients, **own | settings)
-    return after(world, 1).w
-
-
-def _same(a: Tensor, b: Tensor) -> Comparison:
-    return close(a, b, 1e-12)
+    parts: dict[str, Any] = {"aggregation": rule, "sampling": Uniform(len(deltas)), "device": "cpu"}
+    federation = Federation(Point(start), clients, **parts | settings)
+    return after(federation, 1).w
 
 
 def _check_memory(rule: Aggregation, settings: dict[str, Any]) -> None:
-    world = small_federation(**{"aggregation": rule} | settings)
-    kinds = _kinds(rule.init(world.sampling, len(world.sizes)))
-    right = "release must keep the names, shapes and types of what init remembers"
-    expect(_kinds(after(world, 1).aggregation) == kinds, rule, right)
+    """Check that what a rule remembers keeps its form in a round."""
+    parts: dict[str, Any] = {"aggregation": rule}
+    federation = small_federation(**parts | settings)
+    kinds = _kinds(rule.init(federation.sampling, len(federation.sizes)))
+    message = "release must keep the names, shapes and types of what init remembers"
+    expect(_kinds(after(federation, 1).aggregation) == kinds, rule, message)
 
 
 def _check_type(settings: dict[str, Any]) -> None:
     """Check that a model in float32, and all state that belongs to it, stays in float32."""
-    model = copy.deepcopy(settings["model"]).float() if "model" in settings else small_model(dtype=torch.float32)
-    state = after(small_federation(**{"data": small_data()} | settings | {"model": model}), 2)
-    wrong = [name for name, tensor in state.tensors() if tensor.dtype == torch.float64 and "averages" not in name]
-    expect(not wrong, settings, f"a model in float32 must stay in float32, but {wrong} became float64")
+    model = copy.deepcopy(settings.get("model") or small_model()).float()
+    parts: dict[str, Any] = {"data": small_data()} | settings
+    parts["model"] = model
+    state = after(small_federation(**parts), 2)
+    in_float64 = []
+    for name, tensor in state.tensors():
+        if tensor.dtype == torch.float64 and "averages" not in name:  # which keep their sums in float64
+            in_float64.append(name)
+    expect(not in_float64, settings, f"a model in float32 must stay in float32, but {in_float64} became float64")

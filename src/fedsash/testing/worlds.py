@@ -23,6 +23,9 @@ WORKERS = LocalEngine("sequential", workers=2, block=1, compile=False, memory_fo
 
 SIZES = (7, 12, 3, 20, 9, 1)
 """The numbers of samples of the small federation's clients."""
+BATCH = 5
+EPOCHS = 2
+"""How much each of them trains in a round."""
 
 
 def small_model(dropout: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -48,7 +51,7 @@ def small_federation(**settings: Any) -> Federation:
     defaults: dict[str, Any] = {
         "model": small_model(),
         "data": small_data(),
-        "local": LocalTraining(lr=0.1, batch=5, epochs=2),
+        "local": LocalTraining(lr=0.1, batch=BATCH, epochs=EPOCHS),
         "sampling": Uniform(4),
         "engine": SEQUENTIAL,
         "device": "cpu",
@@ -80,7 +83,9 @@ def quadratics(curvature: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
 def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **settings: Any) -> Federation:
     """Clients i with f_i(w) = a_i/2 * (w - b_i)^2 and one sample each, all in every round. `settings` as above."""
     n = len(a)
-    data = FederatedData.from_arrays(np.array(b)[:, None], np.arange(n), [[i] for i in range(n)], classes=n)
+    x = np.array(b)[:, None]
+    clients = [[i] for i in range(n)]
+    data = FederatedData.from_arrays(x, np.arange(n), clients, classes=n)
     defaults: dict[str, Any] = {
         "model": Point([start]),
         "data": data,
@@ -95,8 +100,9 @@ def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **s
 
 def after(federation: Driver, rounds: int, state: State | None = None) -> State:
     """The state after so many more rounds of a federation or another driver. The federation is closed at the end."""
-    with federation.federation as world:
-        state = world.start() if state is None else state
+    with federation.federation as opened:
+        if state is None:
+            state = opened.start()
         for _ in range(rounds):
             state, _ = federation.round(state)
     return state

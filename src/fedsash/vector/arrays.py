@@ -21,26 +21,26 @@ Vectors: TypeAlias = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""
 
 
-def check_like(owner: object, place: str, found: Tensor, like: Tensor) -> Tensor:
-    """What code of one's own has `found`; raises `SettingError` unless it is a tensor with shape and type of `like`.
+def check_like(owner: object, field: str, value: Tensor, like: Tensor) -> Tensor:
+    """The value that code of one's own has returned; raises `SettingError` unless it has shape and type of `like`.
 
-    It is named by the class of `owner` and the `place`.
+    The error names the class of `owner` and the `field`.
     """
-    if isinstance(found, Tensor) and found.shape == like.shape and found.dtype == like.dtype:
-        return found  # so that no text is put together in every round
-    place = f"{type(owner).__name__}.{place}"
-    if not isinstance(found, Tensor):
-        raise SettingError.at(place, type(found).__name__, "must be a tensor")
-    if found.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
-        raise SettingError.at(f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
+    if isinstance(value, Tensor) and value.shape == like.shape and value.dtype == like.dtype:
+        return value  # so that no text is put together in every round
+    place = f"{type(owner).__name__}.{field}"
+    if not isinstance(value, Tensor):
+        raise SettingError.at(place, type(value).__name__, "must be a tensor")
+    if value.shape != like.shape:  # PyTorch would spread one number over all parameters without a word
+        raise SettingError.at(f"{place}: shape", list(value.shape), f"must be {list(like.shape)}")
     # A saved state of another type could not be loaded again.
-    raise SettingError.at(f"{place}: type", str(found.dtype), f"must be {like.dtype}")
+    raise SettingError.at(f"{place}: type", str(value.dtype), f"must be {like.dtype}")
 
 
 def equal_parts(count: int, parts: int) -> list[int]:
     """The ends of successive parts of `count` things. The parts are as equal as possible, larger ones first."""
-    size, larger = divmod(count, parts)
-    return [k * size + min(k, larger) for k in range(1, parts + 1)]
+    size, remainder = divmod(count, parts)
+    return [k * size + min(k, remainder) for k in range(1, parts + 1)]
 
 
 def writable(tensor: Tensor) -> bool:
@@ -52,14 +52,23 @@ def writable(tensor: Tensor) -> bool:
 
 def first_rows(vectors: Vectors, count: int) -> Vectors:
     """The first `count` rows of each vector; the same tensors if there are no more."""
-    return {name: rows if len(rows) == count else rows[:count] for name, rows in vectors.items()}
+    first = {}
+    for name, rows in vectors.items():
+        first[name] = rows if len(rows) == count else rows[:count]
+    return first
 
 
-def stacked(rows: Sequence[Vectors]) -> Vectors:
-    """The vectors of several clients as rows of new tensors; nothing of nobody."""
-    return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+def stacked(clients: Sequence[Vectors]) -> Vectors:
+    """The vectors `[...]` of C clients as rows of new tensors `[C, ...]`; no vectors if there is no client."""
+    if not clients:
+        return {}
+    names = clients[0]
+    return {name: torch.stack([vectors[name] for vectors in clients]) for name in names}
 
 
 def joined(blocks: Sequence[Vectors]) -> Vectors:
-    """The rows of several blocks as those of new tensors; nothing of no block."""
-    return {name: torch.cat([block[name] for block in blocks]) for name in (blocks[0] if blocks else {})}
+    """The rows of several blocks of clients, one block after the other, in new tensors; no vectors without a block."""
+    if not blocks:
+        return {}
+    names = blocks[0]
+    return {name: torch.cat([block[name] for block in blocks]) for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import reduce
@@ -52,27 +52,35 @@ class Layout:
 
     def __init__(self, module: nn.Module, mixed: bool = False) -> None:
         layers = tracking(module)
-        last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
-        parameters = _trainable(module, last)
-        statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
+        affine: set[int] = set()
+        for layer in layers.values():
+            affine.update(map(id, layer.parameters(recurse=False)))
+        parameters = _trainable(module, affine)
+        statistics = _running_statistics(layers)
         _check_own(statistics)
         tensors = [*parameters, *statistics]
         self.dtype = _common_type(tensors, mixed)
-        self._of([(name, tensor.shape) for name, tensor in tensors])
+        self._arrange([(name, tensor.shape) for name, tensor in tensors])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
-        self.affine = frozenset(name for name, p in parameters if id(p) in last)
-        self._aliases = _aliases(module, parameters) | {name: name for name, _ in statistics}
-        linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        self._last_linear: str | None = next(filter(self._tensors_of, reversed(linears)), None)
+        self.affine = frozenset(name for name, p in parameters if id(p) in affine)
+        self._aliases = _aliases(module, parameters)
+        for name, _ in statistics:
+            self._aliases[name] = name
+        self._last_linear: str | None = None
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.Linear) and self._tensors_of(name):
+                self._last_linear = name
 
-    def _of(self, tensors: Sequence[tuple[str, torch.Size]]) -> None:
+    def _arrange(self, tensors: Sequence[tuple[str, torch.Size]]) -> None:
+        """Put tensors of these names and shapes one after the other into the vector."""
         self.names = tuple(name for name, _ in tensors)
         self.shapes = tuple(shape for _, shape in tensors)
         self.lengths = tuple(shape.numel() for shape in self.shapes)
         ends = tuple(accumulate(self.lengths))
         self.places = tuple(zip((0, *ends), ends, strict=False))
         self.size = sum(self.lengths)
+        # Methods ask for the same masks in every local step.
         self._masks: dict[tuple[str, torch.device], Tensor] = {}
 
     @property
@@ -88,12 +96,14 @@ class Layout:
 
     def permuted(self, order: Sequence[int]) -> Layout:
         """The layout of the same tensors in another order, given by their numbers."""
-        return self if list(order) == sorted(order) else self._with(order)
+        if list(order) == sorted(order):
+            return self
+        return self._with(order)
 
     def _with(self, tensors: Sequence[int]) -> Layout:
         """The layout of some tensors, given by their numbers."""
         part = copy.copy(self)
-        part._of([(self.names[i], self.shapes[i]) for i in tensors])
+        part._arrange([(self.names[i], self.shapes[i]) for i in tensors])
         return part
 
     @property
@@ -109,19 +119,22 @@ class Layout:
         Raises `ModelError` if its weight is computed from other parameters, if it is not in this layout, or if there is
         no classifier.
         """
-        prefix = f"{self.classifier}." if self.classifier else ""
-        weight, bias = (self._aliases.get(f"{prefix}{name}") for name in ("weight", "bias"))
+        classifier = self.classifier
+        weight = self._aliases.get(_joined_name(classifier, "weight"))
+        bias = self._aliases.get(_joined_name(classifier, "bias"))
         if weight is None:
-            raise ModelError(f"the classifier {self.classifier!r} has no trainable weight of its own")
+            raise ModelError(f"the classifier {classifier!r} has no trainable weight of its own")
         views = self.views(w)
-        if not views.keys() >= {weight, bias} - {None}:
-            raise ModelError(f"the classifier {self.classifier!r} stays with the clients, but the method needs it")
-        return views[weight], None if bias is None else views[bias]
+        if weight not in views or (bias is not None and bias not in views):
+            raise ModelError(f"the classifier {classifier!r} stays with the clients, but the method needs it")
+        if bias is None:
+            return views[weight], None
+        return views[weight], views[bias]
 
     def tensors(self, module: nn.Module) -> list[Tensor]:
         """The module's parameters and statistics in the vector's order."""
-        there = dict(chain(module.named_parameters(), module.named_buffers()))
-        return [there[name] for name in self.names]
+        by_name = dict(chain(module.named_parameters(), module.named_buffers()))
+        return [by_name[name] for name in self.names]
 
     def flatten(self, module: nn.Module) -> Tensor:
         """A new vector `[D]` with the module's values."""
@@ -131,7 +144,10 @@ class Layout:
         """Each tensor as a view of `w`: `[..., D]` gives tensors of shape `[..., *shape]`."""
         pieces = torch.split(w, list(self.lengths), dim=-1)
         lead = w.shape[:-1]
-        return {n: piece.view(lead + s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
+        views = {}
+        for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True):
+            views[name] = piece.view(lead + shape)
+        return views
 
     def load(self, module: nn.Module, w: Tensor) -> None:
         """Copy `w` `[D]` into the module. Numbers of batches are rounded."""
@@ -148,14 +164,14 @@ class Layout:
     def applied(self, module: nn.Module, w: Tensor) -> Iterator[nn.Module]:
         """A context in which the module has the values of `w` `[D]`. Afterwards it has its own values again."""
         tensors = self.tensors(module)
-        own = [tensor.data for tensor in tensors]
+        values_before = [tensor.data for tensor in tensors]
         try:
             for tensor, view in zip(tensors, self.views(w).values(), strict=True):
                 point(tensor, _like(tensor, view))
             yield module
         finally:
-            for tensor, data in zip(tensors, own, strict=True):
-                point(tensor, data)
+            for tensor, values in zip(tensors, values_before, strict=True):
+                point(tensor, values)
 
     def copied(self, module: nn.Module, w: Tensor) -> nn.Module:
         """A copy of the module with the values of `w` `[D]`. It shares no memory with `w`."""
@@ -167,8 +183,10 @@ class Layout:
         """The model `w` `[D]` as the bytes of a safetensors file: a state dict that fits the module."""
         from safetensors.torch import save
 
+        # Clones, since safetensors refuses tensors that share memory, as tied parameters and views of `w` do.
         with self.applied(module, w):
-            return save({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
+            values = {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
+        return save(values)
 
     def mask(self, word: str, device: torch.device) -> Tensor:
         """The entries of the vector that belong to a tensor with `word` in its name, bool `[D]`."""
@@ -184,10 +202,12 @@ class Layout:
         Without `statistics` a part has parameters only; it has no tensors whose names are in `but`. Raises
         `SettingError` as `members` does.
         """
-        names = self.members(part)
-        places = zip(self.names, self.places, strict=True)
-        inside = [n in names and n not in but and (statistics or start < self.trained) for n, (start, _) in places]
-        return joined(self.lengths, inside)
+        names = self.members(part).difference(but)
+        chosen = []
+        for name, (start, _) in zip(self.names, self.places, strict=True):
+            is_parameter = start < self.trained
+            chosen.append(name in names and (statistics or is_parameter))
+        return joined(self.lengths, chosen)
 
     def members(self, part: ModelSlice) -> set[str]:
         """The names of the tensors of a part of the model.
@@ -207,27 +227,37 @@ class Layout:
             return NamedPart()
         if part in ("classifier", "extractor"):
             if self._last_linear is None:
-                right = "the model has no trainable nn.Linear; name its parameters instead"
-                raise SettingError("", "part", part, right)
-            found = NamedPart((self._last_linear,), others=part == "extractor")
-            if not self.inside(found):
+                requirement = "the model has no trainable nn.Linear; name its parameters instead"
+                raise SettingError("", "part", part, requirement)
+            named_part = NamedPart((self._last_linear,), others=part == "extractor")
+            if not self.inside(named_part):
                 raise SettingError("", "part", part, "the model has nothing but its classifier")
-            return found
-        asked = (part,) if isinstance(part, str) else tuple(part)
-        unknown = [name for name in asked if not name or not self._tensors_of(name)]
-        if unknown or not asked:
-            there = shortened(", ".join(self.names), 200)
-            words = "all", "classifier", "extractor", *self.names
-            close = [match for name in unknown for match in get_close_matches(name, words, n=1)]
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            line = f"nothing that trains is called {brief(unknown)}; there are {there}{hint}"
+            return named_part
+        names = (part,) if isinstance(part, str) else tuple(part)
+        unknown = [name for name in names if not name or not self._tensors_of(name)]
+        if unknown or not names:
+            line = f"nothing that trains is called {brief(unknown)}; {self._known_names(unknown)}"
             raise SettingError("", "part", part, line)
-        return NamedPart(asked, others=False)
+        return NamedPart(names, others=False)
+
+    def _known_names(self, unknown: Sequence[str]) -> str:
+        """What the model's tensors are called, with one that looks like an unknown name, as the end of an error."""
+        known = f"there are {shortened(', '.join(self.names), 200)}"
+        words = ("all", "classifier", "extractor", *self.names)
+        for name in unknown:
+            close = get_close_matches(name, words, n=1)
+            if close:
+                return f"{known}; did you mean {close[0]!r}?"
+        return known
 
     def inside(self, part: NamedPart) -> set[str]:
         """The names of the tensors of a part that are in this layout, maybe none."""
-        found = set().union(*map(self._tensors_of, part.names))
-        return set(self.names) - found if part.others else found
+        named: set[str] = set()
+        for name in part.names:
+            named |= self._tensors_of(name)
+        if part.others:
+            return set(self.names) - named
+        return named
 
     def _tensors_of(self, name: str) -> set[str]:
         """The tensor of that name, or all of the module of that name (the empty name is the root)."""
@@ -239,71 +269,96 @@ def joined(lengths: Sequence[int], chosen: Sequence[bool]) -> list[tuple[int, in
     """The index ranges of the chosen ones of successive pieces. Adjacent ranges are merged."""
     ranges: list[tuple[int, int]] = []
     stop = 0
-    for length, inside in zip(lengths, chosen, strict=True):
+    for length, is_chosen in zip(lengths, chosen, strict=True):
         start = stop
         stop = stop + length
-        if inside and ranges and ranges[-1][1] == start:
-            ranges[-1] = (ranges[-1][0], stop)
-        elif inside:
+        if not is_chosen:
+            continue
+        if ranges and ranges[-1][1] == start:
+            first, _ = ranges[-1]
+            ranges[-1] = (first, stop)
+        else:
             ranges.append((start, stop))
     return ranges
 
 
-def _trainable(module: nn.Module, last: Collection[int]) -> list[tuple[str, nn.Parameter]]:
-    """The trainable parameters by name; those whose `id` is in `last` come last."""
+def _joined_name(module: str, name: str) -> str:
+    """The name that a tensor of a module has in the whole model. The whole model's own name is empty."""
+    return f"{module}.{name}" if module else name
+
+
+def _trainable(module: nn.Module, affine: Collection[int]) -> list[tuple[str, nn.Parameter]]:
+    """The trainable parameters by name; those whose `id` is in `affine` come last."""
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    found = sorted(named, key=lambda one: id(one[1]) in last)
-    if not found:
+    parameters = sorted(named, key=lambda name_and_parameter: id(name_and_parameter[1]) in affine)
+    if not parameters:
         raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
-    if lazy := [name for name, p in found if is_lazy(p)]:
-        raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
-    for name, p in found:
+    for name, p in parameters:
+        if is_lazy(p):
+            raise ModelError(f"{name} has no shape before the first input: pass a batch through the module first")
+    for name, p in parameters:
         if not writable(p):
             raise ModelError(f"{name} is sparse or expanded: give it values of its own, by to_dense() or clone()")
-    return found
+    return parameters
+
+
+def _running_statistics(layers: Mapping[str, nn.Module]) -> list[tuple[str, Tensor]]:
+    """The buffers of some layers, by their names in the whole model."""
+    statistics = []
+    for layer_name, layer in layers.items():
+        for name, buffer in layer.named_buffers():
+            statistics.append((_joined_name(layer_name, name), buffer))
+    return statistics
 
 
 def _common_type(tensors: Iterable[tuple[str, Tensor]], mixed: bool) -> torch.dtype:
     """The type of all tensors but numbers of batches; of `mixed` types, the one that holds them all."""
-    first: dict[torch.dtype, str] = {}
+    first_names: dict[torch.dtype, str] = {}
     for name, tensor in tensors:
-        if not _counts(tensor):
-            first.setdefault(tensor.dtype, name)
-    for kind, name in first.items():
-        if not kind.is_floating_point:
+        if not _counts_batches(tensor):
+            first_names.setdefault(tensor.dtype, name)
+    for dtype, name in first_names.items():
+        if not dtype.is_floating_point:
             cure = "train torch.view_as_real() of it, or freeze it by requires_grad_(False)"
-            raise ModelError(f"trainable parameters must be floating-point numbers, found {kind} ({name}): {cure}")
-        if kind.itemsize < 2:
+            raise ModelError(f"trainable parameters must be floating-point numbers, found {dtype} ({name}): {cure}")
+        if dtype.itemsize < 2:
             cure = "train it in bfloat16 or float32, or freeze it by requires_grad_(False)"
-            raise ModelError(f"trainable parameters must have 16 bits or more, found {kind} ({name}): {cure}")
-    if len(first) > 1 and not mixed:
-        found = ", ".join(sorted(map(str, first)))
-        raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-    return reduce(torch.promote_types, first)
+            raise ModelError(f"trainable parameters must have 16 bits or more, found {dtype} ({name}): {cure}")
+    if len(first_names) > 1 and not mixed:
+        types = ", ".join(sorted(map(str, first_names)))
+        raise ModelError(f"trainable parameters must share one floating-point type, found {types}: use module.to()")
+    return reduce(torch.promote_types, first_names)
 
 
 def _check_own(statistics: Sequence[tuple[str, Tensor]]) -> None:
     """Raise `ModelError` if two layers share running statistics: each would count the other's batches."""
-    first: dict[int, str] = {}
+    names: dict[int, str] = {}
     for name, tensor in statistics:
-        if (other := first.setdefault(id(tensor), name)) != name:
+        other = names.setdefault(id(tensor), name)
+        if other != name:
             raise ModelError(f"{other} and {name} are one tensor: give each BatchNorm statistics of its own")
 
 
 def _aliases(module: nn.Module, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, str]:
     """The first name of each of the parameters, by each of its names."""
-    first = {p: name for name, p in parameters}
-    return {name: first[p] for name, p in module.named_parameters(remove_duplicate=False) if p in first}
+    first_names = {p: name for name, p in parameters}
+    aliases = {}
+    for name, p in module.named_parameters(remove_duplicate=False):
+        if p in first_names:
+            aliases[name] = first_names[p]
+    return aliases
 
 
-def _counts(tensor: Tensor) -> bool:
-    """Whether a tensor is a number of batches."""
+def _counts_batches(tensor: Tensor) -> bool:
+    """Whether a tensor is a layer's number of batches, the only integer among the statistics."""
     return tensor.dtype == torch.int64
 
 
 def _like(tensor: Tensor, view: Tensor) -> Tensor:
     """The view of a vector with the type of the tensor that it stands for."""
-    return view.round().to(tensor.dtype) if _counts(tensor) else view
+    if _counts_batches(tensor):
+        return view.round().to(tensor.dtype)
+    return view
 
 
 def copied(module: nn.Module) -> nn.Module:
@@ -331,10 +386,16 @@ def check_start(module: nn.Module, layout: Layout) -> None:
     infinite, as in a mask. Weights of 16 bits are refused, since small updates vanish in a sum over clients.
     """
     for name, p in module.named_parameters():
-        if p.requires_grad and (bad := int((~p.detach().isfinite()).sum())):
-            raise ModelError(f"{name} has {bad} values that are not finite: training must begin from finite values")
-    for name, value in (*module.named_parameters(), *module.named_buffers()):
-        if bad := int(value.detach().isnan().sum()):
-            raise ModelError(f"{name} has {bad} values that are NaN: training must begin from numbers")
-    right = 'must be float32 or float64: sums over clients need the digits; engine.precision can be "bfloat16"'
-    check(layout.dtype.itemsize >= 4, "Federation.model: type of its weights", layout.dtype, right)
+        if not p.requires_grad:
+            continue
+        not_finite = int((~p.detach().isfinite()).sum())
+        if not_finite:
+            raise ModelError(
+                f"{name} has {not_finite} values that are not finite: training must begin from finite values"
+            )
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        nans = int(tensor.detach().isnan().sum())
+        if nans:
+            raise ModelError(f"{name} has {nans} values that are NaN: training must begin from numbers")
+    requirement = 'must be float32 or float64: sums over clients need the digits; engine.precision can be "bfloat16"'
+    check(layout.dtype.itemsize >= 4, "Federation.model: type of its weights", layout.dtype, requirement)

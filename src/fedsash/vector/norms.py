@@ -18,7 +18,11 @@ def batch_norms(module: nn.Module) -> list[str]:
 
     If the module itself is such a layer, its name is its class.
     """
-    return [name or type(layer).__name__ for name, layer in module.named_modules() if is_batch_norm(layer)]
+    names = []
+    for name, layer in module.named_modules():
+        if is_batch_norm(layer):
+            names.append(name or type(layer).__name__)
+    return names
 
 
 def tracking(module: nn.Module) -> dict[str, Norm]:
@@ -33,8 +37,11 @@ def tracking(module: nn.Module) -> dict[str, Norm]:
 
 def norms_of(module: nn.Module) -> dict[str, Norm]:
     """The layers that have running statistics, by their names; some may be frozen (see `tracking`)."""
-    norms = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, Norm))
-    return {name: layer for name, layer in norms if layer.running_mean is not None}
+    norms = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, Norm) and layer.running_mean is not None:
+            norms[name] = layer
+    return norms
 
 
 def mixes_samples(module: nn.Module) -> bool:
@@ -45,8 +52,10 @@ def mixes_samples(module: nn.Module) -> bool:
 
 def for_training(module: nn.Module) -> nn.Module:
     """A copy of the module in train mode. What is in eval mode, while the module itself is not, stays in it."""
-    own = copy.deepcopy(module)
-    return own if own.training else own.train()
+    copied = copy.deepcopy(module)
+    if copied.training:  # `train` would take the layers that are in eval mode with it
+        return copied
+    return copied.train()
 
 
 Inputs = TypeVar("Inputs")
@@ -62,8 +71,8 @@ def re_estimate(
     meanwhile: there is no dropout. Raises `SettingError` if there is no batch.
     """
     norms: list[Norm] = [module.get_submodule(name) for name in layers]  # type: ignore[misc]
-    modes = [(layer, layer.training) for layer in module.modules()]
-    momenta = [layer.momentum for layer in norms]
+    modes_before = [(layer, layer.training) for layer in module.modules()]
+    momenta_before = [layer.momentum for layer in norms]
     hooks = [layer.register_forward_pre_hook(_PlainMean()) for layer in norms]
     count = 0
     try:
@@ -75,14 +84,13 @@ def re_estimate(
             forward(module, batch)
             count += 1
     finally:
-        for layer, momentum, hook in zip(norms, momenta, hooks, strict=True):
+        for layer, momentum, hook in zip(norms, momenta_before, hooks, strict=True):
             hook.remove()
             layer.momentum = momentum
-        for each, mode in modes:
-            each.training = mode
-    check(
-        count > 0, "batches", count, "must be at least one; a loader or a list can be read again, an iterator can not"
-    )
+        for submodule, is_training in modes_before:
+            submodule.training = is_training
+    requirement = "must be at least one; a loader or a list can be read again, an iterator can not"
+    check(count > 0, "batches", count, requirement)
 
 
 class _PlainMean:
@@ -98,6 +106,7 @@ class _PlainMean:
 
 
 def _frozen(module: nn.Module) -> set[str]:
-    """The names of the frozen norm layers."""
-    layers = module.named_modules() if module.training else ()
-    return {name for name, layer in layers if isinstance(layer, Norm) and not layer.training}
+    """The names of the frozen norm layers; none if the whole module is in eval mode."""
+    if not module.training:
+        return set()
+    return {name for name, layer in module.named_modules() if isinstance(layer, Norm) and not layer.training}

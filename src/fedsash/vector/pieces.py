@@ -25,7 +25,9 @@ class Pieces:
     @classmethod
     def of(cls, w: Tensor | Pieces) -> Pieces:
         """The vector `w` `[d]` in one piece; pieces stay as they are."""
-        return w if isinstance(w, Pieces) else cls([w.detach()])
+        if isinstance(w, Pieces):
+            return w
+        return cls([w.detach()])
 
     def whole(self) -> Tensor:
         """The vector `[d]` as one tensor; of a single piece, that piece itself."""
@@ -35,21 +37,24 @@ class Pieces:
         """The entries of some ascending ranges, as views."""
         if list(ranges) == [(0, self.size)]:
             return self
-        found = []
+        views = []
         first = 0
         for piece in self.pieces:
             last = first + len(piece)
-            inside = ((max(start, first), min(stop, last)) for start, stop in ranges)
-            found += [piece[start - first : stop - first] for start, stop in inside if start < stop]
+            for range_start, range_stop in ranges:
+                start = max(range_start, first)
+                stop = min(range_stop, last)
+                if start < stop:
+                    views.append(piece[start - first : stop - first])
             first = last
-        return Pieces(found)
+        return Pieces(views)
 
     def chunks(self, most: int) -> Iterator[Tensor]:
         """The vector in successive flat tensors of `most` entries, the last maybe shorter.
 
         They are views, except where pieces meet: there a small copy joins them.
         """
-        together: list[Tensor] = []
+        parts: list[Tensor] = []
         room = most
         for piece, length in zip(self.pieces, self.lengths, strict=True):
             start = 0
@@ -57,13 +62,13 @@ class Pieces:
                 part = piece[start : start + room]
                 start = start + len(part)
                 room = room - len(part)
-                together.append(part)
+                parts.append(part)
                 if not room:
-                    yield _joined(together)
-                    together = []
+                    yield _joined(parts)
+                    parts = []
                     room = most
-        if together:
-            yield _joined(together)
+        if parts:
+            yield _joined(parts)
 
     def beside(self, most: int, *vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         """Its chunks, each with the same entries of some vectors `[d]` as views."""
@@ -79,32 +84,34 @@ class Pieces:
             for chunk, part in self.beside(2**18, vector):
                 part.copy_(rounded(chunk, vector.dtype))
             return
-        for there, piece in zip(torch.split(vector, self.lengths), self.pieces, strict=True):
-            there.copy_(piece)
+        for target, piece in zip(torch.split(vector, self.lengths), self.pieces, strict=True):
+            target.copy_(piece)
 
     def draw(self, vector: Tensor, share: float) -> None:
         """Move `vector` `[d]` towards it, in place: `vector += share * (w - vector)`, in the type of `vector`."""
         if vector.dtype == self.pieces[0].dtype and vector.device == self.pieces[0].device:
             lerp_all(torch.split(vector, self.lengths), self.pieces, share)
             return
-        for chunk, there in self.beside(4 * chunk_of(vector), vector):
-            there.lerp_(chunk.to(there), share)
+        for chunk, target in self.beside(4 * chunk_of(vector), vector):
+            target.lerp_(chunk.to(target), share)
 
     def finite(self) -> bool:
         """Whether all values are finite."""
         # A sum takes a twentieth of the time of `isfinite(w).all()`. It may overflow; then the extremes decide.
         return self._finite(torch.sum) or self._finite(lambda piece: torch.stack(torch.aminmax(piece)))
 
-    def _finite(self, shown: Callable[[Tensor], Tensor]) -> bool:
-        """Whether the numbers that show what is in each piece are all finite."""
-        numbers = [shown(piece) for piece in self.pieces if len(piece)]
-        return not numbers or bool(torch.stack(numbers).isfinite().all())
+    def _finite(self, summary: Callable[[Tensor], Tensor]) -> bool:
+        """Whether the summaries of all pieces, such as their sums, are finite."""
+        summaries = [summary(piece) for piece in self.pieces if len(piece)]
+        return not summaries or bool(torch.stack(summaries).isfinite().all())
 
 
 def rounded(v: Tensor, dtype: torch.dtype) -> Tensor:
     """The finite `v` in another type: the nearest number of this type, so never an infinite one."""
+    if v.dtype == dtype:
+        return v
     most = min(torch.finfo(dtype).max, torch.finfo(v.dtype).max)
-    return v if v.dtype == dtype else v.clamp(-most, most).to(dtype)
+    return v.clamp(-most, most).to(dtype)
 
 
 def chunk_of(v: Tensor) -> int:
@@ -113,4 +120,7 @@ def chunk_of(v: Tensor) -> int:
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+    """The pieces as one tensor; a single one itself."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return torch.cat(list(pieces))

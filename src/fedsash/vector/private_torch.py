@@ -44,7 +44,13 @@ def point(tensor: Tensor, values: Tensor) -> None:
 
 def in_type(value: Any, dtype: torch.dtype) -> Any:
     """A tensor, or a structure of tensors such as a model's output, with its floating-point tensors in this type."""
-    return _pytree.tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, value)
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            return tensor.to(dtype)
+        return tensor
+
+    return _pytree.tree_map_only(Tensor, converted, value)
 
 
 def lerp_all(ends: Sequence[Tensor], to: Sequence[Tensor], share: float) -> None:
@@ -91,20 +97,20 @@ def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[.
 
     copies = [t.clone() for t in tensors]
     graph = make_fx(function)(*copies)
-    name = _content(graph, copies)
-    if name not in _compiled:
+    digest = _digest(graph, copies)
+    if digest not in _compiled:
         run: Callable[..., Any] = inductor.compile(graph, list[Any](copies))
-        if not name:
+        if not digest:
             return run
-        _compiled[name] = run
-    _compiled.move_to_end(name)
+        _compiled[digest] = run
+    _compiled.move_to_end(digest)
     while len(_compiled) > COMPILED_KEPT:
         _compiled.popitem(last=False)
-    return _compiled[name]
+    return _compiled[digest]
 
 
-def _content(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> str:
-    """A name for all that the code of a graph depends on: what it computes, its constants, its inputs, PyTorch's
+def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> str:
+    """The digest of all that the code of a graph depends on: what it computes, its constants, its inputs, PyTorch's
     settings. It is empty if the code can't be shared: the graph changes a constant, or holds something else than
     tensors."""
     from torch._inductor import config
@@ -116,7 +122,8 @@ def _content(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> str:
         torch.are_deterministic_algorithms_enabled(),
         config.save_config_portable(),
     ]
-    content = sha256(repr([settings, graph.code, [_form(one) for one in inputs]]).encode())
+    forms = [_form(tensor) for tensor in inputs]
+    content = sha256(repr([settings, graph.code, forms]).encode())
     for node in graph.graph.find_nodes(op="get_attr"):
         constant = attrgetter(str(node.target))(graph)
         if not isinstance(constant, Tensor) or any(_changes(user, node) for user in node.users):
@@ -129,7 +136,10 @@ def _content(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> str:
 def _changes(operation: torch.fx.Node, tensor: torch.fx.Node) -> bool:
     """Whether an operation may change this tensor in place."""
     schema = getattr(operation.target, "_schema", None)
-    return schema is not None and schema.is_mutable and tensor in (*operation.args[:1], *operation.kwargs.values())
+    if schema is None or not schema.is_mutable:
+        return False
+    # PyTorch writes into the first argument, or into those that are given by name, such as `out`.
+    return tensor in operation.args[:1] or tensor in operation.kwargs.values()
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:

@@ -134,17 +134,19 @@ def _mix32(x: Tensor) -> Tensor:
 def draws_kept(loader: object = None) -> Iterator[None]:
     """All random numbers that come afterwards are as if nothing had been drawn inside, also those of the generators of
     a `loader` and its samplers, which draw even for an order."""
-    own = {generator: generator.get_state() for generator in _generators(loader)}
-    python = random.getstate()
-    arrays = np.random.get_state()
-    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
+    states_of_loader = {generator: generator.get_state() for generator in _generators(loader)}
+    state_of_python = random.getstate()
+    state_of_numpy = np.random.get_state()
+    devices = []
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        devices.append(torch.cuda.current_device())
+    with torch.random.fork_rng(devices):
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(arrays)
-            for generator, state in own.items():
+            random.setstate(state_of_python)
+            np.random.set_state(state_of_numpy)
+            for generator, state in states_of_loader.items():
                 generator.set_state(state)
 
 
@@ -156,11 +158,11 @@ def no_draws(place: str, value: object) -> Iterator[None]:
     """
     before = global_states()
     yield
-    message = (
+    problem = (
         "draws numbers from a global generator of Python or NumPy, which has no seed here: use PyTorch's, or one that "
         "is made anew from a seed in each call"
     )
-    check(global_states() == before, place, value, message)
+    check(global_states() == before, place, value, problem)
 
 
 def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None:
@@ -172,11 +174,12 @@ def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None
             np.random.seed(seed)
             torch.manual_seed(seed)
             answers.append(np.asarray(draw()))
-    message = (
+    are_same = all(np.array_equal(answers[0], other) for other in answers[1:])
+    requirement = (
         "must give the same answer for the same arguments: make a generator anew in each call from the seed and the "
         "round, as by np.random.default_rng([seed, round])"
     )
-    check(all(np.array_equal(answers[0], other) for other in answers[1:]), place, value, message)
+    check(are_same, place, value, requirement)
 
 
 def global_states() -> tuple[object, ...]:
@@ -196,8 +199,11 @@ def torch_states() -> list[Tensor]:
 
 
 def _generators(loader: object) -> Iterator[torch.Generator]:
+    """The generators of a loader of PyTorch and of its samplers."""
     sampler = getattr(loader, "sampler", None)
-    batches = getattr(loader, "batch_sampler", None)
-    for drawing in (loader, sampler, batches, getattr(batches, "sampler", None)):
-        if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    inner_sampler = getattr(batch_sampler, "sampler", None)
+    for source in (loader, sampler, batch_sampler, inner_sampler):
+        generator = getattr(source, "generator", None)
+        if isinstance(generator, torch.Generator):
             yield generator

@@ -77,15 +77,16 @@ def save(
     there in the background, and the next `save` waits for that before it removes older ones. Raises `OSError`, for
     example if the disk is full, and leaves everything as it was.
     """
-    if (syncing := _syncing.pop(folder, None)) is not None:
+    syncing = _syncing.pop(folder, None)
+    if syncing is not None:
         syncing.result()
-    before = place(folder, max(saved_rounds(folder), default=0))
+    state_before = place(folder, max(saved_rounds(folder), default=0))
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
     _clear(folder)
     try:
         writing.mkdir(parents=True)
-        _write(writing, before, whole, parts, facts)
+        _write(writing, state_before, whole, parts, facts)
         if final.exists():
             if not _is_state(final):
                 raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
@@ -104,34 +105,38 @@ def read(path: Path, format: int) -> tuple[dict[str, Any], Vectors]:
 
     Raises `UnreadableError` if a file is missing or damaged, or if the state is in another format.
     """
-    found = manifest(path, format)
-    for file, expected in found["files"].items():
-        if not inside(path, file).is_file() or _checksum(path / file) != expected:
-            raise UnreadableError(f"{path / file} is missing or damaged")
-    return found, tensors(path / TENSORS)
+    facts = manifest(path, format)
+    for name, checksum in facts["files"].items():
+        file = inside(path, name)
+        if not file.is_file() or _checksum(file) != checksum:
+            raise UnreadableError(f"{file} is missing or damaged")
+    return facts, tensors(path / TENSORS)
 
 
 def newest(folder: Path, load: Callable[[Path], T]) -> tuple[T | None, list[str]]:
-    """What `load` makes of the newest readable state, None if none was saved, and lines about those before it.
+    """What `load` makes of the newest readable state, None if none was saved, and lines about those after it.
 
     A line names each unreadable state; what to do with those of another format is said once. Another one says if other
     versions of the libraries have saved the state.
 
     Raises `StateError` if all saved states are unreadable, and whatever else `load` raises.
     """
-    notes: list[str] = []
-    cures = set[str]()
+    errors: list[str] = []
+    cures: set[str] = set()
     for round in reversed(saved_rounds(folder)):
+        path = place(folder, round)
         try:
-            loaded = load(place(folder, round))
-            return loaded, [*(f"{note}; using the state before it" for note in notes), *_news(place(folder, round))]
+            loaded = load(path)
+            notes = [f"{error}; using the state before it" for error in errors]
+            return loaded, notes + _note_of_versions(path)
         except OtherFormatError as error:
-            notes.append(error.fact if error.cure in cures else str(error))
+            is_said = error.cure in cures
+            errors.append(error.fact if is_said else str(error))
             cures.add(error.cure)
         except UnreadableError as error:
-            notes.append(str(error))
-    if notes:
-        raise StateError(f"there is no usable state: {'; '.join(notes)}")
+            errors.append(str(error))
+    if errors:
+        raise StateError(f"there is no usable state: {'; '.join(errors)}")
     return None, []
 
 
@@ -139,18 +144,18 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
     """The facts of the state saved at `path`. Raises `UnreadableError` if they are damaged or in another format."""
     file = path / MANIFEST
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
-        checksum = found.pop("checksum")
-        own = found["format"]
+        facts: dict[str, Any] = json.loads(file.read_text())
+        checksum = facts.pop("checksum")
+        format_of_state = facts["format"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UnreadableError(f"{file} is missing or damaged") from None
-    if checksum != json_checksum(found):
+    if checksum != json_checksum(facts):
         raise UnreadableError(f"{file} is damaged")
-    if format not in (None, own):
-        wrote = found.get("versions", "another fedsash")
-        fact = f"{path} is in format {own}, and this fedsash reads format {format}"
-        raise OtherFormatError(fact, f"go on with what saved it ({wrote}), or begin anew in another folder")
-    return found
+    if format not in (None, format_of_state):
+        saved_by = facts.get("versions", "another fedsash")
+        fact = f"{path} is in format {format_of_state}, and this fedsash reads format {format}"
+        raise OtherFormatError(fact, f"go on with what saved it ({saved_by}), or begin anew in another folder")
+    return facts
 
 
 def tensors(path: Path) -> Vectors:
@@ -159,10 +164,10 @@ def tensors(path: Path) -> Vectors:
     from safetensors.torch import load_file
 
     try:
-        found: Vectors = load_file(path)
+        vectors: Vectors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise UnreadableError(f"{path} is missing or damaged") from error
-    return found
+    return vectors
 
 
 def cut(folder: Path, round: int) -> None:
@@ -176,21 +181,30 @@ def cut(folder: Path, round: int) -> None:
 def prune(folder: Path, keep: tuple[int, ...]) -> None:
     """Remove all states before the last two, but those of the rounds in `keep`."""
     rounds = saved_rounds(folder)
-    whole = [round for round in rounds if (place(folder, round) / MANIFEST).exists()]
+    complete = [round for round in rounds if (place(folder, round) / MANIFEST).exists()]
+    first_of_last_two = min(complete[-2:], default=0)
     for round in rounds:
-        if round < min(whole[-2:], default=0) and round not in keep:
+        if round < first_of_last_two and round not in keep:
             with suppress(OSError):  # one state too many does no harm
                 _remove(place(folder, round))
 
 
 def saved_rounds(folder: Path) -> list[int]:
     """The rounds whose states are saved, ascending. A folder of another kind is none, whatever its name is."""
-    return sorted(int(path.name) for path in folder.glob("[0-9]*") if STATE.fullmatch(path.name) and _is_state(path))
+    rounds = []
+    for path in folder.glob("[0-9]*"):
+        if STATE.fullmatch(path.name) and _is_state(path):
+            rounds.append(int(path.name))
+    return sorted(rounds)
 
 
 def _is_state(path: Path) -> bool:
     """Whether a folder holds a state, which may be damaged: after a crash of the machine it may be empty."""
-    return path.is_dir() and (any((path / name).exists() for name in (MANIFEST, TENSORS)) or not any(path.iterdir()))
+    if not path.is_dir():
+        return False
+    if (path / MANIFEST).exists() or (path / TENSORS).exists():
+        return True
+    return not any(path.iterdir())
 
 
 def place(folder: Path, round: int) -> Path:
@@ -216,19 +230,25 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
-    """Write all files of a state. The parts that the state `before` also has become links."""
+def _write(
+    writing: Path, state_before: Path, whole: Vectors, parts: Mapping[str, Part], facts: Mapping[str, Any]
+) -> None:
+    """Write all files of a state. The parts that `state_before` also has become links."""
     try:
-        known: dict[str, int] = manifest(before, facts["format"])["files"]
+        checksums_before: dict[str, int] = manifest(state_before, facts["format"])["files"]
     except StateError:
-        known = {}
-    files: dict[str, int] = {}
+        checksums_before = {}
+    checksums: dict[str, int] = {}
     for file, part in parts.items():
-        linked = file in known and _link(before / file, writing / file)
-        files[file] = known[file] if linked else _write_part(part, writing / file)
-    files[TENSORS] = _write_tensors(whole, writing / TENSORS)
-    found = {"versions": versions(), **facts, "files": files}
-    (writing / MANIFEST).write_text(json.dumps(found | {"checksum": json_checksum(found)}, indent=1))
+        if file in checksums_before and _link(state_before / file, writing / file):
+            checksums[file] = checksums_before[file]
+        else:
+            checksums[file] = _write_part(part, writing / file)
+    checksums[TENSORS] = _write_tensors(whole, writing / TENSORS)
+    content: dict[str, Any] = {"versions": versions(), **facts, "files": checksums}
+    content["checksum"] = json_checksum(content)
+    # The manifest is written last: a folder without one is a state that was not written completely.
+    (writing / MANIFEST).write_text(json.dumps(content, indent=1))
 
 
 def _to_disk(state: Path) -> None:
@@ -249,16 +269,18 @@ def _write_part(part: Part, path: Path) -> int:
     """Write a part, or give its file another name; returns its checksum."""
     if isinstance(part, VectorFile):
         return part.save(path)
-    return _write_tensors(part() if callable(part) else part, path)
+    if callable(part):
+        return _write_tensors(part(), path)
+    return _write_tensors(part, path)
 
 
-def _write_tensors(written: Vectors, path: Path) -> int:
+def _write_tensors(vectors: Vectors, path: Path) -> int:
     """Write tensors into a file and return its checksum."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in written.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in vectors.items()}, path)
     except SafetensorError as error:
         raise OSError(f"{path} can't be written: {error}") from error
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors creates files that only their owner can read
@@ -279,13 +301,17 @@ def versions() -> str:
     return f"fedsash {own_version()} and torch {torch.__version__}"
 
 
-def _news(path: Path) -> list[str]:
+def _note_of_versions(path: Path) -> list[str]:
+    """A line if other versions have saved the state at `path`: its numbers may go on with other last digits."""
     before = manifest(path).get("versions")
     now = versions()
-    return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
+    if before in (None, now):
+        return []
+    return [f"{path} was saved by {before}, and goes on with {now}"]
 
 
 def _checksum(path: Path) -> int:
+    """The checksum of a file (CRC-32)."""
     value = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -40,8 +40,8 @@ class Personal(Setting):
     moves the rest alone (FedRep). With 0 the whole model trains together (FedPer, LG-FedAvg)"""
 
     def __post_init__(self) -> None:
-        right = "must name a part of the model; leave it out if nothing stays"
-        check(self.part != "", "Personal.part", self.part, right)
+        requirement = "must name a part of the model; leave it out if nothing stays"
+        check(self.part != "", "Personal.part", self.part, requirement)
         check(bool(self.part) or not self.alone, "Personal.part", self.part, "must not be empty: it trains alone")
 
     @classmethod
@@ -73,30 +73,32 @@ class Sharing:
         personal, and `buffers` is `"refuse"`.
         """
         personal = personal or Personal()
-        defined = Layout(module)
-        kinds = _kinds(defined, personal)
-        order = sorted(range(len(kinds)), key=kinds.__getitem__)  # within a kind as in the module
-        found = cls(defined.permuted(order), buffers, personal)
-        if buffers == "refuse" and found.means:
-            left = {name.rpartition(".")[0] for name in found.layout.names if name not in found.own_names}
-            norms = ", ".join(name or "the model itself" for name in found.layout.norms if name in left)
+        in_order_of_module = Layout(module)
+        kinds = _kinds(in_order_of_module, personal)
+        # `sorted` is stable: within a kind the order is that of the module.
+        order = sorted(range(len(kinds)), key=kinds.__getitem__)
+        sharing = cls(in_order_of_module.permuted(order), buffers, personal)
+        if buffers == "refuse" and sharing.means:
             raise ModelError(
-                f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
-                "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
+                f"BatchNorm tracks statistics of each client's data: {shortened(sharing._norms_not_kept)}; set buffers "
+                "to 'average', 'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
-        right = "must leave something to share if it first trains alone"
-        check(not personal.alone or found.common_size > 0, "Personal.part", personal.part, right)
-        return found
+        requirement = "must leave something to share if it first trains alone"
+        check(not personal.alone or sharing.common_size > 0, "Personal.part", personal.part, requirement)
+        return sharing
 
     def notes(self, tested: bool) -> list[str]:
         """Lines about what clients keep, if they keep anything; `tested`: whether they have samples to score it on."""
         if not self.own_size:
             return []
-        scored = "they score models with it, on samples of their own"
-        right = "set evaluation.client_test or evaluation.held_out to score models with it"
-        unscored = f"a test set meets what the start had of it: {right}"
-        then = f"{scored if tested else unscored}; exported models have that of the start"
-        return [f"clients keep {self._own_in_words}: {then}"]
+        if tested:
+            scoring = "they score models with it, on samples of their own"
+        else:
+            scoring = (
+                "a test set meets what the start had of it: set evaluation.client_test or evaluation.held_out to score "
+                "models with it"
+            )
+        return [f"clients keep {self._own_in_words}: {scoring}; exported models have that of the start"]
 
     @property
     def together(self) -> Sharing:
@@ -106,7 +108,8 @@ class Sharing:
     @cached_property
     def common_size(self) -> int:
         """The number of common parameters."""
-        return self._ends[COMMON if self.buffers == "local_norm" else AFFINE]
+        last_common = COMMON if self.buffers == "local_norm" else AFFINE
+        return self._ends[last_common]
 
     @cached_property
     def body(self) -> int:
@@ -122,8 +125,9 @@ class Sharing:
     @cached_property
     def own(self) -> slice:
         """The entries that stay with each client."""
-        averages = self.buffers in ("refuse", "average")
-        return slice(self.common_size, self._ends[PERSONAL_STATISTICS if averages else OTHER_STATISTICS])
+        statistics_are_shared = self.buffers in ("refuse", "average")
+        last_own = PERSONAL_STATISTICS if statistics_are_shared else OTHER_STATISTICS
+        return slice(self.common_size, self._ends[last_own])
 
     @cached_property
     def statistics(self) -> slice:
@@ -143,7 +147,9 @@ class Sharing:
     @cached_property
     def own_names(self) -> set[str]:
         """The names of the tensors that stay with each client."""
-        return set(self.layout.between(self.own.start, self.own.stop).names) if self.own_size else set()
+        if not self.own_size:
+            return set()
+        return set(self.layout.between(self.own.start, self.own.stop).names)
 
     @cached_property
     def common(self) -> Layout:
@@ -157,11 +163,15 @@ class Sharing:
 
     def common_of(self, w: WholeModel) -> CommonPart:
         """The common parameters of a model `[..., D]`: a view, or the model itself if all of it is common."""
-        return CommonPart(w if self.whole else w[..., : self.common_size])
+        if self.whole:
+            return CommonPart(w)
+        return CommonPart(w[..., : self.common_size])
 
     def with_common(self, common: CommonPart, w: WholeModel) -> WholeModel:
-        """A model `[D]` with other common parameters."""
-        return WholeModel(common if self.whole else torch.cat([common, w[self.common_size :]]))
+        """A model `[D]` with other common parameters. It is `common` itself if all of a model is common."""
+        if self.whole:
+            return WholeModel(common)
+        return WholeModel(torch.cat([common, w[self.common_size :]]))
 
     def with_own(self, w: WholeModel, own: Tensor) -> WholeModel:
         """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
@@ -173,7 +183,9 @@ class Sharing:
 
     def own_state(self, w: WholeModel) -> Vectors:
         """What stays with a client, from a model `[..., D]`: client state."""
-        return {OWN: w[..., self.own].clone()} if self.own_size else {}
+        if not self.own_size:
+            return {}
+        return {OWN: w[..., self.own].clone()}
 
     def own_of_all(self, clients: int, w: WholeModel) -> Tensor:
         """What so many clients keep `[clients, d]` if all of them have the model `w` `[D]`."""
@@ -181,7 +193,9 @@ class Sharing:
 
     def statistics_upload(self, w: WholeModel, sent: WholeModel) -> Vectors:
         """The changes of the statistics `[C, s]` in an upload, from models `[C, D]`."""
-        return {STATISTICS: w[:, self.statistics] - sent[self.statistics]} if self.means else {}
+        if not self.means:
+            return {}
+        return {STATISTICS: w[:, self.statistics] - sent[self.statistics]}
 
     def model_change(self, delta: CommonPart, upload: Uploaded | MeanUpload) -> WholeModel:
         """The change of whole models `[..., D]`: `delta` of the common parameters, and the statistics of an upload.
@@ -190,25 +204,38 @@ class Sharing:
         """
         if self.whole:
             return WholeModel(delta)
-        zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)
-        statistics = [upload[STATISTICS]] if STATISTICS in upload else []
-        return WholeModel(torch.cat([delta, zeros, *statistics], dim=-1))
+        changes = [delta, delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)]
+        if STATISTICS in upload:
+            changes.append(upload[STATISTICS])
+        return WholeModel(torch.cat(changes, dim=-1))
+
+    @property
+    def _norms_not_kept(self) -> str:
+        """The layers whose statistics do not stay with the clients, in words."""
+        layers_not_kept = {name.rpartition(".")[0] for name in self.layout.names if name not in self.own_names}
+        return ", ".join(name or "the model itself" for name in self.layout.norms if name in layers_not_kept)
 
     @property
     def _own_in_words(self) -> str:
         """What clients keep, in words."""
         part = self.personal.part
-        named = part if isinstance(part, str) else shortened(", ".join(part))
         kinds = _kinds(self.layout, self.personal)
-        found = ["their whole model" if part == "all" else f"their own {named}"] if part else []
-        if self.buffers in ("local", "local_norm") and OTHER_STATISTICS in kinds:
-            more = " and affine parameters" if self.buffers == "local_norm" and AFFINE in kinds else ""
-            found.append(f"the statistics{more} of BatchNorm")
-        return " and ".join(found)
+        phrases = []
+        if part == "all":
+            phrases.append("their whole model")
+        elif isinstance(part, str):
+            phrases.append(f"their own {part}")
+        elif part:
+            phrases.append(f"their own {shortened(', '.join(part))}")
+        if self.buffers == "local_norm" and OTHER_STATISTICS in kinds and AFFINE in kinds:
+            phrases.append("the statistics and affine parameters of BatchNorm")
+        elif self.buffers in ("local", "local_norm") and OTHER_STATISTICS in kinds:
+            phrases.append("the statistics of BatchNorm")
+        return " and ".join(phrases)
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Where each kind of tensors ends."""
+        """The entry at which each kind of tensors ends."""
         sizes = [0] * 5
         for kind, length in zip(_kinds(self.layout, self.personal), self.layout.lengths, strict=True):
             sizes[kind] += length
@@ -217,13 +244,18 @@ class Sharing:
 
 def _kinds(layout: Layout, personal: Personal) -> list[int]:
     """The kind of each tensor of a layout."""
-    mine = layout.members(personal.part) if personal.part else set()
+    personal_names = layout.members(personal.part) if personal.part else set()
     kinds = []
     for name, (start, _) in zip(layout.names, layout.places, strict=True):
-        if start >= layout.trained:
-            kinds.append(PERSONAL_STATISTICS if name in mine else OTHER_STATISTICS)
-        elif name in mine:
+        is_statistic = start >= layout.trained
+        if is_statistic and name in personal_names:
+            kinds.append(PERSONAL_STATISTICS)
+        elif is_statistic:
+            kinds.append(OTHER_STATISTICS)
+        elif name in personal_names:
             kinds.append(PERSONAL)
+        elif name in layout.affine:
+            kinds.append(AFFINE)
         else:
-            kinds.append(AFFINE if name in layout.affine else COMMON)
+            kinds.append(COMMON)
     return kinds

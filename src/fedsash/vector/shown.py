@@ -28,14 +28,19 @@ class Shown:
         return {field.name: getattr(self, field.name) for field in fields(shown) if field.repr}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._lines())})"
+        facts = ", ".join(f"{name}={text}" for name, text in self._shown_facts())
+        return f"{type(self).__name__}({facts})"
 
     def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, [], self._lines())
+        return html_table(type(self).__name__, [], self._shown_facts())
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def _shown_facts(self) -> list[tuple[str, str]]:
         """Each fact as text, without facts that are None or empty."""
-        return [(name, fact(value)) for name, value in self.facts().items() if not _empty(value)]
+        shown = []
+        for name, value in self.facts().items():
+            if not _is_empty(value):
+                shown.append((name, fact(value)))
+        return shown
 
 
 def fact(value: object) -> str:
@@ -47,40 +52,57 @@ def fact(value: object) -> str:
             text = f"{type(value).__name__} of {_parameters(value)}"
         case Mapping():
             text = f"[{some(value)}]"
+        case list() | tuple() if len(value) > 6:
+            text = f"{len(value):,} items"
         case list() | tuple():
-            text = f"[{some(map(fact, value))}]" if len(value) <= 6 else f"{len(value):,} items"
+            text = f"[{some(map(fact, value))}]"
         case str():
             text = value
         case float():
             text = f"{value:.4g}"
+        case _ if type(value).__repr__ is object.__repr__:  # which shows an address
+            text = type(value).__name__
         case _:
-            text = type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)
+            text = repr(value)
     return shortened(" ".join(text.split()), LONGEST)
 
 
 def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A small table as HTML. The first column holds the names of the rows."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    lines = [f"<tr>{head}</tr>"] if heads else []
-    for first, *rest in rows:
-        lines.append(f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(text)}</td>' for text in rest)}</tr>")
+    lines = []
+    if heads:
+        cells = "".join(f"<th>{escape(text)}</th>" for text in heads)
+        lines.append(f"<tr>{cells}</tr>")
+    for name, *values in rows:
+        cells = "".join(f"<td>{escape(text)}</td>" for text in values)
+        lines.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a small table. The first column is aligned left, the others right."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        "  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))])
-        for first, *rest in (heads, *rows)
-    ]
+    first_width, *widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = []
+    for name, *values in (heads, *rows):
+        cells = [name.ljust(first_width)]
+        for value, width in zip(values, widths, strict=True):
+            cells.append(value.rjust(width))
+        lines.append("  ".join(cells))
+    return lines
 
 
 def _parameters(module: nn.Module) -> str:
-    size = sum(p.numel() for p in module.parameters())
-    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    return f"{size:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
+    """How many parameters a module has, and how many of them are frozen."""
+    size = 0
+    frozen = 0
+    for parameter in module.parameters():
+        size += parameter.numel()
+        if not parameter.requires_grad:
+            frozen += parameter.numel()
+    if frozen:
+        return f"{size:,} parameters, {frozen:,} of them frozen"
+    return f"{size:,} parameters"
 
 
-def _empty(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or (isinstance(value, Collection) and len(value) == 0)

@@ -36,9 +36,9 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None, res
         return w.new_zeros(size, *w.shape)
     storage = chosen(size_bytes, storage, w.device)
     if storage == "disk":
-        place = folder or Path(tempfile.gettempdir())
-        check_room(size, w, place)
-        return mapped(size, w, place, reserve)
+        folder = folder or Path(tempfile.gettempdir())
+        check_room(size, w, folder)
+        return mapped(size, w, folder, reserve)
     if storage == "device" and w.device.type != "cpu":
         return torch.zeros((size, *w.shape), dtype=w.dtype, device=w.device)
     # The system provides NumPy's zeros at their first use; PyTorch writes its zeros at once.
@@ -47,8 +47,10 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None, res
 
 def client_rows(value: Tensor, clients: int, folder: Path | None = None) -> Tensor:
     """The initial state of N `clients`: `value` for each, `[N, *value.shape]`, in the storage `"auto"`."""
-    remembered = rows(clients, value, "auto", folder)
-    return remembered.copy_(value) if bool(value.any()) else remembered  # zeros stay unwritten
+    state = rows(clients, value, "auto", folder)
+    if bool(value.any()):  # zeros stay unwritten, so they take no memory
+        state.copy_(value)
+    return state
 
 
 def chosen(size_bytes: int, storage: Storage, device: torch.device) -> Storage:
@@ -57,46 +59,58 @@ def chosen(size_bytes: int, storage: Storage, device: torch.device) -> Storage:
         return storage
     if size_bytes < free(device) / 4:
         return "device"
-    return "host" if device.type != "cpu" and size_bytes < free(torch.device("cpu")) / 4 else "disk"
+    if device.type != "cpu" and size_bytes < free(torch.device("cpu")) / 4:
+        return "host"
+    return "disk"
 
 
-def check_room(size: int, w: Tensor, place: Path, already: bool = False) -> None:
-    """Raise `OSError` if `size` tensors like `w` do not fit on the disk of the folder `place`.
+def check_room(size: int, w: Tensor, folder: Path, already: bool = False) -> None:
+    """Raise `OSError` if `size` tensors like `w` do not fit on the disk of `folder`.
 
-    With `already`, the files in `place` count as free: they may be of these tensors.
+    With `already`, the files in `folder` count as free: they may be of these tensors.
     """
     size_bytes = size * w.numel() * w.element_size()
-    place.mkdir(parents=True, exist_ok=True)
-    room = shutil.disk_usage(place).free
+    folder.mkdir(parents=True, exist_ok=True)
+    room = shutil.disk_usage(folder).free
     if size_bytes > room and already:
-        files = (file.stat() for file in place.rglob("*") if file.is_file())
-        room += sum({(file.st_dev, file.st_ino): file.st_size for file in files}.values())  # saved states share files
+        room += _bytes_of_files(folder)
     if size_bytes > room:
-        many = f"{size:,} vectors of {w.numel():,} numbers"
-        raise OSError(f"{many} take {size_bytes:,} bytes on the disk, but {place} has only {room:,} free")
+        vectors = f"{size:,} vectors of {w.numel():,} numbers"
+        raise OSError(f"{vectors} take {size_bytes:,} bytes on the disk, but {folder} has only {room:,} free")
 
 
-def mapped(size: int, w: Tensor, place: Path, reserve: bool = False) -> Tensor:
-    """Zeros `[size, *w.shape]` in a file without a name in the folder `place`, which is mapped into memory.
+def _bytes_of_files(folder: Path) -> int:
+    """The bytes of all files in a folder. A file with several names counts once: saved states share files."""
+    sizes = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            file = path.stat()
+            sizes[file.st_dev, file.st_ino] = file.st_size
+    return sum(sizes.values())
+
+
+def mapped(size: int, w: Tensor, folder: Path, reserve: bool = False) -> Tensor:
+    """Zeros `[size, *w.shape]` in a file without a name in `folder`, which is mapped into memory.
 
     The file is sparse: a disk that fills up later kills the process (SIGBUS) where it can't raise an error. With
     `reserve` all of it is taken at once, where the system can do so; this raises `OSError`, which names the folder, if
     the disk is full.
     """
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=place, prefix="rows-") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="rows-") as file:
         if reserve and hasattr(os, "posix_fallocate"):  # not on macOS
-            _take(file.fileno(), size * w.numel() * w.element_size(), place)
+            _reserve(file.fileno(), size * w.numel() * w.element_size(), folder)
         flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
     return flat.view(size, *w.shape)
 
 
-def _take(handle: int, size_bytes: int, place: Path) -> None:
+def _reserve(handle: int, size_bytes: int, folder: Path) -> None:
+    """Take the space of an open file on the disk. Raises `OSError`, which names the folder, if it is full."""
     try:
         os.posix_fallocate(handle, 0, size_bytes)
     except OSError as error:
-        why = f"{size_bytes:,} bytes can't be kept on the disk: {error.strerror}"
-        raise OSError(error.errno, why, str(place)) from error
+        reason = f"{size_bytes:,} bytes can't be kept on the disk: {error.strerror}"
+        raise OSError(error.errno, reason, str(folder)) from error
 
 
 def free(device: torch.device) -> int:
@@ -106,8 +120,10 @@ def free(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0] + cached
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
-    limits = [_available(), _container_limit()]
-    return min(limit for limit in limits if limit is not None)
+    container = _container_limit()
+    if container is None:
+        return _available()
+    return min(_available(), container)
 
 
 def _available() -> int:
@@ -121,17 +137,37 @@ def _available() -> int:
 
 def _container_limit() -> int | None:
     """The bytes that the memory limits (cgroup v2) of the process's groups leave; None without a limit."""
-    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else []
-    own = CGROUP / next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    left = (_left(group) for group in (own, *own.parents) if group.is_relative_to(CGROUP))
-    return min((room for room in left if room is not None), default=None)
+    group = _group_of_process()
+    limits = []
+    for folder in (group, *group.parents):
+        if folder.is_relative_to(CGROUP):
+            limit = _left_by_limit(folder)
+            if limit is not None:
+                limits.append(limit)
+    return min(limits, default=None)
 
 
-def _left(group: Path) -> int | None:
+def _group_of_process() -> Path:
+    """The folder of this process's group; that of all groups where the system names none."""
+    if GROUPS.exists():
+        for line in GROUPS.read_text().splitlines():
+            if line.startswith("0::/"):
+                return CGROUP / line.removeprefix("0::/")
+    return CGROUP
+
+
+def _left_by_limit(group: Path) -> int | None:
     """The bytes that the limit of a group leaves. The content of files, which the system drops first, is not in use."""
-    files = [group / f"memory.{name}" for name in ("max", "current", "stat")]
-    if not all(file.exists() for file in files):
+    limit_file = group / "memory.max"
+    used_file = group / "memory.current"
+    stat_file = group / "memory.stat"
+    if not (limit_file.exists() and used_file.exists() and stat_file.exists()):
         return None
-    limit, used, stat = (file.read_text() for file in files)
-    cached = next((int(line.split()[1]) for line in stat.splitlines() if line.startswith("inactive_file ")), 0)
-    return None if limit.strip() == "max" else int(limit) - int(used) + cached
+    limit = limit_file.read_text().strip()
+    if limit == "max":
+        return None
+    cached = 0
+    for line in stat_file.read_text().splitlines():
+        if line.startswith("inactive_file "):
+            cached = int(line.split()[1])
+    return int(limit) - int(used_file.read_text()) + cached

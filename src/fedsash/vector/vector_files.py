@@ -61,9 +61,9 @@ class VectorFile:
             except BaseException:  # such as Ctrl-C
                 os.close(handle)
                 raise
-        made = cls(handle, d, dtype)
-        made._settled = background().submit(made._bring_to_disk, folder)
-        return made
+        file = cls(handle, d, dtype)
+        file._settled = background().submit(file._bring_to_disk, folder)
+        return file
 
     @classmethod
     def of(cls, path: Path, d: int, dtype: torch.dtype) -> VectorFile:
@@ -80,8 +80,10 @@ class VectorFile:
         return torch.frombuffer(mapped, dtype=self._dtype, count=self._d, offset=self._start)
 
     def settle(self) -> int:
-        """Wait until the file is on the disk; its checksum (CRC-32)."""
-        return self._checksum() if self._settled is None else self._settled.result()
+        """Wait until the file is on the disk; returns its checksum (CRC-32)."""
+        if self._settled is None:
+            return self._checksum()
+        return self._settled.result()
 
     def save(self, path: Path) -> int:
         """Give the file another name, or make a copy where that is impossible; returns its checksum."""
@@ -110,10 +112,10 @@ class VectorFile:
 
     def _checksum(self) -> int:
         value = 0
-        place = 0
-        while piece := os.pread(self._handle, ONCE, place):
+        offset = 0
+        while piece := os.pread(self._handle, ONCE, offset):
             value = zlib.crc32(piece, value)
-            place = place + len(piece)
+            offset = offset + len(piece)
         return value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorFile:
@@ -181,16 +183,19 @@ def _nameless(folder: Path) -> int:
 
 
 def _header(d: int, dtype: torch.dtype) -> bytes:
-    """What safetensors writes before a single tensor `w` `[d]`."""
+    """The bytes that safetensors writes before a single tensor `w` `[d]`."""
+    size = d * dtype.itemsize
     bits = 8 * dtype.itemsize
-    kind = f"BF{bits}" if dtype == torch.bfloat16 else f"F{bits}"
-    about = {"w": {"dtype": kind, "shape": [d], "data_offsets": [0, d * dtype.itemsize]}}
-    text = json.dumps(about, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    type_name = f"BF{bits}" if dtype == torch.bfloat16 else f"F{bits}"
+    description = {"w": {"dtype": type_name, "shape": [d], "data_offsets": [0, size]}}
+    text = json.dumps(description, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that numbers begin at a multiple of 8 bytes
     return len(text).to_bytes(8, "little") + text
 
 
 def _append(handle: int, data: bytes | memoryview) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(handle, left) :]
+    """Write all bytes at the end of an open file; `os.write` may write fewer at a time."""
+    unwritten = memoryview(data)
+    while unwritten:
+        count = os.write(handle, unwritten)
+        unwritten = unwritten[count:]

@@ -20,9 +20,12 @@ INSERTED = re.compile(r"(^|(?<=\.))(_orig_mod|_checkpoint_wrapped_module)\.")
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module itself, without `torch.compile` (its `_orig_mod`), DataParallel and DistributedDataParallel."""
     while True:
-        inner = module.module if isinstance(module, DataParallel | DistributedDataParallel) else None
         if "_orig_mod" in module._modules:  # `getattr` of PEFT's model finds that of the one inside it
             inner = module._modules["_orig_mod"]
+        elif isinstance(module, DataParallel | DistributedDataParallel):
+            inner = module.module
+        else:
+            return module
         if not isinstance(inner, nn.Module):
             return module
         module = inner
@@ -55,4 +58,7 @@ def shard_of(module: nn.Module) -> str:
 
 def local(tensor: Tensor) -> Tensor:
     """The values that lie in this process, in the tensor's own memory: of a sharded tensor (FSDP2) its shard."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if hasattr(tensor, "to_local"):
+        shard: Tensor = tensor.to_local()
+        return shard
+    return tensor

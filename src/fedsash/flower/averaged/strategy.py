@@ -18,7 +18,7 @@ from ...averages.base import by_name
 from ...server.broadcast import Broadcast
 from ...settings.errors import RunError, check, check_choice
 from ...settings.fingerprint import fingerprint
-from ...system.lock import held
+from ...system.lock import locked
 from ...system.paths import check_folder
 from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
 from .training_state import TrainingState
@@ -270,7 +270,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         check_folder(self.folder)
         requirement = "holds a run of fedsash: take another folder"
         check(not (self.folder / "metrics.jsonl").exists(), "Averaged.folder", str(self.folder), requirement)
-        return held(self.folder)
+        return locked(self.folder)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any
 from ...runs import terminal
 from ...settings.errors import FedsashError, RunError, check, one_line
 from ...system import files
-from ...system.lock import held
+from ...system.lock import locked
 from .claims import Claim
 from .ledger import FORMAT, PRINTED, Cell, Ledger, Row, cells, setting_of
 from .reproduction import Reproduction
@@ -43,7 +43,7 @@ def merge(source: Path, ledger: Ledger, reproductions: Iterable[Reproduction], c
     known = list(reproductions)
     by_place = {place(cell): cell for reproduction in known for cell in cells(reproduction)}
     merged = Merged([])
-    with held(ledger.folder, wait=terminal.say):
+    with locked(ledger.folder, wait=terminal.say):
         for path in sorted(source.rglob("*.json")):
             name = str(path.relative_to(source))
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...runs import terminal
 from ...system.files import flat, replace_file, write_table
-from ...system.lock import held
+from ...system.lock import locked
 from ...system.paths import check_folder
 from ..config import ConfigError
 from ..config.experiment import changes_numbers
@@ -142,7 +142,7 @@ def reproduce(
         missing |= executed.failed
         done.failed = executed.failed
         done.signal = executed.signal
-    with held(out, wait=say):  # another call may train other runs into the same folder
+    with locked(out, wait=say):  # another call may train other runs into the same folder
         results = order.results(out, missing)
         for name, table in _tables(order.reproduction, results, done.note):
             done.tables.append(table | {"command": command})

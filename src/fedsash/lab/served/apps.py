@@ -24,7 +24,7 @@ from ...runs.interrupts import StoppedError
 from ...server.federation import Federation
 from ...settings.errors import FedsashError, check, one_line
 from ...settings.resolve import Allowed
-from ...system.lock import held
+from ...system.lock import locked
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
@@ -122,7 +122,7 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
-    with held(out):  # a second server must not wait for nodes
+    with locked(out):  # a second server must not wait for nodes
         federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
     driver = in_real_time(experiment, federation, int(config["limit"]) or None)
     settings = experiment.settings(driver)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...settings.errors import RunError
 from ...system import files
-from ...system.lock import held
+from ...system.lock import locked
 from ..config import ConfigError
 from .axes import Sweep
 
@@ -23,7 +23,7 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
 
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """
-    with held(out, wait=log.warning):
+    with locked(out, wait=log.warning):
         new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
         before = read(out) if (out / NAME).exists() else new
         if list(before["axes"]) != list(sweep.axes):

@@ -74,7 +74,10 @@ class CollectedRun:
     @property
     def settings(self) -> dict[str, Any]:
         """All that is known of how it was trained."""
-        return self.made_of | self.config | ({} if self.forked is None else {"forked": f"at round {self.forked}"})
+        settings = self.made_of | self.config
+        if self.forked is not None:
+            settings["forked"] = f"at round {self.forked}"
+        return settings
 
     @property
     def rounds(self) -> int:
@@ -96,14 +99,20 @@ class CollectedRun:
     @property
     def note(self) -> str:
         """That it is stuck, ended early, is not finished or has no evaluation, in words; empty for any other run."""
-        if since := self.summary.get("stuck"):
+        since = self.summary.get("stuck")
+        if since:
             return stuck_text(since)
-        of = f" of {self.wanted}" if self.wanted else ""
-        if why := self.summary.get("ended_early"):
-            return f"ended after round {self.rounds}{of}: {why}"
+        rounds = str(self.rounds)
+        if self.wanted:
+            rounds += f" of {self.wanted}"
+        reason = self.summary.get("ended_early")
+        if reason:
+            return f"ended after round {rounds}: {reason}"
         if not self.finished:
-            return f"not finished: running, or interrupted, after round {self.rounds}{of}; numbers are those so far"
-        return "" if self.curves else NOT_EVALUATED
+            return f"not finished: running, or interrupted, after round {rounds}; numbers are those so far"
+        if not self.curves:
+            return NOT_EVALUATED
+        return ""
 
 
 def by_metric(runs: Sequence[CollectedRun]) -> list[list[CollectedRun]]:
@@ -142,55 +151,61 @@ def collect(folders: Sequence[Path | str]) -> Collection:
     Raises `ValueError` for a folder that is neither, and if one of its files is damaged. Damaged runs of a sweep,
     analyses and tables are left out, with a note.
     """
-    found = Collection()
+    collection = Collection()
     paths = [Path(folder) for folder in folders]
     sweeps = [folder for folder in paths if (folder / index.NAME).exists()]
     for folder, name in zip(paths, _names(paths), strict=True):
         if folder in sweeps:
-            _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
+            prefix = name if len(paths) > 1 else ""
+            labels = {"sweep": name} if len(sweeps) > 1 else {}
+            _add_sweep(folder, prefix, labels, collection)
         elif Records(folder).begun:
-            _run(folder, name, {}, found)
+            _add_run(folder, name, {}, collection)
         else:
             raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
-    return found
+    return collection
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """The last parts of the folders' paths, as many as are needed to distinguish them."""
-    parts = [folder.resolve().parts for folder in folders]
-    for n in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(of_one[-n:]) for of_one in parts]
+    paths = [folder.resolve().parts for folder in folders]
+    longest = max(map(len, paths), default=0)
+    for count in range(1, longest + 1):
+        names = ["/".join(parts[-count:]) for parts in paths]
         if len(set(names)) == len(names):
             return names
     raise RunError("a folder is given twice")
 
 
-def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
+def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collection: Collection) -> None:
+    """Add a sweep with all of its runs, tables and analyses; names begin with the `prefix`, if there is one."""
     content = index.read(folder)
-    runs = content["runs"]
     failed = content["failed"]
     axes = {axis: [str(label) for label in labels] for axis, labels in content["axes"].items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
-    found.sweeps.append(CollectedSweep(title, folder, axes, reasons))
-    for run, labelled in runs.items():
-        labels = {axis: str(label) for axis, label in labelled.items()}
+    collection.sweeps.append(CollectedSweep(title, folder, axes, reasons))
+    for run, run_labels in content["runs"].items():
+        labels = more_labels | {axis: str(label) for axis, label in run_labels.items()}
         name = f"{prefix}/{run}" if prefix else run
-        place = inside(folder / "runs", run)
-        if not Records(place).begun:
+        run_folder = inside(folder / "runs", run)
+        if not Records(run_folder).begun:
             if run not in failed:
-                found.notes.append(f"run {name} has not begun")
+                collection.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(place, name, where | labels, found, content["rounds"].get(run))
+            _add_run(run_folder, name, labels, collection, content["rounds"].get(run))
         except RunError as error:
-            found.damaged.append(f"run {name} is left out: {error}")
-    found.tables += _results(folder / "tables", prefix or title, found.damaged)
-    found.analyses += _results(folder / "analyses", prefix or title, found.damaged)
+            collection.damaged.append(f"run {name} is left out: {error}")
+    source = prefix or title
+    collection.tables += _results(folder / "tables", source, collection.damaged)
+    collection.analyses += _results(folder / "analyses", source, collection.damaged)
 
 
-def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, asked: int | None = None) -> None:
-    """Read the folder of a run, finished or not; `asked` are the rounds that its sweep asks for."""
+def _add_run(
+    folder: Path, name: str, labels: dict[str, str], collection: Collection, wanted: int | None = None
+) -> None:
+    """Add a run, finished or not, with its analyses; `wanted` are the rounds that its sweep asks for."""
     history = Records(folder).load()
     criterion, evaluation = goal_of(folder)
     text, config = _config(folder / "config.toml")
@@ -202,7 +217,9 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
     summary["over_clients"] = history.over_clients(evaluation.last)
     partition = run_table(folder / "partition.json")
     newest = _newest(folder / "state")
-    forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
+    forked = newest.get("forked")
+    if labels:  # a sweep forks runs from rounds that they share
+        forked = None
     run = CollectedRun(
         name=name,
         folder=folder,
@@ -222,25 +239,32 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
-        wanted=asked or config.get("rounds"),
+        wanted=wanted or config.get("rounds"),
     )
-    found.runs.append(run)
-    found.analyses += _results(folder / "analyses", name, found.damaged)
+    collection.runs.append(run)
+    collection.analyses += _results(folder / "analyses", name, collection.damaged)
 
 
 def _newest(states: Path) -> dict[str, Any]:
     """What the newest saved state of a run says beside its tensors; nothing if it can't be read."""
     with suppress(StateError):  # the page can do without
-        for newest in saved_rounds(states)[-1:]:
-            return manifest(place(states, newest))
+        rounds = saved_rounds(states)
+        if rounds:
+            return manifest(place(states, rounds[-1]))
     return {}
 
 
 def _broadcast_start(config: dict[str, Any], newest: dict[str, Any], forked: int) -> int | None:
     """The round after which clients receive an average: as it was chosen, or else as it is set. None without one."""
+    start = None
     broadcast = config.get("broadcast")
-    start = (newest.get("choice") or {}).get("start", broadcast.get("start") if isinstance(broadcast, dict) else None)
-    return max(start, forked) if isinstance(start, int) else None
+    if isinstance(broadcast, dict):
+        start = broadcast.get("start")
+    choice = newest.get("choice") or {}
+    start = choice.get("start", start)
+    if not isinstance(start, int):
+        return None
+    return max(start, forked)
 
 
 def _made_of(newest: dict[str, Any]) -> dict[str, str]:
@@ -260,12 +284,15 @@ def _whole(summary: dict[str, Any]) -> bool:
     """Whether a summary is complete."""
     models = summary.get("models")
     rounds = summary.get("rounds")
-    each = models.values() if isinstance(models, dict) else ()
-    known = isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and "averaged" in summary
-    return known and all("last_mean" in of for of in each)
+    if not isinstance(rounds, int) or not isinstance(summary.get("metric"), dict) or "averaged" not in summary:
+        return False
+    if not isinstance(models, dict):
+        return True
+    return all("last_mean" in model for model in models.values())
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a run's settings, and their content; both are empty without the file."""
     if not file.exists():
         return "", {}
     text = plain_file(file).read_bytes().decode(errors="replace")
@@ -276,6 +303,7 @@ def _config(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _results(folder: Path, source: str, damaged: list[str]) -> Iterator[Analysis]:
+    """The files of a folder of analyses or tables. `damaged` gets a line for each file that can't be read."""
     for file in sorted(folder.glob("*.json"), key=lambda file: file.stem):
         try:
             yield Analysis(source, file, table(file))

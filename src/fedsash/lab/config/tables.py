@@ -25,7 +25,7 @@ from ...settings.checks import TypeRefusal, checked, from_short_form, is_known, 
 from ...settings.errors import shortened
 from ...settings.limits import union_of
 from ...settings.options import REQUIRED, Make, Option, options
-from ...settings.setting import Setting, hints_of
+from ...settings.setting import Setting, default_of, hints_of
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model, options_of
@@ -200,34 +200,40 @@ def _chosen(registry: Registry, table: dict[str, Any], place: str, default: Any)
         return make(**arguments)
 
 
-def plain(value: Any, kind: Any = Any) -> Any:
-    """An object as a table, with every field that is not None. `kind` is the type of the field that holds it."""
+def plain(value: Any, kind: Any = Any, levels: float = math.inf) -> Any:
+    """An object as a table, with every field that is not None. `kind` is the type of the field that holds it.
+
+    Tables deeper than so many `levels` are without the keys that have their defaults.
+    """
     if isinstance(value, Model):
         return plain(value.table())
     form = form_of(kind)
     if is_dataclass(value):
-        table = _plain_fields(value)
+        table = _plain_fields(value, levels)
         registry = registry_of(form.cls) if form.takes == "one" else None
         if registry is None:
             return table
         return {"name": registry.name_of(value)} | table
     inner = Any if form.cls is None else form.cls
     if isinstance(value, Mapping):
-        return {key: plain(one, inner) for key, one in value.items() if one is not None}
-    if isinstance(value, tuple | list):
+        return {key: plain(one, inner, levels - 1) for key, one in value.items() if one is not None}
+    if isinstance(value, tuple | list):  # one table of several is always complete
         return [plain(one, inner) for one in value]
     return value
 
 
-def _plain_fields(settings: Any) -> dict[str, Any]:
+def _plain_fields(settings: Any, levels: float) -> dict[str, Any]:
     """The fields of an object as a table, without those that are None or that its class works out."""
     cls: Any = type(settings)
     hints = hints_of(cls)
     table = {}
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if field.init and value is not None:
-            table[field.name] = plain(value, hints[field.name])
+        if not field.init or value is None:
+            continue
+        if levels < 1 and value == default_of(field):
+            continue
+        table[field.name] = plain(value, hints[field.name], levels - 1)
     return table
 
 

@@ -138,5 +138,6 @@ def _words() -> list[str]:
     words += [_place(registry) for registry in REGISTRIES.values()]
     for registry in REGISTRIES.values():
         words += registry.things
-    of_keys = {word for key in keys() for word in (key.path, key.name)}
-    return [*words, *of_keys]
+    for key in keys():
+        words += [key.path, key.name]
+    return list(dict.fromkeys(words))

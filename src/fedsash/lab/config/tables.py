@@ -167,8 +167,9 @@ def _object(cls: Any, value: Any, place: str, default: Any) -> Any:
             return default
     if registry is not None:
         return _chosen(registry, table, place, default)
-    make = cls if default is None else type(default)
-    return build(make, table, place, default)
+    if default is None:
+        return build(cls, table, place)
+    return build(type(default), table, place, default)
 
 
 def _from_short_form(cls: Any, value: Any, place: str, registry: Registry | None) -> Any:
@@ -210,11 +211,13 @@ def plain(value: Any, kind: Any = Any, levels: float = math.inf) -> Any:
     form = form_of(kind)
     if is_dataclass(value):
         table = _plain_fields(value, levels)
-        registry = registry_of(form.cls) if form.takes == "one" else None
+        registry = None
+        if form.takes == "one":
+            registry = registry_of(form.cls)
         if registry is None:
             return table
         return {"name": registry.name_of(value)} | table
-    inner = Any if form.cls is None else form.cls
+    inner = form.cls or Any
     if isinstance(value, Mapping):
         return {key: plain(one, inner, levels - 1) for key, one in value.items() if one is not None}
     if isinstance(value, tuple | list):  # one table of several is always complete

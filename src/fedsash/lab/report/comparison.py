@@ -122,7 +122,9 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
     compared = []
     for rows in groups.values():
         for row in rows.values():
-            labels = row.labels | {axis: label} if axis else row.labels
+            labels = dict(row.labels)
+            if axis:
+                labels[axis] = label
             reference = groups.get(frozenset(labels.items()), {}).get("model")
             compared.append(_with_gain(row, reference))
     return compared

@@ -91,14 +91,14 @@ class CoverageStudy(Study):
         size = Axis("W, the rounds in a window", log=True, ticks=ticks)
         round = Axis("round", whole=True)
         seen = Axis("share of all samples (%)", low=0, high=100)
-        apart = Axis("distance of the labels", low=0)
+        distance = Axis("distance of the labels", low=0)
         panels = [
             Panel("samples by size", size, seen, [_means(findings, "share", 100), *_expectation(findings)]),
             Panel("samples by round", round, seen, _by_round(findings, "share", 100)),
         ]
         if findings["distance"] is not None:
-            panels.append(Panel("labels by size", size, apart, [_means(findings, "distance")]))
-            panels.append(Panel("labels by round", round, apart, _by_round(findings, "distance")))
+            panels.append(Panel("labels by size", size, distance, [_means(findings, "distance")]))
+            panels.append(Panel("labels by round", round, distance, _by_round(findings, "distance")))
         caption = (
             "The samples held by the clients of the last W rounds, and how far their labels are distributed from those "
             "of all samples (total variation)."

@@ -141,8 +141,11 @@ def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
 def best_at_the_end(findings: Findings) -> int:
     """The size of the best window that ends at the last end; without a defined value the smallest size."""
     values = dict(zip(findings["sizes"][-1], findings["value"][-1], strict=True))
-    size: int | None = Criterion(**findings["metric"]).best(values)
-    return size or findings["sizes"][-1][0]
+    criterion = Criterion(**findings["metric"])
+    size: int | None = criterion.best(values)
+    if size is None:
+        return int(findings["sizes"][-1][0])
+    return size
 
 
 def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> list[float]:
@@ -170,7 +173,7 @@ def _limits(grid: Sequence[Sequence[float | None]], of_model: Sequence[float | N
 
 def _finite(grid: Sequence[Sequence[float | None]]) -> Floats:
     """All numbers of the rows that are finite; a zero if there are none."""
-    values = np.array([value for row in grid for value in row], dtype=np.float64)
+    values: Floats = np.concatenate([np.array(row, dtype=np.float64) for row in grid])  # an unknown value is NaN
     values = values[np.isfinite(values)]
     if len(values) == 0:
         return np.zeros(1)

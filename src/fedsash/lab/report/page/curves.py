@@ -51,7 +51,11 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
 
 def _points(runs: Sequence[CollectedRun]) -> int:
     """How many evaluations the runs have, of all of their models."""
-    return sum(len(values) for run in runs for values in run.curves.models.values())
+    points = 0
+    for run in runs:
+        for values in run.curves.models.values():
+            points += len(values)
+    return points
 
 
 def by_model(
@@ -120,4 +124,6 @@ def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
 def common_value(values: Iterable[T]) -> T | None:
     """The value, if it is the same in all runs; otherwise None."""
     different = set(values)
-    return different.pop() if len(different) == 1 else None
+    if len(different) != 1:
+        return None
+    return different.pop()

@@ -74,7 +74,7 @@ def _sections(
         ("reproductions", "Published and measured", _reproductions(collection, warnings)),
         ("analyses", "Analyses", _analyses(collection, gallery, warnings)),
         ("data", "Who holds what", _data(runs, gallery, warnings)),
-        ("cost", "Time and memory", tables.cost(runs) if runs else None),
+        ("cost", "Time and memory", tables.cost(runs)),
         ("repeat", "How to repeat it", _repeat(collection, command)),
     ]
     return [(id, head, content) for id, head, content in sections if content]
@@ -344,7 +344,9 @@ def _analyses(collection: Collection, gallery: _Gallery, warnings: list[str]) ->
         command = str(analysis.content.get("command") or "")
         source = analysis.source if several else ""
         placed.append(gallery.place(picture, source, command))
-    return tag("div", *placed, class_="pictures") if placed else None
+    if not placed:
+        return None
+    return tag("div", *placed, class_="pictures")
 
 
 def _data(runs: Sequence[CollectedRun], gallery: _Gallery, warnings: list[str]) -> Html | None:
@@ -371,16 +373,17 @@ def _repeat(collection: Collection, command: str) -> Html:
     for run in repeatable:
         if run.forked is not None:
             remarks.append(f"SOURCE is the run from which {run.name} was forked")
-    return join(
-        [
-            tag("p", "These commands train again what is shown here, and make this page."),
-            commands,
-            tables.versions(runs) if runs else None,
-            tag("h3", "Complete settings"),
-            notes(remarks),
-            *(folded(f"Complete settings of {run.name}", code(run.config_text)) for run in runs if run.config),
-        ]
-    )
+    parts = [
+        tag("p", "These commands train again what is shown here, and make this page."),
+        commands,
+        tables.versions(runs),
+        tag("h3", "Complete settings"),
+        notes(remarks),
+    ]
+    for run in runs:
+        if run.config:
+            parts.append(folded(f"Complete settings of {run.name}", code(run.config_text)))
+    return join(parts)
 
 
 def _command(run: CollectedRun, out: str) -> str:

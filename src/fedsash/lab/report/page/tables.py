@@ -202,8 +202,10 @@ def _spans(numbers: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def cost(runs: Sequence[CollectedRun]) -> Html:
-    """Time and memory of each run that has ended."""
+def cost(runs: Sequence[CollectedRun]) -> Html | None:
+    """Time and memory of each run that has ended. None without runs."""
+    if not runs:
+        return None
     heads = ["run", "device", "engine", "rounds", "time", "seconds a round", "samples a second", "peak memory"]
     rows = []
     for run in runs:
@@ -211,18 +213,19 @@ def cost(runs: Sequence[CollectedRun]) -> Html:
         seconds = summary.get("seconds")
         samples_per_second = summary.get("samples_per_second")
         memory = summary.get("peak_memory_bytes")
-        rows.append(
-            [
-                run.name,
-                str(summary.get("device", MISSING)),
-                _engine(summary.get("engine")),
-                str(run.rounds),
-                duration(seconds),
-                f"{seconds / run.rounds:.3g}" if seconds and run.rounds else MISSING,
-                f"{samples_per_second:,.0f}" if samples_per_second else MISSING,
-                f"{memory / 2**20:,.0f} MiB" if memory else MISSING,
-            ]
-        )
+        row = {head: MISSING for head in heads}
+        row["run"] = run.name
+        row["device"] = str(summary.get("device", MISSING))
+        row["engine"] = _engine(summary.get("engine"))
+        row["rounds"] = str(run.rounds)
+        row["time"] = duration(seconds)
+        if seconds and run.rounds:
+            row["seconds a round"] = f"{seconds / run.rounds:.3g}"
+        if samples_per_second:
+            row["samples a second"] = f"{samples_per_second:,.0f}"
+        if memory:
+            row["peak memory"] = f"{memory / 2**20:,.0f} MiB"
+        rows.append(list(row.values()))
     caption = "Evaluation included. A run that has not ended has not said yet."
     return table(caption, heads, [(None, rows)], texts=3)
 
@@ -240,8 +243,17 @@ def network(runs: Sequence[CollectedRun]) -> Html:
 
 
 def _on_network(run: CollectedRun) -> list[str]:
-    """The cells of a run after its name: its measures at the end, or those of its last evaluation so far."""
+    """The cells of a run after its name: its measures at the end, or those of its last evaluation so far.
+
+    A run over real nodes has no waiting and no use of a link.
+    """
     last = run.summary.get("network") or run.network[max(run.network)].measures
+    waiting = MISSING
+    link_use = MISSING
+    if "waiting" in last:
+        waiting = f"{last['waiting']:.3g}"
+    if "link_use" in last:
+        link_use = f"{100 * last['link_use']:.0f} %"
     return [
         f"{last['time']:,.1f}",
         f"{last['trips']:,}",
@@ -249,9 +261,9 @@ def _on_network(run: CollectedRun) -> list[str]:
         f"{last['failed_uploads']:,}",
         f"{last['bytes_up'] / 1e6:,.2f}",
         f"{last['bytes_down'] / 1e6:,.2f}",
-        f"{last['waiting']:.3g}" if "waiting" in last else MISSING,
+        waiting,
         f"{last['staleness']:.2f}",
-        f"{100 * last['link_use']:.0f} %" if "link_use" in last else MISSING,
+        link_use,
     ]
 
 
@@ -261,7 +273,9 @@ def over_clients(runs: Sequence[CollectedRun]) -> Html:
     groups = []
     for run in runs:
         for split, models in run.summary["over_clients"].items():
-            title = f"{run.name}, {SPLITS[split]}" if len(runs) > 1 else capital(SPLITS[split])
+            title = capital(SPLITS[split])
+            if len(runs) > 1:
+                title = f"{run.name}, {SPLITS[split]}"
             rows = []
             for model, *numbers in client_rows(models, criterion, 2):
                 rows.append([model, *map(signed, numbers)])
@@ -289,8 +303,10 @@ def privacy(runs: Sequence[CollectedRun]) -> Html:
     return table(caption, ["run", "epsilon", "delta", "after round", "for"], [(None, rows)])
 
 
-def versions(runs: Sequence[CollectedRun]) -> Html:
-    """The software versions of the runs. Runs with the same versions share a row."""
+def versions(runs: Sequence[CollectedRun]) -> Html | None:
+    """The software versions of the runs. Runs with the same versions share a row. None without runs."""
+    if not runs:
+        return None
     runs_by_versions: dict[str, list[str]] = {}
     versions_by_text: dict[str, dict[str, Any]] = {}
     for run in runs:

@@ -1,7 +1,8 @@
 """One round of an experiment, step by step: who acts, what is sent and kept, and which keys of the file decide it.
 
-Nothing is trained. All of it is asked of the federation that the experiment builds: of its sampling, method, rule,
-server optimiser, averages and evaluation, and of a client's upload that has not moved (see `executors.upload_like`).
+Nothing is trained. The steps come from the federation that the experiment builds: from its sampling, method, rule,
+server optimiser, averages and evaluation, and from the upload of a client that has not trained (see
+`engines.upload_like`).
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Step:
 class Round:
     """One round of a federation: `steps` has its ten steps. `number` counts from 1, `rounds` is the run's length.
 
-    `ids` `[s]` are the clients that take part. If there are none, `trained` are all clients, so that something can be
-    said of them.
+    `ids` `[s]` are the clients that take part. If there are none, `trained` are all clients, so that the
+    steps of a client can be described.
     """
 
     def __init__(self, federation: Federation, number: int, rounds: int) -> None:

@@ -35,11 +35,11 @@ from .words import describe, shown, suggestion
 
 @dataclass(frozen=True)
 class Form:
-    """What a key takes: a value, a table, or several tables by name or in order.
+    """The form of a key's value: no table, a table, or several tables by name or in order.
 
-    `cls` is the class that one table describes, or the type of each of several. `value` is the type of what may stand
-    there without being a table, as far as TOML can write it; None if only tables may. `checks` says whether a class of
-    settings checks such a value in the same way.
+    `cls` is the class that one table describes, or the type of each of several. `value` is the type of
+    values that are no tables, as far as TOML can write them; None if only tables are taken. `checks` says whether a
+    class of settings checks such a value in the same way.
     """
 
     takes: Literal["value", "one", "by name", "list", "tuple"]
@@ -241,7 +241,7 @@ def _plain_fields(settings: Any, levels: float) -> dict[str, Any]:
 
 
 def form_of(kind: Any) -> Form:
-    """What a key with a field of this type takes."""
+    """The form of a key whose field has this type."""
     return _form_of(kind, repr(kind))
 
 

@@ -1,4 +1,4 @@
-"""The text of a new experiment file: the data that were asked for, and every other key with its default, commented."""
+"""The text of a new experiment file: the data that a user names, and every other key with its default, commented."""
 
 from __future__ import annotations
 

@@ -40,36 +40,40 @@ class Analysis:
 
 @dataclass(frozen=True)
 class CollectedRun:
-    """A run with its curves. `summary` comes from summary.json, or else from the metrics.
-
-    `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
-    `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
-    round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
-    `problems` are those of rounds, by round. `served` says whether its clients were on
-    nodes. `made_of` is what its newest saved state says of a run that Python made, whose `config` has no settings.
-    `forked` is the round at which it was forked by hand from another run, of whose first rounds its settings say
-    nothing. `broadcast_start` is the round after which clients receive an average.
-    """
+    """All that the page shows of one run."""
 
     name: str
     folder: Path
     config: dict[str, Any]
+    """its settings; empty if the run did not write them"""
     config_text: str
     curves: Curves
     summary: dict[str, Any]
+    """the content of summary.json, or what can be worked out from the metrics so far"""
     evaluation: Evaluation
     ended: bool
+    """whether the summary is of the last recorded round"""
     labels: dict[str, str] = field(default_factory=dict)
+    """its labels on the axes of its sweep"""
     partition: dict[str, Any] | None = None
     clients: dict[str, Any] | None = None
+    """the last results of each client, if clients have scored models"""
     network: dict[int, NetworkLoad] = field(default_factory=dict)
+    """the numbers of the simulated network, by round"""
     timeline: dict[str, Any] | None = None
+    """the time line, which a run on a simulated network writes at its end"""
     problems: dict[int, Problems] = field(default_factory=dict)
+    """missing clients, refused uploads and skipped rounds, by round"""
     served: bool = False
+    """whether its clients were on nodes"""
     made_of: dict[str, str] = field(default_factory=dict)
+    """the parts of a federation that Python made, from the newest saved state: `config` does not have them"""
     forked: int | None = None
+    """the round at which it was forked by hand from another run, whose settings `config` does not have"""
     broadcast_start: int | None = None
+    """the round after which clients receive an average"""
     wanted: int | None = None
+    """the number of rounds that it should have at its end, if known"""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -98,7 +102,7 @@ class CollectedRun:
 
     @property
     def note(self) -> str:
-        """That it is stuck, ended early, is not finished or has no evaluation, in words; empty for any other run."""
+        """A remark on a run that is stuck, ended early, is not finished or has no evaluation; empty for any other."""
         since = self.summary.get("stuck")
         if since:
             return stuck_text(since)
@@ -116,7 +120,7 @@ class CollectedRun:
 
 
 def by_metric(runs: Sequence[CollectedRun]) -> list[list[CollectedRun]]:
-    """The runs, those together that one metric on one split decides."""
+    """The runs in groups, each of those that one metric on one split decides."""
     groups: dict[str, list[CollectedRun]] = {}
     for run in runs:
         groups.setdefault(run.curves.title, []).append(run)
@@ -135,7 +139,7 @@ class CollectedSweep:
 
 @dataclass
 class Collection:
-    """Everything that the page shows. `notes` say what is not there. `damaged` says what is damaged and so left out."""
+    """Everything that the page shows. `notes` are lines on missing runs, `damaged` on files that can't be read."""
 
     runs: list[CollectedRun] = field(default_factory=list)
     sweeps: list[CollectedSweep] = field(default_factory=list)

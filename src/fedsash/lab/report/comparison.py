@@ -155,7 +155,7 @@ def _numbers_over_clients(run: CollectedRun) -> list[str]:
     numbers = []
     for split in run.summary["over_clients"]:
         numbers += [f"{split}/{number}" for number in OVER_CLIENTS]
-        if run.clients is not None and split in run.clients["splits"]:
+        if run.clients and split in run.clients["splits"]:
             numbers.append(f"{split}/{EACH}")
     return numbers
 

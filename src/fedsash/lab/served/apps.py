@@ -122,7 +122,8 @@ def server_app() -> Any:
 
 def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Result:
     """Run the experiment over the nodes of a grid, or go on with its run; `callbacks` come after its own."""
-    experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
+    table = json.loads(config["experiment"])
+    experiment = parse(table, own_code=True)  # the command that started the server has checked it
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
     with held(out):  # a second server must not wait for nodes

@@ -1,4 +1,4 @@
-"""Flower's own programs: what is asked of a SuperLink, and where a program is found."""
+"""Flower's own programs: commands to a SuperLink, and the path of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP = 60.0
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A SuperLink by its `name` in `~/.flwr/config.toml`. It is asked by Flower's command `flwr`."""
+    """A SuperLink by its `name` in `~/.flwr/config.toml`. Flower's command `flwr` talks to it."""
 
     name: str
 
@@ -59,7 +59,7 @@ class SuperLink:
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
-    """What a command of Flower answers. A Ctrl-C does not reach it."""
+    """The answer of Flower's command `flwr`. It has a session of its own, so that a Ctrl-C does not reach it."""
     flwr = program("flwr")
     command = [flwr, *arguments, "--format", "json"]
     done = subprocess.run(
@@ -74,7 +74,7 @@ def _flwr(*arguments: str) -> dict[str, Any]:
 
 
 def _why(answer: dict[str, Any]) -> str:
-    """Why a command of Flower was refused, in one line."""
+    """The reason for which a command of Flower was refused, in one line."""
     return " ".join(str(answer.get("error-message") or answer).split())
 
 

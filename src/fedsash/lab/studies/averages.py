@@ -222,7 +222,7 @@ def _lines(findings: Findings, key: str, factor: float) -> list[Line]:
 
 
 def _others(findings: Findings, scale: int) -> list[Line | Rule]:
-    """More values: those on held-out data, if they chose a window, and that of the model."""
+    """The windows on held-out data, if these chose one, the chosen window, and the model itself."""
     layers: list[Line | Rule] = []
     if findings["chosen"] is not None:
         if findings["split"] == "test":
@@ -235,7 +235,7 @@ def _others(findings: Findings, scale: int) -> list[Line | Rule]:
 
 
 def _marks(sizes: Sequence[int]) -> dict[float, str]:
-    """Those of the numbers 1, 2, 5, 10, 20, ... that lie within the range of the sizes."""
+    """The numbers 1, 2, 5, 10, 20, ... within the range of the sizes, each with its text."""
     marks: dict[float, str] = {}
     for power in range(len(str(max(sizes)))):
         for digit in (1, 2, 5):

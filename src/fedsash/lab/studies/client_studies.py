@@ -1,4 +1,4 @@
-"""What the studies of client models share: which runs, clients and rounds, random orders, and lines by their number."""
+"""Common parts of the studies of client models: checks, rounds, clients, random orders, and lines by their number."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def predictions(
     count: int | None = None,
     layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `decompose` needs of client models `w` `[R, K, D]`: probabilities, one-hot targets, and who holds what.
+    """The arguments of `decompose` for client models `w` `[R, K, D]`: probabilities, one-hot targets, samples held.
 
     float64 `[R, K, n, classes]` and `[n, classes]`, and bool `[K, n]`, on all samples that the clients `ids` `[K]`
     hold, or on `count` of them, evenly spaced. `layout` is as in `outputs`.

@@ -22,7 +22,7 @@ from .outputs import spread
 from .study import Findings, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
-"""What is known of K models, and its head in a table."""
+"""The numbers of K models, each with its head in a table."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ NUMBERS = {
     "covariance": "covari-\nance",
     "bound": "lower\nbound",
 }
-"""What is known of K models, and its head in a table."""
+"""The numbers of K models, each with its head in a table."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ class _Gallery:
 
     def __init__(self) -> None:
         self.specs: dict[str, dict[str, Any]] = {}
+        """what the scripts draw, by the id of its element"""
 
     def place(self, picture: Picture, source: str = "", command: str = "", half: bool = False) -> Html:
         """The element for a picture, of half the page's width if `half`.

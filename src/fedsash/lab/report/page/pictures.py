@@ -54,7 +54,7 @@ def _of_study(content: dict[str, Any]) -> Picture:
 
 
 def clients(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
-    """The sorted results of the clients, a panel for each split of each run; those together that show the same."""
+    """The sorted results of the clients, with a panel for each split of each run; one picture for each metric."""
     drawn: dict[str, Picture] = {}
     for run in runs:
         if run.clients is None:

@@ -23,8 +23,9 @@ from .seeds import labels_text
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 MOST_MISSING = 100
-"""So many rows of missing clients are shown of each run, those of most rounds."""
+"""The most rows of missing clients that are shown of a run: the clients that missed most rounds."""
 MOST_SPANS = 8
+"""The most parts of a list of rounds, such as "1, 3 to 5"; the rest is left out."""
 GLANCE = {
     "data": "data",
     "transform": "transform",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from fedsash.lab.config.keys import Key, keys, tables_in
+from fedsash.lab.config.keys import Key, keys
 from fedsash.lab.config.registries import REGISTRIES, Registry, registry_of
+from fedsash.lab.config.tables import table_in
 from fedsash.lab.config.words import show, summary
 from fedsash.lab.sweeps import axes
 
@@ -48,14 +49,17 @@ def by_table() -> dict[str, list[Key]]:
 
     A table of things that stands in a second place, such as the partition inside another one, is told once.
     """
-    places = [(registry, place) for key in keys() for registry, place in _tables(key)]
-    repeated = {place for registry, place in places if registry and place != registry.key}
-    found: dict[str, list[Key]] = {}
+    repeated = set()
+    for key in keys():
+        registry, place = _table(key)
+        if registry is not None and place != registry.key:
+            repeated.add(place)
+    keys_by_table: dict[str, list[Key]] = {}
     for key in keys():
         place = key.path.rpartition(".")[0]
         if place not in repeated:
-            found.setdefault(place, []).append(key)
-    return found
+            keys_by_table.setdefault(place, []).append(key)
+    return keys_by_table
 
 
 def anchor(*names: str) -> str:
@@ -76,26 +80,33 @@ def meanings(known: Mapping[str, str]) -> str:
 
 def takes(key: Key) -> str:
     """What the value of a key may be: its type with its limits, or the table that stands there."""
-    there = dict.fromkeys(registry.key if registry else place for registry, place in _tables(key))
-    if there:
-        known = by_table()
-        return ", or ".join(f"[`[{place}]`](#{anchor(place)})" if place in known else "a table" for place in there)
-    return key.takes
+    registry, place = _table(key)
+    if place is None:
+        return key.takes
+    if registry is not None:
+        place = registry.key
+    if place not in by_table():
+        return "a table"
+    return f"[`[{place}]`](#{anchor(place)})"
 
 
 def default(key: Key) -> str:
     """The default of a key; of a table that chooses a thing, the thing's name."""
-    tables = _tables(key)
-    if not tables:
+    registry, place = _table(key)
+    if place is None:
         return key.default
-    named = [registry for registry, _ in tables if registry]
     value = key.option.default
-    return f"name = {show(named[0].name_of(value))}" if named and value else ""
+    if registry is None or not value:
+        return ""
+    return f"name = {show(registry.name_of(value))}"
 
 
-def _tables(key: Key) -> list[tuple[Registry | None, str]]:
-    """The tables that the value of a key may be: the registry whose things each names, if any, and its place."""
-    return [(registry_of(kind), place) for kind, place in tables_in(key.option.kind, key.path)]
+def _table(key: Key) -> tuple[Registry | None, str | None]:
+    """The table that the value of a key may be: the registry whose things it names, and its place; None without one."""
+    kind, place = table_in(key.option.kind, key.path)
+    if kind is None:
+        return None, None
+    return registry_of(kind), place
 
 
 def _things(registry: Registry, own: list[Key]) -> Iterator[str]:

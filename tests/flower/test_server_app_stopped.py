@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 from fedsash.flower import Waiting
 from fedsash.lab.config import load
 from fedsash.lab.served.apps import STOPPED, node_app, server_app
-from fedsash.lab.served.news import Listener
+from fedsash.lab.served.news import ProgressReader
 from fedsash.testing.grid import InProcessGrid
 from support.loopback import content
 
@@ -38,7 +38,7 @@ def test_a_run_that_is_interrupted_is_not_told_as_finished(signals: int, tmp_pat
         "limit": 0,
     }
     context: Any = SimpleNamespace(run_config=config)
-    listener, messages = Listener(tmp_path), iter(range(100))
+    listener, messages = ProgressReader(tmp_path), iter(range(100))
 
     def interrupted(message: Any) -> str:
         for _ in range(signals if next(messages) == 1 else 0):  # 0 is the roll call

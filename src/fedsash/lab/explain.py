@@ -1,13 +1,14 @@
 """One round of an experiment, step by step: who acts, what is sent and kept, and which keys of the file decide it.
 
-Nothing is trained. All of it is asked of the federation that the experiment builds: of its sampling, method, rule,
-server optimiser, averages and evaluation, and of a client's upload that has not moved (see `executors.upload_like`).
+Nothing is trained. The steps come from the federation that the experiment builds: from its sampling, method, rule,
+server optimiser, averages and evaluation, and from the upload of a client that has not trained (see
+`engines.upload_like`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import prod
 from textwrap import wrap
@@ -33,6 +34,7 @@ from ..vector.arrays import Ints, Vectors
 from ..vector.spaces import Download, Uploaded
 from .config import ConfigError, Experiment, NetworkExperiment, OwnExperiment
 from .config.registries import REGISTRIES
+from .config.tables import plain
 from .config.words import show, summary
 
 WIDTH = 100
@@ -67,10 +69,10 @@ class Item:
     @classmethod
     def of(cls, act: str, vectors: Mapping[str, Tensor], copies: int, at: str) -> list[Item]:
         """Each of these vectors."""
-        return [
-            cls(act, name, tuple(value.shape), _type(value.dtype), value.nbytes, copies, at)
-            for name, value in vectors.items()
-        ]
+        items = []
+        for name, value in vectors.items():
+            items.append(cls(act, name, tuple(value.shape), _type(value.dtype), value.nbytes, copies, at))
+        return items
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ class Step:
 class Round:
     """One round of a federation: `steps` has its ten steps. `number` counts from 1, `rounds` is the run's length.
 
-    `ids` `[s]` are the clients that take part. If there are none, `trained` are all clients, so that something can be
-    said of them.
+    `ids` `[s]` are the clients that take part. If there are none, `trained` are all clients, so that the
+    steps of a client can be described.
     """
 
     def __init__(self, federation: Federation, number: int, rounds: int) -> None:
@@ -164,14 +166,15 @@ class Round:
     def _choose(self) -> Step:
         federation = self.federation
         sampling = federation.sampling
-        asked = len(np.asarray(sampling.draw(self.number - 1, federation.sizes.copy(), federation.seed)))
+        drawn = sampling.draw(self.number - 1, federation.sizes.copy(), federation.seed)
+        selected = len(np.asarray(drawn))
         says = [summary(type(sampling))]
         if self.s:
             says.append(f"In this round {self.s} of {self.N} clients: {some(self.ids.tolist(), 12)}.")
         else:
             says.append(f"In this round none of {self.N} clients; what follows holds for any of them.")
-        if asked > self.s:
-            says.append(f"{asked} are asked, and {asked - self.s} of them do not answer.")
+        if selected > self.s:
+            says.append(f"{selected} are asked, and {selected - self.s} of them do not answer.")
         says.append(f"They hold {_span(federation.sizes[self.trained], 'training sample')} each.")
         return Step("Choose clients", "server", says, [], ["sampling", "seed", "partition", "partition_seed"])
 
@@ -243,8 +246,9 @@ class Round:
     def _equations(self, kind: str, thing: object) -> list[str]:
         """Where the equations of a thing of the library are, if it is not the simplest one."""
         name = REGISTRIES[kind].name_of(thing)
-        simple = name in ("fedavg", "mean") or ":" in name
-        return [] if simple else [f"Its equations: fedsash list {kind} {name}."]
+        if name in ("fedavg", "mean") or ":" in name:
+            return []
+        return [f"Its equations: fedsash list {kind} {name}."]
 
     def _rates(self) -> str:
         """The learning rates of the round's steps."""
@@ -258,11 +262,13 @@ class Round:
         return f"{text}."
 
     def _upload(self) -> Step:
-        says = ["delta is where a client ended minus what it received, without what stays with it."]
-        with_it = "its numbers of samples and steps"
+        numbers = "its numbers of samples and steps"
         if self.federation.aggregation.normalises:
-            with_it += " and FedNova's normaliser"
-        says.append(f"A client also says {with_it}.")
+            numbers += " and FedNova's normaliser"
+        says = [
+            "delta is where a client ended minus what it received, without what stays with it.",
+            f"A client also says {numbers}.",
+        ]
         items = Item.of("sent", self.upload, self.s, "from each client")
         return Step("Upload", "each client, to the server", says, items, ["method", "buffers"])
 
@@ -295,12 +301,12 @@ class Round:
     def _weights(self, summed: Iterable[str]) -> str:
         """The weights of the clients in the sums."""
         method = self.federation.method
-        uniform = {*method.uniform, *self.federation.aggregation.uniform} & {*summed}
         if method.weighting == "uniform":
             return "In their mean each of the s uploads has the weight 1/s."
         sizes = self.federation.sizes[self.trained]
         shares = sizes / sizes.sum()
         text = f"In their mean the weights are p_i = n_i / (sum of n_j): {shares.min():.3g} to {shares.max():.3g}"
+        uniform = {*method.uniform, *self.federation.aggregation.uniform}.intersection(summed)
         if uniform:
             text += f"; 1/s for {', '.join(sorted(uniform))}"
         return f"{text}."
@@ -431,14 +437,17 @@ class Explanation:
 
     def text(self) -> str:
         """The steps as text, in lines of at most `WIDTH`."""
-        parts = ["\n".join(line for said in self.head for line in wrap(said, WIDTH))]
+        head: list[str] = []
+        for sentence in self.head:
+            head += wrap(sentence, WIDTH)
+        parts = ["\n".join(head)]
         for number, step in enumerate(self.steps, start=1):
             lines = [f"{number:>2} {step.title} ({step.who})"]
-            for said in step.says:
-                lines += _indented(said)
+            for sentence in step.says:
+                lines += _indented(sentence)
             lines += _table(step.items)
-            decided = [_with_value(key, value) for key, value in self._decided_by(step).items()]
-            lines += _indented(f"decided by: {', '.join(decided)}")
+            settings = [_with_value(key, value) for key, value in self._decided_by(step).items()]
+            lines += _indented(f"decided by: {', '.join(settings)}")
             parts.append("\n".join(lines))
         return "\n\n".join(parts)
 
@@ -446,8 +455,8 @@ class Explanation:
         """The keys of the file that decide a step, each with its value; None if it is not set."""
         if isinstance(self.experiment, OwnExperiment):
             return {"built_by": self.experiment.built_by}
-        table = self.experiment.table()
-        return {key: _found(table, self.experiment, key) for key in step.keys}
+        table = plain(self.experiment, levels=2)
+        return {key: _value_at(table, key) for key in step.keys}
 
 
 def explain(experiment: Experiment, number: int = 1) -> Explanation:
@@ -455,8 +464,8 @@ def explain(experiment: Experiment, number: int = 1) -> Explanation:
 
     Raises `ConfigError` if its parts do not fit together, or if the server moves without rounds.
     """
-    right = f"must be at least 1 and at most rounds = {experiment.rounds}"
-    check(1 <= number <= experiment.rounds, "--round", number, right)
+    requirement = f"must be at least 1 and at most rounds = {experiment.rounds}"
+    check(1 <= number <= experiment.rounds, "--round", number, requirement)
     if experiment.stateless:
         raise ConfigError(
             "network.learning = false: nobody trains, so there is no round to explain", "network.learning"
@@ -483,8 +492,12 @@ def explain(experiment: Experiment, number: int = 1) -> Explanation:
 
 def _total(steps: Iterable[Step], way: str) -> str:
     """The bytes of all that is sent this way."""
-    items = [item for step in steps for item in step.items]
-    return _size(sum(item.bytes * item.copies for item in items if item.act == "sent" and item.at.startswith(way)))
+    total = 0
+    for step in steps:
+        for item in step.items:
+            if item.act == "sent" and item.at.startswith(way):
+                total += item.bytes * item.copies
+    return _size(total)
 
 
 def _table(items: Iterable[Item]) -> list[str]:
@@ -497,42 +510,12 @@ def _table(items: Iterable[Item]) -> list[str]:
     return [_LEFT + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def _found(table: Mapping[str, Any], thing: Any, key: str) -> Any:
-    """The value of a dotted key in the table of a thing; None if it is not there. Tables in it are without defaults."""
-    name, _, inside = key.partition(".")
-    value = table.get(name)
-    inner = _inner(thing, name)
-    if inside:
-        return _found(value, inner, inside) if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping):
-        return value
-    return {name: _without_defaults(one, _inner(inner, name)) for name, one in value.items()}
-
-
-def _without_defaults(value: Any, thing: Any) -> Any:
-    """The table of a thing without the keys that have their defaults; another value as it is."""
-    if not isinstance(value, Mapping):
-        return value
-    found = {}
-    for key, inside in value.items():
-        if not _is_default(thing, key):
-            found[key] = _without_defaults(inside, _inner(thing, key))
-    return found
-
-
-def _inner(thing: Any, key: str) -> Any:
-    return thing.get(key) if isinstance(thing, Mapping) else getattr(thing, key, None)
-
-
-def _is_default(thing: Any, key: str) -> bool:
-    """Whether a setting of a thing has its default. A name, which chooses the thing itself, has none."""
-    if key == "name" or not is_dataclass(thing):
-        return False
-    for field in fields(thing):
-        if field.name == key:
-            usual = field.default if field.default_factory is MISSING else field.default_factory()
-            return bool(getattr(thing, key) == usual)
-    return False
+def _value_at(table: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key in a table; None if it is not set."""
+    value: Any = table
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _with_value(key: str, value: Any) -> str:
@@ -563,7 +546,9 @@ def _span(counts: Ints, one: str, many: str = "") -> str:
     if most == 1:
         return f"{least} {one}"
     things = many or f"{one}s"
-    return f"{least:,} {things}" if least == most else f"{least:,} to {most:,} {things}"
+    if least == most:
+        return f"{least:,} {things}"
+    return f"{least:,} to {most:,} {things}"
 
 
 def _type(dtype: torch.dtype) -> str:

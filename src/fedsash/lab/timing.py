@@ -69,7 +69,8 @@ def simulate(
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
     evaluation = evaluation or Evaluation()
     folder = None if out is None else RunFolder(out)
-    with nullcontext() if folder is None else folder.held():
+    lock = nullcontext() if folder is None else folder.held()
+    with lock:
         if folder is not None:
             if not again:
                 folder.check_new()
@@ -83,19 +84,16 @@ def simulate(
         site.env.process(process)
         history = _played(chronicle, rounds, evaluation, progress, stepped)
         seconds = time.perf_counter() - began
-        summary = (
-            chronicle.summary(History(), Criterion())
-            | summarise(History(), evaluation, Criterion())
-            | {
-                "rounds": chronicle.site.version,
-                "seconds": seconds,
-                "versions": {"fedsash": own_version(), "simpy": version("simpy")},
-                "seed": seed,
-            }
-        )
-        study = TimeStudy(history, summary, chronicle.timeline(), None if folder is None else folder.path)
-        if folder is not None:
-            _write(folder.path, study)
+        summary = chronicle.summary(History(), Criterion())
+        summary |= summarise(History(), evaluation, Criterion())
+        summary["rounds"] = chronicle.site.version
+        summary["seconds"] = seconds
+        summary["versions"] = {"fedsash": own_version(), "simpy": version("simpy")}
+        summary["seed"] = seed
+        if folder is None:
+            return TimeStudy(history, summary, chronicle.timeline(), None)
+        study = TimeStudy(history, summary, chronicle.timeline(), folder.path)
+        _write(folder.path, study)
         return study
 
 
@@ -123,6 +121,7 @@ def _played(
 
 
 def _begin(folder: Path, config: Mapping[str, Any] | None, evaluation: Evaluation) -> None:
+    """Write what is known before the first step: the goal, and the settings."""
     folder.mkdir(parents=True, exist_ok=True)
     files.write_table(folder / GOAL, goal_content(Criterion(), evaluation))
     if config is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.averages import AVERAGES
 from fedsash.lab.cli import main
 from fedsash.lab.cli.completion import SHELLS
 from fedsash.methods import METHODS
@@ -47,6 +48,7 @@ def test_commands_options_and_names_are_completed(script: Path) -> None:
         "re": ["resume", "reproduce", "report"],
         "list methods ": list(METHODS),
         "list methods fedpr": ["fedprox"],
+        "list averages ": list(AVERAGES),  # a registry and a table have this name
         "init --data imag": ["images"],
         "run mi": ["mine.toml"],  # files are completed where files belong
         "resume mi": ["mine.toml"],

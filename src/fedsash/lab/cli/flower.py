@@ -118,10 +118,10 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
     """
     from ...runs.interrupts import StoppedError, stop_flag
     from ...runs.progress import Progress
-    from ..served.news import Listener
+    from ..served.news import ProgressReader
     from ..served.superlink import SuperLink
 
-    listener = Listener(folder)
+    listener = ProgressReader(folder)
     last_news = time.monotonic()
     finished = False
     silence = ""

@@ -33,7 +33,7 @@ def _list(args: Namespace) -> int:
 
 def _entries(words: Sequence[str]) -> list[Mapping[str, Any]]:
     """What the words name: entries of the catalogue, or reproductions."""
-    from ..config.catalogue import everything, found
+    from ..config.catalogue import entries, everything
     from ..papers import names
 
     if not words:
@@ -42,7 +42,7 @@ def _entries(words: Sequence[str]) -> list[Mapping[str, Any]]:
         return [_reproductions() if len(words) == 1 else _reproduction(words[1])]
     if len(words) == 1 and words[0] in names():
         return [_reproduction(words[0])]
-    return list(found(words))
+    return list(entries(words))
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -18,37 +18,47 @@ Entry = Mapping[str, Any]
 def everything() -> list[Entry]:
     """The keys at the top of an experiment file, and every registry with its things."""
     top = {key.path: key.meaning for key in keys() if "." not in key.path}
-    return [{"key": "an experiment file", "things": top}, *map(_registry, REGISTRIES.values())]
+    listed: list[Entry] = [{"key": "an experiment file", "things": top}]
+    listed += [_registry(registry) for registry in REGISTRIES.values()]
+    return listed
 
 
-def found(words: Sequence[str]) -> list[Entry]:
+def entries(words: Sequence[str]) -> list[Entry]:
     """What one or two words mean: `methods`, `methods scaffold`, `scaffold`, `local`, `local.lr`, `local lr` or `lr`.
 
     Singular and plural are the same. Raises `ConfigError`, which suggests a similar word, if they mean nothing.
     """
-    first, *rest = words
-    registry = _registry_called(first)
-    if registry is not None and rest:
-        of_table = [] if rest[0] in registry.things else _at(f"{registry.key}.{rest[0]}")
-        return of_table or [_thing(registry, rest[0])]
+    registry = _registry_called(words[0])
     if registry is not None:
-        return [_registry(registry)]
+        if len(words) == 1:
+            return [_registry(registry)]
+        name = words[1]
+        if name not in registry.things:
+            at_key = _at(f"{registry.key}.{name}")
+            if at_key:
+                return at_key
+        return [_thing(registry, name)]
     path = ".".join(words)
-    entries = _at(path) or [*_things(path), *_keys(path)]
-    if entries:
-        return entries
-    close = suggestion(path, _words())
-    hint = f"did you mean {close}?" if close else "see fedsash list"
+    meant = _at(path)
+    if not meant:
+        meant = [*_things(path), *_keys(path)]
+    if meant:
+        return meant
+    similar = suggestion(path, _words())
+    hint = f"did you mean {similar}?" if similar else "see fedsash list"
     raise ConfigError(f"nothing is called {shortened(path)}; {hint}")
 
 
 def names() -> dict[str, list[str]]:
-    """The words that `found` takes first, each with the words that may follow it."""
-    tables: dict[str, list[str]] = {key.path: [] for key in keys() if not key.thing and "NAME" not in key.path}
+    """The words that `entries` takes first, each with the words that may follow it."""
+    following = {title: list(registry.things) for title, registry in REGISTRIES.items()}
     for key in keys():
-        if key.table is not None and key.path in tables:
-            tables[key.path] = [inner.name for inner in _inside(key)]
-    return {title: list(registry.things) for title, registry in REGISTRIES.items()} | tables
+        if key.thing or "NAME" in key.path:
+            continue
+        following.setdefault(key.path, [])
+        if key.table is not None:
+            following[key.path] = [inner.name for inner in _inside(key)]
+    return following
 
 
 def _registry_called(word: str) -> Registry | None:
@@ -83,11 +93,11 @@ def _things(name: str) -> list[Entry]:
     return [_thing(registry, name) for registry in REGISTRIES.values() if name in registry.things]
 
 
-def _entries(some: Iterable[Key]) -> list[Entry]:
+def _entries(some_keys: Iterable[Key]) -> list[Entry]:
     """Tables, then other keys. A key that several things have with one default is one entry."""
     tables: list[Entry] = []
     others: dict[tuple[str, str], Any] = {}
-    for key in some:
+    for key in some_keys:
         if key.table is not None:
             tables.append(_table(key.path, key.table, _inside(key)))
             continue
@@ -98,6 +108,7 @@ def _entries(some: Iterable[Key]) -> list[Entry]:
 
 
 def _inside(key: Key) -> list[Key]:
+    """The keys of the table that is the value of a key."""
     return keys_of(key.path, key.table, options(key.table), key.option.default)
 
 
@@ -122,8 +133,8 @@ def _default(registry: Registry) -> str | None:
 
 def _thing(registry: Registry, name: str) -> Entry:
     make = find(registry, name, registry.key)
-    its = keys_of(registry.key, make, registry.options(name))
-    return _table(registry.key, make, its) | {"name": name}
+    its_keys = keys_of(registry.key, make, registry.options(name))
+    return _table(registry.key, make, its_keys) | {"name": name}
 
 
 def _table(path: str, make: Any, inside: Iterable[Key]) -> dict[str, Any]:
@@ -136,7 +147,10 @@ def _key(key: Key) -> dict[str, Any]:
 
 def _words() -> list[str]:
     """All words that mean something."""
-    places = [_place(registry) for registry in REGISTRIES.values()]
-    things = [name for registry in REGISTRIES.values() for name in registry.things]
-    of_keys = {word for key in keys() for word in (key.path, key.name)}
-    return [*REGISTRIES, *places, *things, *of_keys]
+    words = list(REGISTRIES)
+    words += [_place(registry) for registry in REGISTRIES.values()]
+    for registry in REGISTRIES.values():
+        words += registry.things
+    for key in keys():
+        words += [key.path, key.name]
+    return list(dict.fromkeys(words))

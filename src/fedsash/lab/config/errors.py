@@ -38,8 +38,11 @@ def located(place: str) -> Iterator[None]:
         raise _of_setting(error, place) from error
     except (FedsashError, OSError) as error:
         line = shortened(one_line(error), 300)
-        place = place or ("model" if isinstance(error, ModelError) else "")
-        raise ConfigError(f"{place}: {line}" if place else line, place) from error
+        if not place and isinstance(error, ModelError):
+            place = "model"
+        if place:
+            line = f"{place}: {line}"
+        raise ConfigError(line, place) from error
 
 
 def _of_setting(error: SettingError, place: str) -> ConfigError:
@@ -58,8 +61,11 @@ def _of_setting(error: SettingError, place: str) -> ConfigError:
 
 def _key(error: SettingError, place: str) -> str:
     """The key of the setting. Empty if it is not a setting of the table at `place`."""
-    if not error.owner and not re.fullmatch(r"\w+", error.field):
-        return error.field if error.field.startswith(f"{place}.") else ""
+    is_path = not error.owner and not re.fullmatch(r"\w+", error.field)
+    if is_path and error.field.startswith(f"{place}."):
+        return error.field
+    if is_path:
+        return ""
     return join(place or TABLES.get(error.owner, ""), error.field)
 
 
@@ -76,13 +82,16 @@ def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `local.lr`."""
     if len(key) > 60:
         key = shortened(key, 60)
-    return f"{place}.{key}" if place else key
+    if not place:
+        return key
+    return f"{place}.{key}"
 
 
 def check_known(name: Any, names: Iterable[str], what: str) -> None:
     """Raise `ConfigError`, with a message that begins with `what`, unless `name` is one of `names`."""
     names = list(names)
-    if name not in names:
-        close = suggestion(str(name), names)
-        hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
-        raise ConfigError(f"{what} {shortened(str(name))}; {hint}", str(name))
+    if name in names:
+        return
+    similar = suggestion(str(name), names)
+    hint = f"did you mean {similar}?" if similar else f"there are {', '.join(names)}"
+    raise ConfigError(f"{what} {shortened(str(name))}; {hint}", str(name))

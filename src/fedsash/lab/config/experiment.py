@@ -44,8 +44,12 @@ CARRIED_OUT = ("device", "engine", "checkpoint", "trajectory", "track")
 
 def changes_numbers(key: str) -> bool:
     """Whether a setting, by its dotted key, can change the numbers of a round by more than rounding."""
-    free = key.partition(".")[0] in (*CARRIED_OUT, "callbacks") or key == "data.path" or key.endswith(".storage")
-    return key == "engine.precision" or not free
+    if key == "engine.precision":
+        return True
+    if key == "data.path" or key.endswith(".storage"):
+        return False
+    table = key.partition(".")[0]
+    return table not in (*CARRIED_OUT, "callbacks")
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,8 @@ class Experiment(Setting):
         """The samples of `source`, divided over the clients."""
         if source.train.user is not None and "user" not in fields_of(self.partition):
             log.warning("the data name each sample's user, and this partition does not use it: partition.name = users")
+        seed = self.seed if self.partition_seed is None else self.partition_seed
         with located("partition"):
-            seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
         with located("data"):
             return source.of(clients, self.partition, seed)
@@ -156,8 +160,8 @@ class Experiment(Setting):
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
         if isinstance(data.problem.task, OnlyLoss):
-            found = f"labels of {data.train.y.dtype} {list(data.train.y.shape)} are not one class for each sample"
-            raise ConfigError(f'task.name is missing: {found}: name a task, such as task.name = "regression"', "task")
+            labels = f"labels of {data.train.y.dtype} {list(data.train.y.shape)} are not one class for each sample"
+            raise ConfigError(f'task.name is missing: {labels}: name a task, such as task.name = "regression"', "task")
         return self.around(self.model.build(data, self.seed), data)
 
     def around(self, model: nn.Module, data: FederatedData | Clients) -> Federation:
@@ -165,10 +169,10 @@ class Experiment(Setting):
         with located(""):
             layout = Layout(model)
         with located("personal"):
-            stays = layout.members(self.personal.part) if self.personal.part else set()
+            personal_names = layout.members(self.personal.part) if self.personal.part else set()
         for name, average in self.averages.items():
             with located(f"averages.{name}"):
-                Observer.of(average, layout, stays)
+                Observer.of(average, layout, personal_names)
         with located("sampling"):
             self.sampling.clients(0, data.sizes, self.seed)
         with located(""):
@@ -200,13 +204,17 @@ class Experiment(Setting):
 
         Raises `ConfigError` for a callback that does not fit the driver.
         """
-        listed = {f"callbacks.{name}": callback for name, callback in self.callbacks.items()}
-        listed |= {f"track.{name}": callback for name, callback in self.track.chosen().items()}
-        for place, callback in listed.items():
+        callbacks = {f"callbacks.{name}": callback for name, callback in self.callbacks.items()}
+        callbacks |= {f"track.{name}": callback for name, callback in self.track.chosen().items()}
+        for place, callback in callbacks.items():
             with located(place):
                 callback.fits(driver.federation)
-        run = {"checkpoint": self.checkpoint, "trajectory": self.trajectory}
-        return {**run, "callbacks": list(listed.values()), "config": self.table()}
+        return {
+            "checkpoint": self.checkpoint,
+            "trajectory": self.trajectory,
+            "callbacks": list(callbacks.values()),
+            "config": self.table(),
+        }
 
     def table(self) -> dict[str, Any]:
         """The experiment as the complete content of a file. `parse` makes an equal experiment from it."""
@@ -248,19 +256,20 @@ class OwnExperiment(Experiment):
             how = "name the function that makes the federation, --federation package.module:function"
             raise ConfigError(f"built_by is empty: the run was made in Python: {how}", "built_by")
         with located(""):
-            made = tables.build(resolve(self.built_by, field="built_by"), self.options, "options")
-            right = f"must return a Federation, returned {type(made).__name__}"
-            check(hasattr(made, "federation") and hasattr(made, "round"), "built_by", self.built_by, right)
-        driver: Driver = made
+            make = resolve(self.built_by, field="built_by")
+            driver: Driver = tables.build(make, self.options, "options")
+            is_driver = hasattr(driver, "federation") and hasattr(driver, "round")
+            requirement = f"must return a Federation, returned {type(driver).__name__}"
+            check(is_driver, "built_by", self.built_by, requirement)
         return driver
 
     def federation(self) -> Federation:
-        made = self.driver()
+        driver = self.driver()
         with located(""):
-            right = f"must return a Federation here, returned {type(made).__name__}"
-            check(isinstance(made, Federation), "built_by", self.built_by, right)
-        assert isinstance(made, Federation)
-        return made
+            requirement = f"must return a Federation here, returned {type(driver).__name__}"
+            check(isinstance(driver, Federation), "built_by", self.built_by, requirement)
+        assert isinstance(driver, Federation)
+        return driver
 
     def federated_data(self) -> FederatedData:
         return self.federation().training_data

@@ -36,9 +36,10 @@ def read(path: str | Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't be read: {one_line(error)}") from error
     except ValueError as error:  # not TOML, or an integer of more than 4,300 digits
-        escaped = any(words in str(error) for words in BACKSLASHES)
-        hint = "; write a path of Windows with / or in single quotes" if escaped else ""
-        raise ConfigError(f"is not TOML: {shortened(one_line(error), 200)}{hint}") from error
+        line = f"is not TOML: {shortened(one_line(error), 200)}"
+        if any(words in str(error) for words in BACKSLASHES):
+            line += "; write a path of Windows with / or in single quotes"
+        raise ConfigError(line) from error
     except RecursionError:
         raise ConfigError(f"is nested deeper than {DEEPEST} levels") from None
     check_content(table)
@@ -47,9 +48,9 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def check_content(table: TomlTable) -> None:
     """Raise `ConfigError` for what no setting is: integers beyond 64 bits, dates, and what is nested too deeply."""
-    left: list[tuple[str, Any, int]] = [("", table, 0)]
-    while left:
-        place, value, depth = left.pop()
+    to_check: list[tuple[str, Any, int]] = [("", table, 0)]  # no recursion: a hostile file may be as deep as it likes
+    while to_check:
+        place, value, depth = to_check.pop()
         if depth > DEEPEST:
             raise ConfigError(f"{shortened(place)} is nested deeper than {DEEPEST} levels", place)
         if isinstance(value, int) and not LEAST_INTEGER <= value <= MOST_INTEGER:
@@ -59,18 +60,19 @@ def check_content(table: TomlTable) -> None:
                 f"{place} = {value}: is a date or a time, which no setting is; as a text it has quotes", place
             )
         if isinstance(value, Mapping):
-            left += [(join(place, str(key)), inner, depth + 1) for key, inner in value.items()]
+            to_check += [(join(place, str(key)), inner, depth + 1) for key, inner in value.items()]
         elif isinstance(value, list | tuple):
-            left += [(place, inner, depth + 1) for inner in value]
+            to_check += [(place, inner, depth + 1) for inner in value]
 
 
 def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
     """A copy of the table with another value under a dotted key. A new partition keeps the number of clients."""
     first, _, rest = key.partition(".")
+    before = _as_table(table.get(first))
     if rest:
-        value = put(_as_table(table.get(first)), rest, value)
+        value = put(before, rest, value)
     elif isinstance(value, Mapping):
-        value = {**_kept(first, _as_table(table.get(first)), value), **value}
+        value = {**_number_of_clients(first, before, value), **value}
     return {**table, first: value}
 
 
@@ -83,8 +85,10 @@ def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
     for key, value in over.items():
         if isinstance(value, Mapping):
             before = _as_table(result.get(key))
-            another = _names_another(before, value)
-            value = {**_kept(key, before, value), **value} if another else merged(before, value)
+            if _names_another(before, value):
+                value = {**_number_of_clients(key, before, value), **value}
+            else:
+                value = merged(before, value)
         result[key] = value
     return result
 
@@ -94,9 +98,11 @@ def named(table: TomlTable, usual: TomlTable) -> dict[str, Any]:
     result = dict(table)
     for key, value in table.items():
         other = usual.get(key)
-        if isinstance(value, Mapping) and isinstance(other, Mapping) and not _names_another(other, value):
-            name = {"name": other["name"]} if "name" in other else {}
-            result[key] = name | named(value, other)
+        if not isinstance(value, Mapping) or not isinstance(other, Mapping) or _names_another(other, value):
+            continue
+        result[key] = named(value, other)
+        if "name" in other:
+            result[key] = {"name": other["name"]} | result[key]
     return result
 
 
@@ -112,7 +118,7 @@ def without_others(table: TomlTable, wanted: TomlTable, usual: TomlTable) -> dic
         if not isinstance(value, Mapping) or not isinstance(other, Mapping):
             continue
         if _names_another({"name": common.get("name")} | dict(value), other):
-            result[key] = _kept(key, value, other)
+            result[key] = _number_of_clients(key, value, other)
         else:
             result[key] = without_others(value, other, common)
     return result
@@ -141,13 +147,20 @@ def _as_table(value: Any) -> TomlTable:
     """
     if isinstance(value, Mapping):
         return value
-    return {SHORT: value} if isinstance(value, str | int | float) else {}
+    if isinstance(value, str | int | float):
+        return {SHORT: value}
+    return {}
 
 
-def _kept(key: str, before: TomlTable, over: TomlTable) -> dict[str, Any]:
-    """What another thing takes over from a table: a partition the number of clients, which is the federation's."""
-    rule: Any = PARTITIONS.get(str(over.get("name"))) if key == "partition" else None
-    if rule is None or "clients" not in before or "clients" not in options(rule):
+def _number_of_clients(key: str, before: TomlTable, over: TomlTable) -> dict[str, Any]:
+    """The number of clients that a table `before` has, if `over` names another partition, which needs one.
+
+    It is the federation's, and stays when only the rule changes. Empty for any other table.
+    """
+    if key != "partition" or "clients" not in before:
+        return {}
+    rule: Any = PARTITIONS.get(str(over.get("name")))
+    if rule is None or "clients" not in options(rule):
         return {}
     return {"clients": before["clients"]}
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 from ...settings.options import REQUIRED, Make, Option, options
 from .errors import join
 from .experiment import Experiment, OwnExperiment
 from .network import NetworkExperiment
 from .registries import registry_of
-from .tables import plain
+from .tables import plain, table_in
 from .words import describe, show
 
 
@@ -52,16 +51,18 @@ class Key:
     def takes(self) -> str:
         """What its value may be, in words: a type, and the limits of its numbers."""
         kind = describe(self.option.kind)
-        limit = "" if self.option.limit is None else self.option.limit.listed
-        return f"{kind}; {limit}" if limit else kind
+        limit = self.option.limit
+        if limit is None or not limit.listed:
+            return kind
+        return f"{kind}; {limit.listed}"
 
     @property
     def table(self) -> Any:
         """The class of the table that is its value; None if it is a plain value, or a thing that a registry has."""
-        for kind, place in tables_in(self.option.kind, self.path):
-            if place == self.path and registry_of(kind) is None:
-                return kind
-        return None
+        kind, place = table_in(self.option.kind, self.path)
+        if kind is None or place != self.path or registry_of(kind) is not None:
+            return None
+        return kind
 
 
 @cache
@@ -78,8 +79,8 @@ def _only_of(experiment: Experiment) -> Iterator[Key]:
     """The keys that only this kind of experiment has."""
     kind: Make = type(experiment)
     usual = options(Experiment)
-    own = {name: option for name, option in options(kind).items() if name not in usual}
-    return _below(own, kind, "", "", experiment, ())
+    more = {name: option for name, option in options(kind).items() if name not in usual}
+    return _below(more, kind, "", "", experiment, ())
 
 
 def keys_of(place: str, make: Make, known: Mapping[str, Option], default: Any = None, thing: str = "") -> list[Key]:
@@ -87,15 +88,15 @@ def keys_of(place: str, make: Make, known: Mapping[str, Option], default: Any = 
 
     What is required is taken from it, even if it is another thing.
     """
-    found = []
+    of_table = []
     for option in known.values():
         if option.name == "**":
             continue
-        said = getattr(default, option.name, None)
-        if type(default) is make or (option.default is REQUIRED and said is not None):
-            option = replace(option, default=said)
-        found.append(Key(join(place, option.name), option, thing))
-    return found
+        value = getattr(default, option.name, None)
+        if type(default) is make or (option.default is REQUIRED and value is not None):
+            option = replace(option, default=value)
+        of_table.append(Key(join(place, option.name), option, thing))
+    return of_table
 
 
 def _below(
@@ -104,27 +105,14 @@ def _below(
     """The keys of a table, each followed by the keys of tables in it. `above` are the types of tables around it."""
     for key in keys_of(place, make, known, default, thing):
         yield key
-        for kind, inner in tables_in(key.option.kind, key.path):
-            if kind in above:  # a chain of schedules holds schedules
-                continue
-            around = (*above, kind)
-            value = key.option.default
-            registry = registry_of(kind)
-            if registry is None:
-                yield from _below(options(kind), kind, inner, "", value, around)
-                continue
-            for name in registry.things:
-                yield from _below(registry.options(name), registry.find(name), inner, name, value, around)
-
-
-def tables_in(kind: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """The types with a table in the type of the field at `place`, and where their keys stand."""
-    if is_dataclass(kind) or registry_of(kind) is not None:
-        yield kind, place
-        return
-    origin = get_origin(kind)
-    if origin in (dict, Mapping):
-        yield from tables_in(get_args(kind)[1], join(place, "NAME"))
-    elif origin in (Union, UnionType, tuple):
-        for member in get_args(kind):
-            yield from tables_in(member, place)
+        kind, inner = table_in(key.option.kind, key.path)
+        if kind is None or kind in above:  # a chain of schedules holds schedules
+            continue
+        around = (*above, kind)
+        value = key.option.default
+        registry = registry_of(kind)
+        if registry is None:
+            yield from _below(options(kind), kind, inner, "", value, around)
+            continue
+        for name in registry.things:
+            yield from _below(registry.options(name), registry.find(name), inner, name, value, around)

@@ -28,8 +28,12 @@ class Model:
     def __post_init__(self) -> None:
         with located("model"):
             known = options_of(self.name)
-        defaults = {o.name: o.default for o in known.values() if o.name != "**" and o.default is not REQUIRED}
-        object.__setattr__(self, "options", _tuples(defaults | dict(self.options)))
+        values = {}
+        for option in known.values():
+            if option.name != "**" and option.default is not REQUIRED:
+                values[option.name] = option.default
+        values |= self.options
+        object.__setattr__(self, "options", _tuples(values))
 
     def table(self) -> dict[str, Any]:
         """The model's table, as in an experiment file."""
@@ -44,18 +48,24 @@ class Model:
     def shape(self, data: FederatedData) -> tuple[int, ...]:
         """The shape of one input without the batch; empty if there are several."""
         x = data.transform.prepare(data.train.x[:2])
-        return tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
+        if not isinstance(x, Tensor):
+            return ()
+        return tuple(x.shape[1:])
 
 
 def options_of(name: str) -> dict[str, Option]:
     """The options of a model. The input shape and the number of classes are not options: they come from the data."""
-    known = options(models.find_model(name))
-    given = () if models.is_own(name) else ("shape", "classes")
-    return {key: option for key, option in known.items() if key not in given}
+    known = dict(options(models.find_model(name)))
+    if not models.is_own(name):
+        known.pop("shape", None)
+        known.pop("classes", None)
+    return known
 
 
 def _tuples(value: Any) -> Any:
     """The value with every list in it replaced by a tuple."""
     if isinstance(value, Mapping):
         return {key: _tuples(inner) for key, inner in value.items()}
-    return tuple(_tuples(inner) for inner in value) if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return tuple(_tuples(inner) for inner in value)
+    return value

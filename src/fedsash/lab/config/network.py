@@ -42,13 +42,15 @@ class NetworkExperiment(Experiment):
             raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out", "sampling")
         if self.trajectory.every:
             raise ConfigError("trajectory: a simulated run keeps no running sums; leave it out", "trajectory")
-        if self.stateless and (self.callbacks or self.track != Track()):
-            key = "callbacks" if self.callbacks else "track"
-            raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
-        if self.stateless and not SENT.isdisjoint(self.method.overridden):
+        if not self.stateless:
+            return
+        for key, in_use in (("callbacks", bool(self.callbacks)), ("track", self.track != Track())):
+            if in_use:
+                raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
+        if not SENT.isdisjoint(self.method.overridden):
             name = REGISTRIES["methods"].name_of(self.method)
-            right = "a study of time has messages of one model each way; leave it out, or set network.learning = true"
-            raise ConfigError(f"method: {name} may send more vectors than the model: {right}", "method")
+            why = "a study of time has messages of one model each way; leave it out, or set network.learning = true"
+            raise ConfigError(f"method: {name} may send more vectors than the model: {why}", "method")
 
     @property
     def alone(self) -> bool:

@@ -51,10 +51,15 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
         table = read(file)
         if federation:
             if "built_by" not in table:
-                right = "this run was made from an experiment file, which says what its federation is; leave it out"
-                raise ConfigError(f"--federation {federation}: {right}")
+                why = "this run was made from an experiment file, which says what its federation is; leave it out"
+                raise ConfigError(f"--federation {federation}: {why}")
             table["built_by"] = federation
-        return parse(table, overrides, own_code or {*permits.of(folder), *filter(None, [federation])})
+        if own_code:
+            return parse(table, overrides, own_code)
+        allowed = set(permits.of(folder))
+        if federation:
+            allowed.add(federation)
+        return parse(table, overrides, allowed)
 
 
 def load_own(federation: str, overrides: Iterable[str], own_code: bool = False) -> Experiment:
@@ -62,7 +67,8 @@ def load_own(federation: str, overrides: Iterable[str], own_code: bool = False) 
 
     This function is allowed, and with `own_code` all code that the overrides name.
     """
-    return parse({"built_by": federation}, overrides, own_code=own_code or {federation})
+    allowed: Allowed = True if own_code else {federation}
+    return parse({"built_by": federation}, overrides, own_code=allowed)
 
 
 def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:
@@ -77,14 +83,16 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     if changes:
         table = _overridden(table, changes)
     check_content(table)
-    kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
+    kind = Experiment
+    if "network" in table or "scheduler" in table:
+        kind = NetworkExperiment
     if "built_by" in table:
         kind = OwnExperiment
         others = [key for key in table if key not in OWN_KEYS]
         if others:
             known = ", ".join(key for key in OWN_KEYS if key != "built_by")
-            right = f"the function in built_by decides it, its arguments are options; beside it there are {known}"
-            raise ConfigError(f"{shortened(others[0])}: {right}", others[0])
+            why = f"the function in built_by decides it, its arguments are options; beside it there are {known}"
+            raise ConfigError(f"{shortened(others[0])}: {why}", others[0])
     with allowed_only(own_code):
         experiment: Experiment = tables.build(kind, table, "")
     return experiment
@@ -92,15 +100,17 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
 
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
     """The table after `overrides`. If they choose a thing by another name, nothing of the table's own is left of it."""
-    wanted: dict[str, Any] = reduce(overridden, overrides, {})
-    for address in _addresses(wanted):
+    changes: dict[str, Any] = reduce(overridden, overrides, {})
+    for address in _addresses(changes):
         allow(address)
-    chosen = _engine(wanted)
-    if chosen and chosen != (_engine(table) or "local"):
+    new_engine = _engine(changes)
+    if new_engine and new_engine != (_engine(table) or "local"):
         table = {key: value for key, value in table.items() if key != "engine"}
     if "built_by" not in table:  # whose options are its author's
-        usual = (NetworkExperiment() if "scheduler" in table else Experiment()).table()
-        table = without_others(table, wanted, usual | {"engine": {"name": _engine(table) or "local"}})
+        experiment = NetworkExperiment() if "scheduler" in table else Experiment()
+        usual = experiment.table()
+        usual["engine"] = {"name": _engine(table) or "local"}
+        table = without_others(table, changes, usual)
     return reduce(overridden, overrides, table)
 
 

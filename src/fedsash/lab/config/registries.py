@@ -50,12 +50,13 @@ class Registry:
         """The thing of that name. `SettingError` if it is missing, can't be imported, or doesn't extend `base`."""
         if isinstance(name, str) and name in self.things:
             return self.things[name]
-        check(isinstance(name, str) and ":" in name, "name", name, self.right)
+        check(isinstance(name, str) and ":" in name, "name", name, self.requirement)
         make: Make = resolve(name)
-        right = f"must be a dataclass that extends {self.base.__module__}.{self.base.__qualname__}"
-        check(is_dataclass(make) and isinstance(make, type) and issubclass(make, self.base), "name", name, right)
-        right = "must have no field called name: in a file, name chooses the class"
-        check("name" not in options(make), "name", name, right)
+        extends_base = is_dataclass(make) and isinstance(make, type) and issubclass(make, self.base)
+        base = f"{self.base.__module__}.{self.base.__qualname__}"
+        check(extends_base, "name", name, f"must be a dataclass that extends {base}")
+        clash = "must have no field called name: in a file, name chooses the class"
+        check("name" not in options(make), "name", name, clash)
         return make
 
     def chosen(self, table: Mapping[str, Any]) -> str | None:
@@ -64,11 +65,11 @@ class Registry:
         None if the table has no such field. Raises `SettingError` if no thing takes the value.
         """
         choices = _choices(self.base)
-        for key in choices.keys() & table.keys():
-            value = table[key]
-            right = f"must be {' or '.join(map(repr, choices[key]))}"
-            check(isinstance(value, str) and value in choices[key], key, value, right)
-            return choices[key][value]
+        for key, names in choices.items():
+            if key in table:
+                value = table[key]
+                check(isinstance(value, str) and value in names, key, value, f"must be {' or '.join(map(repr, names))}")
+                return names[value]
         return None
 
     def options(self, name: Any) -> Mapping[str, Option]:
@@ -78,13 +79,14 @@ class Registry:
     def name_of(self, thing: Any) -> str:
         """The name under which `find` returns the class of `thing`."""
         make = type(thing)
-        names = [name for name, known in self.things.items() if known is make]
-        if names and make.__module__.partition(".")[0] == LIBRARY:
-            return names[0]
+        if make.__module__.partition(".")[0] == LIBRARY:
+            for name, thing_make in self.things.items():
+                if thing_make is make:
+                    return name
         return f"{make.__module__}:{make.__qualname__}"  # a name of one's own is unknown where nobody imports it
 
     @property
-    def right(self) -> str:
+    def requirement(self) -> str:
         """What a name must be."""
         return f'must be one of {", ".join(self.things)}, or "package.module:Class"'
 
@@ -106,7 +108,7 @@ class ModelRegistry(Registry):
 
     def find(self, name: Any) -> Make:
         """The function that makes the model. Raises `SettingError` if there is none."""
-        check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.right)
+        check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.requirement)
         return models.find_model(name)
 
     def options(self, name: Any) -> dict[str, Option]:
@@ -118,7 +120,7 @@ class ModelRegistry(Registry):
         return thing.name
 
     @property
-    def right(self) -> str:
+    def requirement(self) -> str:
         """What a name must be."""
         return f'must be one of {", ".join(self.things)}, or "package.module:function"'
 
@@ -152,7 +154,10 @@ def registry_of(kind: Any) -> Registry | None:
     bases = {registry.base: registry for registry in REGISTRIES.values()}
     if kind in bases or is_dataclass(kind):
         return bases.get(kind)
-    return next((bases[base] for base in getattr(kind, "__mro__", ()) if base in bases), None)
+    for base in getattr(kind, "__mro__", ()):
+        if base in bases:
+            return bases[base]
+    return None
 
 
 def find(registry: Registry, name: Any, place: str) -> Make:
@@ -170,7 +175,10 @@ def _hint(registry: Registry, name: Any) -> str:
     """A hint for an unknown name: another registry that has it, or a similar name in this registry."""
     if not isinstance(name, str) or ":" in name:
         return ""
-    elsewhere = [other.key for other in REGISTRIES.values() if name in other.things]
-    close = suggestion(name, registry.things)
-    hint = f"; did you mean {close}?" if close else ""
-    return f"; there is {elsewhere[0]}.name = {shown(name)}" if elsewhere else hint
+    for other in REGISTRIES.values():
+        if name in other.things:
+            return f"; there is {other.key}.name = {shown(name)}"
+    similar = suggestion(name, registry.things)
+    if not similar:
+        return ""
+    return f"; did you mean {similar}?"

@@ -1,4 +1,4 @@
-"""The text of a new experiment file: the data that were asked for, and every other key with its default, commented."""
+"""The text of a new experiment file: the data that a user names, and every other key with its default, commented."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import statistics
 import textwrap
 from collections.abc import Collection, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from ...settings.options import REQUIRED, Make, options
 from ...tasks import are_classes
 from .errors import check_known
 from .experiment import Experiment
-from .keys import tables_in
 from .parsing import parse
 from .registries import REGISTRIES, Registry, registry_of
-from .tables import plain
+from .tables import plain, table_in
 from .words import ENDS, show
 
 WIDTH = 120
@@ -67,7 +65,7 @@ TIME = re.compile(r"(.*[^a-z])?(date|datetime|timestamp)s?|time|year|month|week|
 SIZES = "# the images differ: "
 """Begins a line on what makes them alike."""
 SAID = (LEFT, SERIES, SIZES)
-"""The beginnings of lines that are said, too, when the file is written."""
+"""The beginnings of lines that are printed, too, when the file is written."""
 LOOKED_AT = 1000
 """So many images of a split are looked at, at most."""
 WIDE = 64
@@ -90,29 +88,37 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
     check(not user or user != label, "--user", user, "must be another column than --label")
-    named = {name: column for name, column in (("path", path), ("label", label), ("user", user)) if column}
-    for name in named:
-        right = f"must be left out: {data} have no such column"
-        check(name in registry.options(data), f"--{name}", named[name], right)
-    right = "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it"
-    check(data != "texts" or not label, "--label", label, right)
-    given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
-    said: list[str] = []
+    settings: dict[str, dict[str, Any]] = {"data": {"name": data}, "averages": AVERAGES}
+    for name, value in (("path", path), ("label", label), ("user", user)):
+        if value:
+            requirement = f"must be left out: {data} have no such column"
+            check(name in registry.options(data), f"--{name}", value, requirement)
+            settings["data"][name] = value
+    check(
+        data != "texts" or not label,
+        "--label",
+        label,
+        "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it",
+    )
+    remarks: list[str] = []
     if data == "table":
-        features, learned, said = _columns(path, label or "label", user)
-        given["data"] |= {"standardise": True} | features
-        given |= learned
+        features, learned, remarks = _columns(path, label or "label", user)
+        settings["data"] |= {"standardise": True} | features
+        settings |= learned
     if data == "images" and Path(path).expanduser().is_dir():
-        alike, said = _alike(path, label, user)
-        given["data"] |= alike
+        alike, remarks = _alike(path, label, user)
+        settings["data"] |= alike
     if user:
-        given |= EACH_USER
+        settings |= EACH_USER
     elif needed:
-        given["partition"] = FEW
+        settings["partition"] = FEW
     if data in MODELS:
-        given["model"] = {"name": MODELS[data]}
-    head = HEAD.replace("FILE", file) + "".join(f"{line}\n" for line in said)
-    return head + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
+        settings["model"] = {"name": MODELS[data]}
+    head = HEAD.replace("FILE", file)
+    for remark in remarks:
+        head += f"{remark}\n"
+    lines = _lines(parse(settings), settings)
+    return head + "\n" + "\n".join(lines) + "\n"
 
 
 def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
@@ -121,9 +127,11 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
-    given = {label: "--label"} | ({user: "--user"} if user else {})
-    rows, test = frames.read(path, given, UNPACKED, "--path", rest=True)
-    others = frames.others(list(rows.columns), given)
+    columns = {label: "--label"}
+    if user:
+        columns[user] = "--user"
+    rows, test = frames.read(path, columns, UNPACKED, "--path", rest=True)
+    others = frames.others(list(rows.columns), columns)
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
     learned: dict[str, dict[str, Any]] = {}
@@ -131,13 +139,15 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
         learned["task"] = {"name": "regression"}
         if rows[label].abs().max() > LARGE:
             learned |= _linear(len(numbers))
-    left = [name for name in others if name not in numbers]
-    said = [f"{LEFT}{show(str(name))}" for name in left]
+    no_numbers = [name for name in others if name not in numbers]
+    remarks = [f"{LEFT}{show(str(name))}" for name in no_numbers]
     if test is None:
-        times = (name for name in others if TIME.fullmatch(str(name)) or rows[name].dtype.kind == "M")
-        said += [f"{SERIES}{show(str(name))}" for name in islice(times, 1)]
-    features = {"features": numbers} if left else {}
-    return features, learned, said
+        for name in others:
+            if TIME.fullmatch(str(name)) or rows[name].dtype.kind == "M":
+                remarks.append(f"{SERIES}{show(str(name))}")
+                break
+    features = {"features": numbers} if no_numbers else {}
+    return features, learned, remarks
 
 
 def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]:
@@ -145,78 +155,96 @@ def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]
 
     Raises `SettingError` or `DataError` for a folder without images, and for one that can't be read.
     """
-    found = kinds(path, {"y": label or None, "user": user or None}, LOOKED_AT)
-    sizes = [size for size, _ in found]
-    modes = {mode for _, mode in found}
+    sizes = []
+    modes = set()
+    for size, mode in kinds(path, {"y": label or None, "user": user or None}, LOOKED_AT):
+        sizes.append(size)
+        modes.add(mode)
     alike: dict[str, Any] = {}
-    said = []
+    remarks = []
     if len(modes) > 1 or not modes <= {"L", "RGB"}:
         alike["channels"] = 3
-        said.append(f"{SIZES}their modes are {some(sorted(modes))}, so channels = 3 makes them all RGB")
+        remarks.append(f"{SIZES}their modes are {some(sorted(modes))}, so channels = 3 makes them all RGB")
     if len(set(sizes)) > 1:
         alike["size"] = min(int(statistics.median(map(min, sizes))), WIDE)
         smallest = "{}x{}".format(*min(sizes, key=min))
         largest = "{}x{}".format(*max(sizes, key=min))
         remark = f"their sizes go from {smallest} to {largest}, so size = {alike['size']} scales them all"
-        larger = "; a network for images may have larger ones" if alike["size"] == WIDE else ""
-        said.append(f"{SIZES}{remark}{larger}")
-    return alike, said
+        if alike["size"] == WIDE:
+            remark += "; a network for images may have larger ones"
+        remarks.append(f"{SIZES}{remark}")
+    return alike, remarks
 
 
 def _linear(features: int) -> dict[str, dict[str, Any]]:
     """A linear model of so many standardised features, with a rate that is stable however they are correlated."""
-    return {"model": {"name": "mlp", "hidden": []}, "local": {"lr": float(f"{min(0.05, 0.5 / features):.1g}")}}
+    lr = min(0.05, 0.5 / features)
+    rounded = float(f"{lr:.1g}")
+    return {"model": {"name": "mlp", "hidden": []}, "local": {"lr": rounded}}
 
 
-def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _lines(experiment: Experiment, settings: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The lines of the file: first the keys that are no tables, which TOML wants there, then the tables."""
     tables: list[str] = []
     for option in options(Experiment).values():
-        value = getattr(experiment, option.name)
-        remark = option.meaning
-        kind, place = next(tables_in(option.kind, option.name), (None, option.name))
-        if kind is None or not value:
-            yield _setting(place, value if kind is None else None, remark, registry_of(kind) is not None)
-        elif place == option.name:
-            tables += ["", *_table(place, value, kind, remark, given.get(place, ()))]
+        name = option.name
+        value = getattr(experiment, name)
+        kind, place = table_in(option.kind, name)
+        if kind is None:
+            yield _line(name, value, option.meaning)
+        elif not value:
+            yield _line(place, None, option.meaning, names_a_thing=registry_of(kind) is not None)
+        elif place == name:
+            tables += ["", *_table(name, value, kind, option.meaning, settings.get(name, ()))]
         else:
-            for name, one in value.items():
-                tables += ["", *_table(f"{option.name}.{name}", one, kind, remark, given[option.name][name])]
+            for key, inner in value.items():
+                tables += ["", *_table(f"{name}.{key}", inner, kind, option.meaning, settings[name][key])]
     yield from tables
 
 
-def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str]) -> Iterator[str]:
-    """The lines of a table; keys that are not `given` are commented."""
+def _table(place: str, value: Any, kind: Any, remark: str, active: Collection[str]) -> Iterator[str]:
+    """The lines of a table; keys that are not `active` are commented."""
     registry = registry_of(kind)
     table = plain(value, kind)
     yield _remarked(f"[{place}]", remark)
-    make: Make = type(value) if registry is None else registry.find(table["name"])
-    known = options(make) if registry is None else registry.options(table["name"])
+    make: Make = type(value)
+    known = options(make)
     if registry is not None:
-        yield _setting("name", table["name"], _names(registry), given="name" in given)
+        known = registry.options(table["name"])
+        yield _line("name", table["name"], _names(registry), active="name" in active)
     for name, option in known.items():
-        yield _setting(name, table.get(name), option.meaning, given=name in given)
+        yield _line(name, table.get(name), option.meaning, active=name in active)
 
 
-def _setting(name: str, value: Any, remark: str, thing: bool = False, given: bool = False) -> str:
-    """The line of one key. A `thing` without a value is a table with a name."""
-    missing = f"{{ name = {OPEN} }}" if thing else OPEN
-    text = missing if value is None else show(value)
-    line = f"{name} = {text}"
-    return _remarked(line if given else f"# {line}", remark)
+def _line(key: str, value: Any, remark: str, *, names_a_thing: bool = False, active: bool = False) -> str:
+    """The line of one key, commented unless it is `active`.
+
+    Without a value, what `names_a_thing` is a table with a name.
+    """
+    text = OPEN
+    if value is not None:
+        text = show(value)
+    elif names_a_thing:
+        text = f"{{ name = {OPEN} }}"
+    line = f"{key} = {text}"
+    if not active:
+        line = f"# {line}"
+    return _remarked(line, remark)
 
 
 def _names(registry: Registry) -> str:
-    """What a name can be."""
-    title = next(title for title, one in REGISTRIES.items() if one is registry)
+    """What a name can be: all names, or the command that lists them, if they are many."""
     names = ", ".join(registry.things)
-    return names if len(names) <= NAMES else f"fedsash list {title}"
+    if len(names) <= NAMES:
+        return names
+    title = next(title for title, one in REGISTRIES.items() if one is registry)
+    return f"fedsash list {title}"
 
 
 def _remarked(line: str, remark: str) -> str:
     """A line with the first sentence of a remark behind it, which is cut where the line is full."""
     if not remark:
         return line
-    begun = f"{line:<{COLUMN}}  # "
+    start = f"{line:<{COLUMN}}  # "
     sentence = re.split(ENDS, remark)[0].rstrip(".")
-    return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...")
+    return start + textwrap.shorten(sentence, WIDTH - len(start), placeholder=" ...")

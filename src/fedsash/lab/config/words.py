@@ -19,7 +19,10 @@ ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
 
 def summary(make: object) -> str:
     """The first line of a thing's docstring."""
-    return (about(make) or "(no description)").splitlines()[0]
+    text = about(make)
+    if not text:
+        return "(no description)"
+    return text.splitlines()[0]
 
 
 def about(make: object) -> str:
@@ -36,9 +39,11 @@ def describe(kind: Any) -> str:
 
 
 def _named(kind: Any, many: bool) -> str:
-    if isinstance(kind, type) or get_origin(kind) is not None:
-        return "tables" if many else "a table"
-    return show(kind)
+    """A type that has no words of its own: a class, or a value of a `Literal`."""
+    is_type = isinstance(kind, type) or get_origin(kind) is not None
+    if not is_type:
+        return show(kind)
+    return "tables" if many else "a table"
 
 
 def shown(value: Any) -> str:
@@ -49,20 +54,24 @@ def shown(value: Any) -> str:
 def show(value: Any) -> str:
     """A value as in an experiment file, on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items() if key) + "}"
+        pairs = [f"{key} = {show(inner)}" for key, inner in value.items() if key]
+        return "{" + ", ".join(pairs) + "}"
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(show(inner) for inner in value) + "]"
+        return "[" + ", ".join(map(show, value)) + "]"
     if value is None or isinstance(value, float) or is_dataclass(value):
         return str(value)
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # which TOML has escaped
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.replace("\x7f", "\\u007f")  # TOML has no other control character that JSON leaves as it is
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The known name that is similar to `name` (`batch` for `batch_size`, `lr` for `learning_rate`), or ""."""
     words = list(known)
-    name = name[:60]
-    close = difflib.get_close_matches(name, words, n=1)
-    if close:
-        return close[0]
+    name = name[:60]  # a comparison of longer texts takes long
+    similar = difflib.get_close_matches(name, words, n=1)
+    if similar:
+        return similar[0]
     initials = "".join(word[:1] for word in name.split("_"))
-    return initials if initials in words else ""
+    if initials in words:
+        return initials
+    return ""

@@ -40,41 +40,48 @@ class Analysis:
 
 @dataclass(frozen=True)
 class CollectedRun:
-    """A run with its curves. `summary` comes from summary.json, or else from the metrics.
-
-    `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
-    `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
-    round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
-    `problems` are those of rounds, by round. `served` says whether its clients were on
-    nodes. `made_of` is what its newest saved state says of a run that Python made, whose `config` has no settings.
-    `forked` is the round at which it was forked by hand from another run, of whose first rounds its settings say
-    nothing. `broadcast_start` is the round after which clients receive an average.
-    """
+    """All that the page shows of one run."""
 
     name: str
     folder: Path
     config: dict[str, Any]
+    """its settings; empty if the run did not write them"""
     config_text: str
     curves: Curves
     summary: dict[str, Any]
+    """the content of summary.json, or what can be worked out from the metrics so far"""
     evaluation: Evaluation
     ended: bool
+    """whether the summary is of the last recorded round"""
     labels: dict[str, str] = field(default_factory=dict)
+    """its labels on the axes of its sweep"""
     partition: dict[str, Any] | None = None
     clients: dict[str, Any] | None = None
+    """the last results of each client, if clients have scored models"""
     network: dict[int, NetworkLoad] = field(default_factory=dict)
+    """the numbers of the simulated network, by round"""
     timeline: dict[str, Any] | None = None
+    """the time line, which a run on a simulated network writes at its end"""
     problems: dict[int, Problems] = field(default_factory=dict)
+    """missing clients, refused uploads and skipped rounds, by round"""
     served: bool = False
+    """whether its clients were on nodes"""
     made_of: dict[str, str] = field(default_factory=dict)
+    """the parts of a federation that Python made, from the newest saved state: `config` does not have them"""
     forked: int | None = None
+    """the round at which it was forked by hand from another run, whose settings `config` does not have"""
     broadcast_start: int | None = None
+    """the round after which clients receive an average"""
     wanted: int | None = None
+    """the number of rounds that it should have at its end, if known"""
 
     @property
     def settings(self) -> dict[str, Any]:
         """All that is known of how it was trained."""
-        return self.made_of | self.config | ({} if self.forked is None else {"forked": f"at round {self.forked}"})
+        settings = self.made_of | self.config
+        if self.forked is not None:
+            settings["forked"] = f"at round {self.forked}"
+        return settings
 
     @property
     def rounds(self) -> int:
@@ -95,19 +102,25 @@ class CollectedRun:
 
     @property
     def note(self) -> str:
-        """That it is stuck, ended early, is not finished or has no evaluation, in words; empty for any other run."""
-        if since := self.summary.get("stuck"):
+        """A remark on a run that is stuck, ended early, is not finished or has no evaluation; empty for any other."""
+        since = self.summary.get("stuck")
+        if since:
             return stuck_text(since)
-        of = f" of {self.wanted}" if self.wanted else ""
-        if why := self.summary.get("ended_early"):
-            return f"ended after round {self.rounds}{of}: {why}"
+        rounds = str(self.rounds)
+        if self.wanted:
+            rounds += f" of {self.wanted}"
+        reason = self.summary.get("ended_early")
+        if reason:
+            return f"ended after round {rounds}: {reason}"
         if not self.finished:
-            return f"not finished: running, or interrupted, after round {self.rounds}{of}; numbers are those so far"
-        return "" if self.curves else NOT_EVALUATED
+            return f"not finished: running, or interrupted, after round {rounds}; numbers are those so far"
+        if not self.curves:
+            return NOT_EVALUATED
+        return ""
 
 
 def by_metric(runs: Sequence[CollectedRun]) -> list[list[CollectedRun]]:
-    """The runs, those together that one metric on one split decides."""
+    """The runs in groups, each of those that one metric on one split decides."""
     groups: dict[str, list[CollectedRun]] = {}
     for run in runs:
         groups.setdefault(run.curves.title, []).append(run)
@@ -126,7 +139,7 @@ class CollectedSweep:
 
 @dataclass
 class Collection:
-    """Everything that the page shows. `notes` say what is not there. `damaged` says what is damaged and so left out."""
+    """Everything that the page shows. `notes` are lines on missing runs, `damaged` on files that can't be read."""
 
     runs: list[CollectedRun] = field(default_factory=list)
     sweeps: list[CollectedSweep] = field(default_factory=list)
@@ -142,57 +155,64 @@ def collect(folders: Sequence[Path | str]) -> Collection:
     Raises `ValueError` for a folder that is neither, and if one of its files is damaged. Damaged runs of a sweep,
     analyses and tables are left out, with a note.
     """
-    found = Collection()
+    collection = Collection()
     paths = [Path(folder) for folder in folders]
     sweeps = [folder for folder in paths if (folder / index.NAME).exists()]
     for folder, name in zip(paths, _names(paths), strict=True):
         if folder in sweeps:
-            _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
+            prefix = name if len(paths) > 1 else ""
+            labels = {"sweep": name} if len(sweeps) > 1 else {}
+            _add_sweep(folder, prefix, labels, collection)
         elif Records(folder).begun:
-            _run(folder, name, {}, found)
+            _add_run(folder, name, {}, collection)
         else:
             raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
-    return found
+    return collection
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """The last parts of the folders' paths, as many as are needed to distinguish them."""
-    parts = [folder.resolve().parts for folder in folders]
-    for n in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(of_one[-n:]) for of_one in parts]
+    paths = [folder.resolve().parts for folder in folders]
+    longest = max(map(len, paths), default=0)
+    for count in range(1, longest + 1):
+        names = ["/".join(parts[-count:]) for parts in paths]
         if len(set(names)) == len(names):
             return names
     raise RunError("a folder is given twice")
 
 
-def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
+def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collection: Collection) -> None:
+    """Add a sweep with all of its runs, tables and analyses; names begin with the `prefix`, if there is one."""
     content = index.read(folder)
-    runs = content["runs"]
     failed = content["failed"]
     axes = {axis: [str(label) for label in labels] for axis, labels in content["axes"].items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
-    found.sweeps.append(CollectedSweep(title, folder, axes, reasons))
-    for run, labelled in runs.items():
-        labels = {axis: str(label) for axis, label in labelled.items()}
+    collection.sweeps.append(CollectedSweep(title, folder, axes, reasons))
+    for run, run_labels in content["runs"].items():
+        labels = more_labels | {axis: str(label) for axis, label in run_labels.items()}
         name = f"{prefix}/{run}" if prefix else run
-        place = inside(folder / "runs", run)
-        if not Records(place).begun:
-            if (place / "summary.json").exists():
-                found.damaged.append(f"run {name} is left out: {Records(place).path} is missing")
+        run_folder = inside(folder / "runs", run)
+        records = Records(run_folder)
+        if not records.begun:
+            if (run_folder / "summary.json").exists():
+                collection.damaged.append(f"run {name} is left out: {records.path} is missing")
             elif run not in failed:
-                found.notes.append(f"run {name} has not begun")
+                collection.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(place, name, where | labels, found, content["rounds"].get(run))
+            _add_run(run_folder, name, labels, collection, content["rounds"].get(run))
         except RunError as error:
-            found.damaged.append(f"run {name} is left out: {error}")
-    found.tables += _results(folder / "tables", prefix or title, found.damaged)
-    found.analyses += _results(folder / "analyses", prefix or title, found.damaged)
+            collection.damaged.append(f"run {name} is left out: {error}")
+    source = prefix or title
+    collection.tables += _results(folder / "tables", source, collection.damaged)
+    collection.analyses += _results(folder / "analyses", source, collection.damaged)
 
 
-def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, asked: int | None = None) -> None:
-    """Read the folder of a run, finished or not; `asked` are the rounds that its sweep asks for."""
+def _add_run(
+    folder: Path, name: str, labels: dict[str, str], collection: Collection, wanted: int | None = None
+) -> None:
+    """Add a run, finished or not, with its analyses; `wanted` are the rounds that its sweep asks for."""
     history = Records(folder).load()
     criterion, evaluation = goal_of(folder)
     text, config = _config(folder / "config.toml")
@@ -204,7 +224,9 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
     summary["over_clients"] = history.over_clients(evaluation.last)
     partition = run_table(folder / "partition.json")
     newest = _newest(folder / "state")
-    forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
+    forked = newest.get("forked")
+    if labels:  # a sweep forks runs from rounds that they share
+        forked = None
     run = CollectedRun(
         name=name,
         folder=folder,
@@ -224,25 +246,32 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection, ask
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
-        wanted=asked or config.get("rounds"),
+        wanted=wanted or config.get("rounds"),
     )
-    found.runs.append(run)
-    found.analyses += _results(folder / "analyses", name, found.damaged)
+    collection.runs.append(run)
+    collection.analyses += _results(folder / "analyses", name, collection.damaged)
 
 
 def _newest(states: Path) -> dict[str, Any]:
     """What the newest saved state of a run says beside its tensors; nothing if it can't be read."""
     with suppress(StateError):  # the page can do without
-        for newest in saved_rounds(states)[-1:]:
-            return manifest(place(states, newest))
+        rounds = saved_rounds(states)
+        if rounds:
+            return manifest(place(states, rounds[-1]))
     return {}
 
 
 def _broadcast_start(config: dict[str, Any], newest: dict[str, Any], forked: int) -> int | None:
     """The round after which clients receive an average: as it was chosen, or else as it is set. None without one."""
+    start = None
     broadcast = config.get("broadcast")
-    start = (newest.get("choice") or {}).get("start", broadcast.get("start") if isinstance(broadcast, dict) else None)
-    return max(start, forked) if isinstance(start, int) else None
+    if isinstance(broadcast, dict):
+        start = broadcast.get("start")
+    choice = newest.get("choice") or {}
+    start = choice.get("start", start)
+    if not isinstance(start, int):
+        return None
+    return max(start, forked)
 
 
 def _made_of(newest: dict[str, Any]) -> dict[str, str]:
@@ -262,12 +291,15 @@ def _whole(summary: dict[str, Any]) -> bool:
     """Whether a summary is complete."""
     models = summary.get("models")
     rounds = summary.get("rounds")
-    each = models.values() if isinstance(models, dict) else ()
-    known = isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and "averaged" in summary
-    return known and all("last_mean" in of for of in each)
+    if not isinstance(rounds, int) or not isinstance(summary.get("metric"), dict) or "averaged" not in summary:
+        return False
+    if not isinstance(models, dict):
+        return True
+    return all("last_mean" in model for model in models.values())
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a run's settings, and their content; both are empty without the file."""
     if not file.exists():
         return "", {}
     text = plain_file(file).read_bytes().decode(errors="replace")
@@ -278,6 +310,7 @@ def _config(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _results(folder: Path, source: str, damaged: list[str]) -> Iterator[Analysis]:
+    """The files of a folder of analyses or tables. `damaged` gets a line for each file that can't be read."""
     for file in sorted(folder.glob("*.json"), key=lambda file: file.stem):
         try:
             yield Analysis(source, file, table(file))

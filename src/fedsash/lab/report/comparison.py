@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ...runs.client_results import WORDS
 from ...runs.table import empty_table
 from ...settings.errors import RunError, shortened
 from ...system.files import flat
+from ...tasks import Criterion
 from ...tasks.criterion import UNKNOWN
 from ..config.experiment import CARRIED_OUT, changes_numbers
 from ..sweeps.axes import named_axis
@@ -58,14 +59,24 @@ class Row:
 
     @property
     def std(self) -> float | None:
-        known = [value for value in self.values.values() if value is not None]
-        return stdev(known) if self.mean is not None and len(known) > 1 else None
+        if self.mean is None or len(self.values) < 2:
+            return None
+        return stdev(value for value in self.values.values() if value is not None)
 
     def plain(self) -> dict[str, Any]:
         """The row as plain data."""
-        numbers = {name: getattr(self, name) for name in ("values", "mean", "std", "gain", "interval", "pairs")}
-        decided = {"metric": self.decided.criterion.name, "split": self.decided.split}
-        return {"labels": self.labels, "model": self.model, **decided, **numbers}
+        return {
+            "labels": self.labels,
+            "model": self.model,
+            "metric": self.decided.criterion.name,
+            "split": self.decided.split,
+            "values": self.values,
+            "mean": self.mean,
+            "std": self.std,
+            "gain": self.gain,
+            "interval": self.interval,
+            "pairs": self.pairs,
+        }
 
     def mean_text(self, digits: int) -> str:
         """The mean and its standard deviation as text."""
@@ -74,7 +85,9 @@ class Row:
     def gain_text(self, digits: int) -> str:
         """The gain and half the width of its interval as text; with fewer pairs than seeds their number, too."""
         text = self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
-        return f"{text} ({self.pairs} of {len(self.values)})" if 0 < self.pairs < len(self.values) else text
+        if 0 < self.pairs < len(self.values):
+            text += f" ({self.pairs} of {len(self.values)})"
+        return text
 
 
 def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = "") -> list[Row]:
@@ -94,59 +107,71 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
     metric decides a run and another one those that it is compared with.
     """
     groups: dict[frozenset[tuple[str, str]], dict[str, Row]] = {}
-    for run, labels in zip(runs, labels_of(runs), strict=True):
+    for run, run_labels in zip(runs, labels_of(runs), strict=True):
         seed = _seed(run)
         for client, decided, values in _compared(run, of):
-            its = labels | client
-            rows = groups.setdefault(frozenset(its.items()), {})
+            labels = run_labels | client
+            rows = groups.setdefault(frozenset(labels.items()), {})
             for model, value in values.items():
-                row = rows.setdefault(model, Row(its, model, {}, decided))
+                row = rows.setdefault(model, Row(labels, model, {}, decided))
                 _check_alike(row, decided, run.name)
                 if seed in row.values:
                     raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
                 row.values[seed] = value
     axis, label = _reference(against, groups)
-    compared_with = {axis: label} if axis else {}
-    return [
-        _with_gain(row, groups.get(frozenset((row.labels | compared_with).items()), {}).get("model"))
-        for rows in groups.values()
-        for row in rows.values()
-    ]
+    compared = []
+    for rows in groups.values():
+        for row in rows.values():
+            labels = dict(row.labels)
+            if axis:
+                labels[axis] = label
+            reference = groups.get(frozenset(labels.items()), {}).get("model")
+            compared.append(_with_gain(row, reference))
+    return compared
 
 
 def _compared(run: CollectedRun, of: str) -> list[Compared]:
     """What is compared of a run: of each client, or of the whole run, which has no label of a client."""
     criterion = replace(run.curves.criterion, target=None)
     if not of:
-        values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
+        values = {model: summary["last_mean"] for model, summary in run.summary["models"].items()}
         return [({}, Curves(criterion, run.curves.split, {}), values)]
+    if of not in _numbers_over_clients(run):
+        known = ", ".join(_numbers_over_clients(run))
+        requirement = f"must be one of {known}" if known else "no client has scored its models"
+        raise RunError(f"{run.name}: --of {shortened(of)}: {requirement}")
     split, _, number = of.partition("/")
-    results = run.summary["over_clients"]
-    clients = run.clients or {"clients": [], "splits": {}}
-    if number == EACH and split in clients["splits"]:
-        named = replace(criterion, name=f"{criterion.name} (last evaluation)")
-        models = clients["splits"][split]
-        return [
-            (_client(name, run), Curves(named, split, {}), {model: each[i] for model, each in models.items()})
-            for i, name in enumerate(clients["clients"])
-        ]
-    if split not in results or number not in OVER_CLIENTS:
-        there = ", ".join(
-            f"{split}/{number}"
-            for split in results
-            for number in (*OVER_CLIENTS, *([EACH] if split in clients["splits"] else []))
-        )
-        right = f"must be one of {there}" if there else "no client has scored its models"
-        raise RunError(f"{run.name}: --of {shortened(of)}: {right}")
-    named = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
+    if number == EACH:
+        return _of_each_client(run, split, replace(criterion, name=f"{criterion.name} (last evaluation)"))
+    criterion = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
     if number == "client_std":
-        named = replace(named, better="lower")
-    return [({}, Curves(named, split, {}), {model: found[number] for model, found in results[split].items()})]
+        criterion = replace(criterion, better="lower")
+    values = {model: results[number] for model, results in run.summary["over_clients"][split].items()}
+    return [({}, Curves(criterion, split, {}), values)]
 
 
-def _client(name: str | int, run: CollectedRun) -> dict[str, str]:
-    """The labels of a client."""
-    return {"client": str(name)} if isinstance(name, str) else {"client": str(name), "seed": str(_seed(run))}
+def _numbers_over_clients(run: CollectedRun) -> list[str]:
+    """All that `--of` can name of a run, as SPLIT/NUMBER."""
+    numbers = []
+    for split in run.summary["over_clients"]:
+        numbers += [f"{split}/{number}" for number in OVER_CLIENTS]
+        if run.clients and split in run.clients["splits"]:
+            numbers.append(f"{split}/{EACH}")
+    return numbers
+
+
+def _of_each_client(run: CollectedRun, split: str, criterion: Criterion) -> list[Compared]:
+    """The last result of each client of a run on a split."""
+    assert run.clients is not None
+    models = run.clients["splits"][split]
+    compared: list[Compared] = []
+    for place, client in enumerate(run.clients["clients"]):
+        labels = {"client": str(client)}
+        if not isinstance(client, str):  # with another seed the client of this number has other samples
+            labels["seed"] = str(_seed(run))
+        values = {model: results[place] for model, results in models.items()}
+        compared.append((labels, Curves(criterion, split, {}), values))
+    return compared
 
 
 def head(rows: Sequence[Row], runs: Sequence[CollectedRun], of: str = "") -> str:
@@ -168,33 +193,46 @@ def table(rows: Sequence[Row]) -> Table:
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     captions = list(dict.fromkeys(row.decided.caption for row in rows))
-    several = len(captions) > 1
-    for axis in (*axes, "model", *(["metric"] if several else [])):
-        result.add_column(axis, overflow="fold")
+    heads = [*axes, "model"]
+    if len(captions) > 1:
+        heads.append("metric")
+    for head in heads:
+        result.add_column(head, overflow="fold")
     for head in ("seeds", "mean ± std", GAIN):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        words = [
-            *(row.labels.get(axis, UNKNOWN) for axis in axes),
-            row.model,
-            *([row.decided.title] if several else []),
-        ]
+        words = [row.labels.get(axis, UNKNOWN) for axis in axes]
+        words.append(row.model)
+        if len(captions) > 1:
+            words.append(row.decided.title)
         result.add_row(*words, str(len(row.values)), _with_unit(row), row.gain_text(2))
-    result.caption = "\n".join(filter(None, captions)) or None
+    caption = "\n".join(text for text in captions if text)
+    if caption:
+        result.caption = caption
     return result
 
 
 def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
     """Each run's labels on all axes except the seed."""
-    first: dict[str, str] = {}
-    found = []
+    first_names: dict[str, str] = {}
+    labels_of_runs = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
-        known = run.name  # nobody knows the settings of a run that was made in Python, or of a fork's source
-        if run.config.get("built_by", run.config) and run.forked is None:
-            known = json.dumps(_without_seed(run.config), sort_keys=True)
-        found.append(labels or {"run": first.setdefault(known, run.name)})
-    return found
+        first_name = first_names.setdefault(_experiment_of(run), run.name)
+        labels_of_runs.append(labels or {"run": first_name})
+    return labels_of_runs
+
+
+def _experiment_of(run: CollectedRun) -> str:
+    """A text that is the same for runs that differ only in their seed.
+
+    It is the run's name where the folder does not say how it was trained: for a run that was made in Python, and for a
+    fork, whose source had settings of its own.
+    """
+    made_in_python = not run.config.get("built_by", run.config)
+    if made_in_python or run.forked is not None:
+        return run.name
+    return json.dumps(_without_seed(run.config), sort_keys=True)
 
 
 def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
@@ -202,10 +240,16 @@ def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
     first: dict[frozenset[tuple[str, str]], CollectedRun] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         other = first.setdefault(frozenset(labels.items()), run)
-        here, there = (dict(flat(one.config)) for one in (run, other))
-        keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-        if told := ", ".join(key for key in keys if changes_numbers(key) and key not in _SEEDS):
-            yield f"run {run.name}: has the labels of {other.name} and other settings: {told}"
+        settings = dict(flat(run.config))
+        other_settings = dict(flat(other.config))
+        different = []
+        for key in sorted(settings.keys() | other_settings.keys()):
+            counts = changes_numbers(key) and key not in _SEEDS
+            if counts and settings.get(key) != other_settings.get(key):
+                different.append(key)
+        if different:
+            keys = ", ".join(different)
+            yield f"run {run.name}: has the labels of {other.name} and other settings: {keys}"
 
 
 def _seed(run: CollectedRun) -> int:
@@ -218,56 +262,75 @@ def _seed(run: CollectedRun) -> int:
 
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in which runs must not differ to be those of one experiment."""
-    kept = {key: value for key, value in config.items() if key not in _CHANGE_NO_NUMBER}
-    averages = config.get("averages", {}).items()
-    if "data" in kept:
-        kept["data"] = {key: value for key, value in kept["data"].items() if key != "path"}
-    kept |= {"averages": {name: {k: v for k, v in own.items() if k != "storage"} for name, own in averages}}
-    kept |= {"precision": config.get("engine", {}).get("precision", "full")}
-    return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
+    settings = {key: value for key, value in config.items() if key not in _CHANGE_NO_NUMBER}
+    if "data" in settings:
+        settings["data"] = _without(settings["data"], "path")
+    averages = config.get("averages", {})
+    settings["averages"] = {name: _without(average, "storage") for name, average in averages.items()}
+    settings["precision"] = config.get("engine", {}).get("precision", "full")
+    settings["options"] = _without(config.get("options", {}), "seed")
+    return settings
 
 
-def _reference(against: str | None, groups: Mapping[frozenset[tuple[str, str]], Any]) -> tuple[str, str]:
+def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The table without a key."""
+    return {name: value for name, value in table.items() if name != key}
+
+
+def _reference(against: str | None, groups: Iterable[frozenset[tuple[str, str]]]) -> tuple[str, str]:
+    """The axis and the label of the runs that the others are compared with; two empty texts if there are none."""
     if against is None:
         return "", ""
     axis, _, label = against.partition("=")
-    known = {(a, one) for labels in groups for a, one in labels}
-    axis = named_axis(axis, {a for a, _ in known})
+    known = set().union(*groups)
+    axis = named_axis(axis, {axis for axis, _ in known})
     if (axis, label) not in known:
-        there = ", ".join(sorted(f"{a}={one}" for a, one in known))
-        raise RunError(f"--against {shortened(against)}: must be one of {there}")
+        choices = ", ".join(sorted(f"{axis}={label}" for axis, label in known))
+        raise RunError(f"--against {shortened(against)}: must be one of {choices}")
     return axis, label
 
 
 def _check_alike(row: Row, decided: Curves, name: str) -> None:
     """Raise `RunError` unless the row's values are of the same criterion on the same split."""
-    if row.decided != decided:
-        why = f"{decided.title} decides, and {row.decided.title} in runs that it is compared with"
-        same = row.decided.criterion == decided.criterion
-        right = "; compare both on one: --of client_test/client_mean, or what else their clients have scored"
-        raise RunError(f"{name}: {why}{right if same else ''}")
+    if row.decided == decided:
+        return
+    line = f"{name}: {decided.title} decides, and {row.decided.title} in runs that it is compared with"
+    if row.decided.criterion == decided.criterion:
+        line += "; compare both on one: --of client_test/client_mean, or what else their clients have scored"
+    raise RunError(line)
 
 
 def _with_gain(row: Row, reference: Row | None) -> Row:
     """The row with its gain over the reference. A row that is the reference has no gain."""
     if reference is None or reference is row:
         return row
-    _check_alike(row, reference.decided, " ".join(map("=".join, reference.labels.items())))
-    pairs = [(row.values[seed], reference.values[seed]) for seed in row.values if seed in reference.values]
-    gains = [row.decided.criterion.gain(own, other) for own, other in pairs if own is not None and other is not None]
-    if not gains or len(gains) < len(pairs):
+    labels = " ".join(f"{axis}={label}" for axis, label in reference.labels.items())
+    _check_alike(row, reference.decided, labels)
+    gains = []
+    for seed, value in row.values.items():
+        if seed in reference.values:
+            other = reference.values[seed]
+            if value is None or other is None:
+                return row
+            gains.append(row.decided.criterion.gain(value, other))
+    if not gains:
         return row
     return replace(row, gain=fmean(gains), interval=_interval(gains), pairs=len(gains))
 
 
 def _interval(gains: Sequence[float]) -> float | None:
+    """Half the width of Student's confidence interval of the mean gain; None for a single one."""
     if len(gains) < 2:
         return None
     from scipy.stats import t
 
-    return float(t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1)) * stdev(gains) / math.sqrt(len(gains))
+    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1))
+    return quantile * stdev(gains) / math.sqrt(len(gains))
 
 
 def _with_unit(row: Row) -> str:
+    """The mean of a row, with the sign of per cent if it is a share."""
     text = row.mean_text(2)
-    return f"{text} %" if row.decided.criterion.share and row.mean is not None else text
+    if row.decided.criterion.share and row.mean is not None:
+        text += " %"
+    return text

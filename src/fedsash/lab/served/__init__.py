@@ -1,1 +1,1 @@
-"""An experiment file served to the nodes of a Flower federation: what runs in Flower's processes, and what it tells."""
+"""An experiment file served to the nodes of a Flower federation: its code in Flower's processes, and its progress."""

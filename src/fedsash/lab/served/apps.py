@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import traceback
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from ...system.lock import locked
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
-from .news import Teller
+from .news import ProgressWriter
 
 PYPROJECT: Mapping[str, Any] = {
     "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment", "license": ""},
@@ -49,7 +50,7 @@ client = node_app()
 UNUSED = ("partition", "engine", "network")
 """Tables of an experiment that a run over nodes does not use: clients, engines and links are what they are."""
 STOPPED = "Flower has stopped the server's process, as it does if the SuperLink has died; the same command goes on"
-"""What is told of a run that a signal has stopped: it comes from Flower, since `serve` itself waits for no more."""
+"""The last line of a run that a signal has stopped. The signal comes from Flower: nothing else stops this process."""
 
 
 def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
@@ -60,18 +61,18 @@ def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiti
     a round asks more clients than there are.
     """
     scheduler = _scheduler(experiment)
-    asked = count
     precision = experiment.engine.precision
     check(precision == "full", "engine.precision", precision, PRECISION)
     if isinstance(scheduler, Synchronous):
         check(limit is None, "--limit", limit, "needs an asynchronous scheduler: leave it out")
-        right = "is for simulated rounds; real ones wait as long as --deadline says: leave it out"
-        check(scheduler.deadline is None, "scheduler.deadline", scheduler.deadline, right)
+        requirement = "is for simulated rounds; real ones wait as long as --deadline says: leave it out"
+        check(scheduler.deadline is None, "scheduler.deadline", scheduler.deadline, requirement)
+    selected = count
     if isinstance(experiment.sampling, Uniform):  # others depend on the nodes' samples
         with located("sampling"):
-            asked = experiment.sampling.asked(count)
-    right = f"must be at most {asked}, the clients that a round asks"
-    check(waiting.minimum <= asked, "--minimum", waiting.minimum, right)
+            selected = experiment.sampling.asked(count)
+    requirement = f"must be at most {selected}, the clients that a round asks"
+    check(waiting.minimum <= selected, "--minimum", waiting.minimum, requirement)
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),
@@ -80,7 +81,7 @@ def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiti
         "waiting": json.dumps(vars(waiting)),
         "limit": limit or 0,
     }
-    table: dict[str, Any] = json.loads(json.dumps(PYPROJECT))
+    table: dict[str, Any] = copy.deepcopy(dict(PYPROJECT))
     table["project"]["dependencies"] = ["fedsash[flower]"]
     table["tool"]["flwr"]["app"]["config"] = config
     (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
@@ -95,9 +96,11 @@ def server_app() -> Any:
         config = context.run_config
         code = 1
         line = ""
-        teller = Teller(Path(config["news"]))
+        progress = ProgressWriter(Path(config["news"]))
         try:
-            code, line = (2, STOPPED) if serve(grid, config, [teller]).signal else (0, "")
+            result = serve(grid, config, [progress])
+            code = 2 if result.signal else 0
+            line = STOPPED if result.signal else ""
         except (FedsashError, OSError) as error:
             code = 2
             line = one_line(error)
@@ -110,7 +113,7 @@ def server_app() -> Any:
             line = traceback.format_exc()
             raise
         finally:
-            teller.ended(code, line)
+            progress.ended(code, line)
 
     app = ServerApp()
     app.main()(main)
@@ -119,7 +122,8 @@ def server_app() -> Any:
 
 def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Result:
     """Run the experiment over the nodes of a grid, or go on with its run; `callbacks` come after its own."""
-    experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
+    table = json.loads(config["experiment"])
+    experiment = parse(table, own_code=True)  # the command that started the server has checked it
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
     with locked(out):  # a second server must not wait for nodes
@@ -174,7 +178,10 @@ def in_real_time(experiment: Experiment, federation: Federation, limit: int | No
 
 
 def _scheduler(experiment: Experiment) -> Scheduler:
-    return experiment.scheduler if isinstance(experiment, NetworkExperiment) else Synchronous()
+    """The scheduler that the experiment names; rounds if it names none."""
+    if isinstance(experiment, NetworkExperiment):
+        return experiment.scheduler
+    return Synchronous()
 
 
 def node_app() -> Any:
@@ -182,7 +189,8 @@ def node_app() -> Any:
 
     def data(context: Any) -> FederatedData:
         config = context.node_config
-        return data_of(Path(str(config["data"])), int(config["partition-id"]), str(config["own-code"]).split())
+        own_code = str(config["own-code"]).split()
+        return data_of(Path(str(config["data"])), int(config["partition-id"]), own_code)
 
     return client_app(data)
 

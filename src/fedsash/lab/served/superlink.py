@@ -1,4 +1,4 @@
-"""Flower's own programs: what is asked of a SuperLink, and where a program is found."""
+"""Flower's own programs: commands to a SuperLink, and the path of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP = 60.0
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A SuperLink by its `name` in `~/.flwr/config.toml`. It is asked by Flower's command `flwr`."""
+    """A SuperLink by its `name` in `~/.flwr/config.toml`. Flower's command `flwr` talks to it."""
 
     name: str
 
@@ -33,16 +33,19 @@ class SuperLink:
         return int(answer["run-id"])
 
     def status(self, number: int) -> tuple[str, str]:
-        """The status of a run of Flower, and why there is none if the SuperLink does not say it."""
+        """The status of a run of Flower, and an empty text; without one, an empty status and the reason."""
         answer = _flwr("list", self.name, "--run-id", str(number))
-        runs = answer.get("runs") or [{}]
-        why = "" if runs[0] else str(answer.get("error-message") or answer).strip().split("\n\n")[-1]
-        return str(runs[0].get("status", "")), " ".join(why.split())
+        runs = answer.get("runs")
+        if runs and runs[0]:
+            return str(runs[0].get("status", "")), ""
+        message = str(answer.get("error-message") or answer)
+        reason = message.strip().split("\n\n")[-1]
+        return "", " ".join(reason.split())
 
     def stop(self, number: int, out: Path) -> str:
         """Stop a run of Flower, and wait until its process has let go of the folder `out`; returns a line about it."""
         answer = _flwr("stop", str(number), self.name)
-        until = time.monotonic() + STOP
+        deadline = time.monotonic() + STOP
         if not answer.get("success"):
             return f"flwr stop was refused: {_why(answer)}"
         while True:
@@ -50,38 +53,46 @@ class SuperLink:
                 check_free(out)
                 return f"run {number} of Flower has been stopped"
             except InUseError as error:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     return f"run {number} of Flower has been stopped, but {one_line(error)}"
                 time.sleep(0.2)
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
-    """What a command of Flower answers. A Ctrl-C does not reach it."""
-    command = [program("flwr"), *arguments, "--format", "json"]
-    how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "start_new_session": True}
-    done = subprocess.run(command, env=environment(command[0]), **how)
+    """The answer of Flower's command `flwr`. It has a session of its own, so that a Ctrl-C does not reach it."""
+    flwr = program("flwr")
+    command = [flwr, *arguments, "--format", "json"]
+    done = subprocess.run(
+        command, env=environment(flwr), capture_output=True, text=True, check=False, start_new_session=True
+    )
     try:
-        return dict(json.loads(done.stdout[done.stdout.index("{") :]))
+        begin = done.stdout.index("{")  # Flower may write warnings before it
+        return dict(json.loads(done.stdout[begin:]))
     except ValueError:
-        return {"success": False, "error-message": (done.stderr or done.stdout).strip()[-500:]}
+        message = (done.stderr or done.stdout).strip()
+        return {"success": False, "error-message": message[-500:]}
 
 
 def _why(answer: dict[str, Any]) -> str:
-    """Why a command of Flower was refused, in one line."""
+    """The reason for which a command of Flower was refused, in one line."""
     return " ".join(str(answer.get("error-message") or answer).split())
 
 
 def environment(command: str) -> dict[str, str]:
     """The environment of one of Flower's programs, which finds the others by their names beside it."""
-    return os.environ | {"PATH": os.pathsep.join([str(Path(command).parent), os.environ.get("PATH", os.defpath)])}
+    folder = str(Path(command).parent)
+    path = os.environ.get("PATH", os.defpath)
+    return os.environ | {"PATH": f"{folder}{os.pathsep}{path}"}
 
 
 def program(name: str) -> str:
     """The path of one of Flower's programs: beside this Python, or where the shell finds it."""
     with library("Flower", "fedsash flower", "fedsash[flower]"):
         import flwr  # noqa: F401
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
+    beside_python = Path(sys.executable).parent / name
+    if beside_python.exists():
+        return str(beside_python)
+    on_path = shutil.which(name)
+    if on_path is None:
         raise LibraryError(f'the command {name} is missing: pip install "fedsash[flower]"')
-    return found
+    return on_path

@@ -85,7 +85,11 @@ STUDIES = {
 
 def kinds() -> dict[str, Entry]:
     """The study of each kind of findings, in the order of the page."""
-    return {kind: entry for entry in STUDIES.values() for kind in entry.kinds}
+    entries = {}
+    for entry in STUDIES.values():
+        for kind in entry.kinds:
+            entries[kind] = entry
+    return entries
 
 
 def study_of(findings: Mapping[str, Any]) -> type[Study]:
@@ -95,14 +99,16 @@ def study_of(findings: Mapping[str, Any]) -> type[Study]:
     return entries[findings["kind"]].study()
 
 
-def pictures(together: Sequence[Mapping[str, Any]]) -> list[Picture]:
+def pictures(all_findings: Sequence[Mapping[str, Any]]) -> list[Picture]:
     """The pictures of findings that are shown together. Pictures of one kind have the same colour scales."""
     from ...runs.pictures.scales import common
 
-    drawn = [study_of(findings).picture(findings) for findings in together]
-    for kind in {findings["kind"] for findings in together}:
-        places = [i for i, findings in enumerate(together) if findings["kind"] == kind]
-        scaled = common([drawn[i] for i in places])
-        for i, picture in zip(places, scaled, strict=True):
-            drawn[i] = picture
+    drawn = [study_of(findings).picture(findings) for findings in all_findings]
+    places: dict[str, list[int]] = {}
+    for place, findings in enumerate(all_findings):
+        places.setdefault(findings["kind"], []).append(place)
+    for places_of_kind in places.values():
+        scaled = common([drawn[place] for place in places_of_kind])
+        for place, picture in zip(places_of_kind, scaled, strict=True):
+            drawn[place] = picture
     return drawn

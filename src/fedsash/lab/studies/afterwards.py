@@ -76,8 +76,8 @@ class Afterwards:
     def begins(self, size: int) -> int:
         """The last round before a window of this size. Raises `ValueError` if its sum is not saved."""
         starts = window_starts(self.counts, self.round)
-        right = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
-        check(size in starts, "window", size, right)
+        possible = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
+        check(size in starts, "window", size, possible)
         return starts[size]
 
     def window(self, size: int) -> Tensor:
@@ -86,20 +86,23 @@ class Afterwards:
 
     def windows(self, sizes: Sequence[int] | None = None) -> Iterator[tuple[int, Tensor]]:
         """The windows of these sizes (None: of all), each with its size."""
+        if sizes is None:
+            sizes = self.sizes
         newest = self._sum(self.round)
-        for size in self.sizes if sizes is None else sizes:
-            yield size, newest.mean_since(self._sum(self.begins(size)), self._like)
+        for size in sizes:
+            before = self._sum(self.begins(size))
+            yield size, newest.mean_since(before, self._like)
 
-    def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
+    def weighted(self, all_profiles: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
         """The approximation `[D]` of the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
         rounds = {count: round for round, count in reversed(self.counts.items())}  # the first of each number of models
         counts = sorted(rounds)
-        for first in range(0, len(of), TOGETHER):
-            together = of[first : first + TOGETHER]
-            weights = np.stack([profiles.block_weights(profile, counts) for profile in together])
-            sums = (self._sum(rounds[count]) for count in counts)
+        for first in range(0, len(all_profiles), TOGETHER):
+            group = all_profiles[first : first + TOGETHER]
+            weights = np.stack([profiles.block_weights(profile, counts) for profile in group])
+            sums = (self._sum(rounds[count]) for count in counts)  # read one after another: each is a whole model
             averages = combined(sums, weights, self._like)
-            for w, profile in zip(averages, together, strict=True):
+            for w, profile in zip(averages, group, strict=True):
                 yield w, profiles.misplaced(profile, counts)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
@@ -119,7 +122,10 @@ class Afterwards:
         return self.run.state(self.round)
 
     def _sum(self, round: int) -> RunningSum:
-        return running_sums.read(self.folder, round) if round else RunningSum.empty(len(self._like))
+        """The sum of the models up to a round; of none at round 0."""
+        if round == 0:
+            return RunningSum.empty(len(self._like))
+        return running_sums.read(self.folder, round)
 
 
 def best_window(averages: Afterwards) -> int:
@@ -127,21 +133,25 @@ def best_window(averages: Afterwards) -> int:
 
     Raises `ValueError` if the run held out no data, since the choice must not use the test set.
     """
-    right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
-    check(averages.run.federation.evaluation.held_out > 0, "window", "auto", right)
-    return best_of({size: averages.judge(w) for size, w in averages.windows()}, averages.run.federation.goal.criterion)
+    federation = averages.run.federation
+    requirement = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
+    check(federation.evaluation.held_out > 0, "window", "auto", requirement)
+    windows = {size: averages.judge(w) for size, w in averages.windows()}
+    return best_of(windows, federation.goal.criterion)
 
 
 def best_of(windows: Mapping[int, Judged], criterion: Criterion) -> int:
     """The size of the window that is best on held-out data; one whose value is NaN is the worst."""
 
-    def fault(size: int) -> tuple[float, float]:
+    def error_and_loss(size: int) -> tuple[float, float]:
         held_out = windows[size].held_out
         assert held_out is not None
         error = criterion.error_of(held_out[criterion.name])
-        return math.inf if math.isnan(error) else error, held_out.loss
+        if math.isnan(error):
+            error = math.inf
+        return error, held_out.loss
 
-    return min(windows, key=fault)
+    return min(windows, key=error_and_loss)
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -63,24 +63,24 @@ Its error is the share of its weight that lies on another model of the same bloc
     out: Path | None = field(default=None, metadata=option("write the average there, as safetensors", metavar="FILE"))
 
     def __post_init__(self) -> None:
-        one = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
-        if len(one) > 1:
-            right = f"can't be asked for together with {one[0]}"
-            raise SettingError("AveragesStudy", one[1], getattr(self, one[1]), right)
+        single = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
+        if len(single) > 1:
+            requirement = f"can't be asked for together with {single[0]}"
+            raise SettingError("AveragesStudy", single[1], getattr(self, single[1]), requirement)
         check_fraction("AveragesStudy.ema", self.ema)
         if self.power is not None:
-            right = f"must be above 0 and at most {profiles.FLATTEST:.4f}"
-            check(0 < self.power <= profiles.FLATTEST, "AveragesStudy.power", self.power, right)
+            requirement = f"must be above 0 and at most {profiles.FLATTEST:.4f}"
+            check(0 < self.power <= profiles.FLATTEST, "AveragesStudy.power", self.power, requirement)
         if self.out is not None:
             check_file(self.out)
-        right = "needs window, ema or power, which say what to write"
-        check(self.out is None or bool(one), "AveragesStudy.out", str(self.out), right)
+            requirement = "needs window, ema or power, which say what to write"
+            check(bool(single), "AveragesStudy.out", str(self.out), requirement)
 
     def answer(self, runs: Sequence[OpenRun]) -> Answer | None:
         if self.window is self.ema is self.power is None:
             return None
         (run,) = runs
-        name, average = self._one(Afterwards(run, self.at))
+        name, average = self._single(Afterwards(run, self.at))
         score = average.metrics
         texts = _texts(run.federation.goal, score)
         width = max(map(len, (*texts, "error")))
@@ -102,17 +102,10 @@ Its error is the share of its weight that lies on another model of the same bloc
         }
         return Answer(lines, data)
 
-    def _one(self, averages: Afterwards) -> tuple[str, Judged]:
-        """The average that was asked for, in words, and its metrics."""
+    def _single(self, averages: Afterwards) -> tuple[str, Judged]:
+        """The one average that the settings name, in words, and its metrics."""
         if self.window is not None:
-            size = best_window(averages) if self.window == "auto" else self.window
-            since = averages.begins(size)
-            chosen = ", the best on held-out data," if self.window == "auto" else ","
-            if since:
-                rounds = f"of rounds {since + 1} to {averages.round}"
-            else:
-                rounds = f"all there are up to round {averages.round}"
-            return f"the window of {size} models{chosen} {rounds}", averages.judge(averages.window(size))
+            return self._single_window(averages)
         if self.ema is not None:
             name = f"the EMA of decay {self.ema:g}"
             profile = profiles.ema(self.ema, averages.count)
@@ -122,6 +115,20 @@ Its error is the share of its weight that lies on another model of the same bloc
             profile = profiles.power(self.power, averages.count)
         ((w, error),) = averages.weighted([profile])
         return f"{name} after round {averages.round}", averages.judge(w, error)
+
+    def _single_window(self, averages: Afterwards) -> tuple[str, Judged]:
+        if self.window == "auto":
+            size = best_window(averages)
+            name = f"the window of {size} models, the best on held-out data,"
+        else:
+            assert self.window is not None
+            size = self.window
+            name = f"the window of {size} models,"
+        before = averages.begins(size)
+        rounds = f"all there are up to round {averages.round}"
+        if before:
+            rounds = f"of rounds {before + 1} to {averages.round}"
+        return f"{name} {rounds}", averages.judge(averages.window(size))
 
     def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
@@ -169,8 +176,9 @@ Its error is the share of its weight that lies on another model of the same bloc
             heads.insert(3, "held\nout")
         yield heads
         for i, size in enumerate(findings["sizes"]):
+            name = f"{size} (chosen)" if size == chosen else str(size)
             row = [
-                f"{size} (chosen)" if size == chosen else f"{size}",
+                name,
                 criterion.text(windows["value"][i], 2),
                 number(windows["loss"][i]),
                 f"{emas['decay'][i]:.4f}",
@@ -195,9 +203,12 @@ Its error is the share of its weight that lies on another model of the same bloc
             Panel(criterion.name, sizes, Axis(label), values, width=6, height=4.4),
             Panel("loss", sizes, Axis(f"loss ({split})"), _lines(findings, "loss", 1), width=6, height=4.4),
         ]
-        choice = "" if chosen is None else f" Held-out data choose the window of {chosen}."
-        what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
-        caption = f"Averages after round {findings['round']}, {what}.{choice}"
+        caption = (
+            f"Averages after round {findings['round']}, by the number of models W; an EMA's is "
+            "(1 + decay) / (1 - decay)."
+        )
+        if chosen is not None:
+            caption += f" Held-out data choose the window of {chosen}."
         return Picture(findings["title"], panels, columns=2, caption=caption)
 
 
@@ -211,7 +222,7 @@ def _lines(findings: Findings, key: str, factor: float) -> list[Line]:
 
 
 def _others(findings: Findings, scale: int) -> list[Line | Rule]:
-    """More values: those on held-out data, if they chose a window, and that of the model."""
+    """The windows on held-out data, if these chose one, the chosen window, and the model itself."""
     layers: list[Line | Rule] = []
     if findings["chosen"] is not None:
         if findings["split"] == "test":
@@ -224,8 +235,8 @@ def _others(findings: Findings, scale: int) -> list[Line | Rule]:
 
 
 def _marks(sizes: Sequence[int]) -> dict[float, str]:
-    """Those of the numbers 1, 2, 5, 10, 20, ... that lie within the range of the sizes."""
-    marks = dict[float, str]()
+    """The numbers 1, 2, 5, 10, 20, ... within the range of the sizes, each with its text."""
+    marks: dict[float, str] = {}
     for power in range(len(str(max(sizes)))):
         for digit in (1, 2, 5):
             mark = digit * 10**power
@@ -235,6 +246,7 @@ def _marks(sizes: Sequence[int]) -> dict[float, str]:
 
 
 def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:
+    """The results of averages as lists: the metric that decides, the loss, and the metric on held-out data."""
     name = criterion.name
     columns: dict[str, list[float | None]] = {"value": [], "loss": [], "held_out": []}
     for average in averages.values():

@@ -75,7 +75,8 @@ class BoundStudy(Study):
         squared_norms = np.mean([of_run[:trips] for of_run in norms], axis=0)
         constants = self._constants(runs, progress)
         federation = runs[0].federation
-        steps = float(RoundPlan.mean(federation.local, federation.method, federation.sizes).steps.mean())
+        plan = RoundPlan.mean(federation.local, federation.method, federation.sizes)
+        steps = float(plan.steps.mean())
         terms = np.array([bound(constants, rate, steps, size, t) for t in range(1, trips + 1)])
         return {
             "title": f"{runs[0].folder.name}: FedWindow's bound",
@@ -95,33 +96,41 @@ class BoundStudy(Study):
         """The largest L and sigma_l^2 along the runs, and the mean of their first losses above F*."""
         smoothness = []
         noise = []
-        first = []
-        for done, run in enumerate(runs, 1):
+        first_losses = []
+        for done, run in enumerate(runs, start=1):
             federation = run.federation
             start = federation.start().w
-            first.append(training_loss(federation).loss(start))
+            first_losses.append(training_loss(federation).loss(start))
             curvature = training_loss(federation, self.samples)
-            for w in (start, *(run.state(round).w for round in run.rounds)):
-                smoothness.append(float(hessian_eigenvalues(curvature, w, tolerance=1e-2).values[0]))
-                noise += [batch_noise(federation, w, i, self.batches) for i in range(len(federation.sizes))]
+            models = [start, *(run.state(round).w for round in run.rounds)]
+            for w in models:
+                eigenvalues = hessian_eigenvalues(curvature, w, tolerance=1e-2).values
+                smoothness.append(float(eigenvalues[0]))
+                for client in range(len(federation.sizes)):
+                    noise.append(batch_noise(federation, w, client, self.batches))
             progress(done, len(runs))
-        return Constants(max(smoothness), max(noise), fmean(first) - self.least)
+        return Constants(max(smoothness), max(noise), fmean(first_losses) - self.least)
 
     @staticmethod
     def table(findings: Findings) -> Rows:
-        yield ["steps", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
+        heads = ["steps", "mean of\n||grad F||^2", "bound"]
+        heads += [f"{name}\nterm" for name in TERMS]
+        yield heads
         last = len(findings["trips"])
-        for t in (*(step for step in SHOWN if step < last), last):
+        steps = [step for step in SHOWN if step < last]
+        for t in [*steps, last]:
             terms = [findings["terms"][name][t - 1] for name in TERMS]
             values = [findings["mean"][t - 1], _sum(terms), *terms]
-            yield [str(t), *(number(value, 3) for value in values)]
+            texts = [number(value, 3) for value in values]
+            yield [str(t), *texts]
 
     @staticmethod
     def picture(findings: Findings) -> Picture:
         """The norms, their mean up to each trip, and the bound on it."""
         trips = findings["trips"]
         terms = findings["terms"]
-        total = [_sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
+        columns = [terms[name] for name in TERMS]
+        total = [_sum(parts) for parts in zip(*columns, strict=True)]
         lines = [
             Line("squared norm", trips, findings["squared_norms"], look(1)),
             Line("its mean so far", trips, findings["mean"], look(0)),
@@ -171,7 +180,11 @@ def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, se
     whole_batches = len(index) // local.batch
     drawn = torch.split(index[order], local.batch)[: min(batches, whole_batches)]
     mean = _gradient(federation, w, index)
-    return fmean(float((_gradient(federation, w, batch) - mean).square().sum()) for batch in drawn)
+    squared_distances = []
+    for batch in drawn:
+        difference = _gradient(federation, w, batch) - mean
+        squared_distances.append(float(difference.square().sum()))
+    return fmean(squared_distances)
 
 
 def training_loss(federation: Federation, count: int | None = None) -> Curvature:
@@ -195,13 +208,17 @@ def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
 def _sum(terms: Sequence[float | None]) -> float | None:
     """The sum of terms, unknown if one of them is."""
     numbers = [term for term in terms if term is not None]
-    return sum(numbers) if len(numbers) == len(terms) else None
+    if len(numbers) < len(terms):
+        return None
+    return sum(numbers)
 
 
 def _window(run: OpenRun) -> tuple[int, float]:
     """The window's size W and the clients' rate. Raises `RunError` if the bound is not about the run."""
     experiment = run.experiment
-    scheduler = experiment.scheduler if isinstance(experiment, NetworkExperiment) else None
+    scheduler = None
+    if isinstance(experiment, NetworkExperiment):
+        scheduler = experiment.scheduler
     if not isinstance(scheduler, FedWindow) or not isinstance(scheduler.window, ConstantWindow):
         raise RunError(f"{run.folder}: the bound is for the scheduler fedwindow with a constant window")
     if type(run.federation.method) is not FedAvg:
@@ -216,6 +233,7 @@ def _window(run: OpenRun) -> tuple[int, float]:
 
 
 def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
+    """The window's size and the rate of all runs. Raises `SettingError` if runs differ in them."""
     check(len(set(settings)) == 1, "bound: (W, rate)", settings, "must be the same in all runs")
     return settings[0]
 

@@ -55,8 +55,8 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     ids_of_models = []
     models = []
     for answer in federation.executor.work(request):
-        right = "answers with sums over several clients: take one that shows single uploads"
-        check(not isinstance(answer, PartialSum), "engine", federation.engine, right)
+        requirement = "answers with sums over several clients: take one that shows single uploads"
+        check(not isinstance(answer, PartialSum), "engine", federation.engine, requirement)
         if not isinstance(answer, Reply):
             continue
         rows = federation.aggregation.accepts(answer.norms)
@@ -72,14 +72,18 @@ def _trained_by(engine: Engine, data: FederatedData | Clients) -> FederatedData 
     """The clients with this engine, without the network before them."""
     if isinstance(data, OnNetwork):
         return _trained_by(engine, data.clients)
-    return replace(data, engine=engine) if isinstance(data, LocalClients) else data
+    if isinstance(data, LocalClients):
+        return replace(data, engine=engine)
+    return data
 
 
 def _models(federation: Federation, sent: WholeModel, reply: Reply) -> WholeModel:
     """The models `[b, D]` of a reply's clients, each with what it keeps for itself."""
     sharing = federation.sharing
     w = WholeModel(sent + sharing.model_change(CommonPart(reply.upload["delta"]), reply.upload))
-    return sharing.with_own(w, reply.client_state[OWN]) if sharing.own_size else w
+    if not sharing.own_size:
+        return w
+    return sharing.with_own(w, reply.client_state[OWN])
 
 
 def weights(federation: Federation, ids: Ints) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the studies of client models share: which runs, clients and rounds, random orders, and lines by their number."""
+"""Common parts of the studies of client models: checks, rounds, clients, random orders, and lines by their number."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
     for run in runs:
         check_classes(run)
         run.check_rounds()
-        right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
+        requirement = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
         if run.experiment.evaluation.held_out:
-            right += ", and no held-out samples, which the seed draws"
+            requirement += ", and no held-out samples, which the seed draws"
         same_shapes = first.layout.shapes == run.federation.layout.shapes
         same_data = _same_data(first.training_data, run.federation.training_data)
-        check(same_shapes and same_data, "runs", str(run.folder), right)
+        check(same_shapes and same_data, "runs", str(run.folder), requirement)
     check_settings(runs)
 
 
@@ -65,13 +65,15 @@ def _same_data(one: FederatedData, other: FederatedData) -> bool:
 
 def check_settings(runs: Sequence[OpenRun]) -> None:
     """Raise `RunError` unless runs differ in their seeds, in their length and in what observes alone."""
-    tables = [_acting(run) for run in runs]
-    for run, table in zip(runs, tables, strict=True):
-        keys = sorted(table.keys() | tables[0].keys())
-        differing = [key for key in keys if table.get(key) != tables[0].get(key)]
+    first = runs[0]
+    first_settings = _acting(first)
+    for run in runs[1:]:
+        settings = _acting(run)
+        keys = sorted(settings.keys() | first_settings.keys())
+        differing = [key for key in keys if settings.get(key) != first_settings.get(key)]
         if differing:
-            right = f"has other settings than {runs[0].folder}: {some(differing)}; only seeds may differ"
-            raise RunError(f"{run.folder}: {right}")
+            line = f"has other settings than {first.folder}: {some(differing)}; only seeds may differ"
+            raise RunError(f"{run.folder}: {line}")
 
 
 def _acting(run: OpenRun) -> dict[str, Any]:
@@ -84,8 +86,10 @@ def _acting(run: OpenRun) -> dict[str, Any]:
             acting += ["evaluation.every", "evaluation.metric", "metrics."]
     settings = {}
     for key, value in flat(run.experiment.table()):
-        observes = key.startswith(("averages.", "evaluation.", "metrics.")) and not key.startswith(tuple(acting))
-        if changes_numbers(key) and not observes and key not in SEEDS:
+        may_observe = key.startswith(("averages.", "evaluation.", "metrics."))
+        if may_observe and not key.startswith(tuple(acting)):
+            continue
+        if changes_numbers(key) and key not in SEEDS:
             settings[key] = value
     return settings
 
@@ -93,11 +97,11 @@ def _acting(run: OpenRun) -> dict[str, Any]:
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:
     """The `wanted` rounds, or with None those of which all runs have a state, and after which the first run used an
     upload. Raises `ValueError` without a round."""
-    if wanted is None:
+    if wanted is not None:
+        rounds = list(wanted)
+    else:
         saved = set(runs[0].rounds).intersection(*(run.rounds for run in runs))
         rounds = [round for round in sorted(saved) if runs[0].used(round)]
-    else:
-        rounds = list(wanted)
     check(len(rounds) > 0, "rounds", rounds, "there is no round of which all runs have a state")
     return rounds
 
@@ -105,10 +109,12 @@ def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list
 def trained_alike(runs: Sequence[OpenRun], round: int) -> list[ClientModels]:
     """For each run, the models of the clients that train in the first run's round after `round`."""
     first = runs[0].client_models(round)
-    trained = [first, *(run.client_models(round, first.ids) for run in runs[1:])]
-    for models in trained:
-        right = "some clients' uploads can't be used in this round"
-        check(np.array_equal(models.ids, first.ids), "round", round, right)
+    trained = [first]
+    for run in runs[1:]:
+        models = run.client_models(round, first.ids)
+        same_clients = np.array_equal(models.ids, first.ids)
+        check(same_clients, "round", round, "some clients' uploads can't be used in this round")
+        trained.append(models)
     return trained
 
 
@@ -121,8 +127,8 @@ def by_round(
     rounds: Sequence[int], measured: Callable[[int], Mapping[str, Any]], progress: OnProgress
 ) -> dict[str, list[Any]]:
     """The `rounds`, and for each name what was `measured` in them."""
-    lists = dict[str, list[Any]]()
-    for done, round in enumerate(rounds, 1):
+    lists: dict[str, list[Any]] = {}
+    for done, round in enumerate(rounds, start=1):
         for name, value in measured(round).items():
             lists.setdefault(name, []).append(value)
         progress(done, len(rounds))
@@ -134,7 +140,7 @@ def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: i
 
     At K is its mean over the first K clients in so many random `orders`.
     """
-    permutations = [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(orders)]
+    permutations = [generator(seed, Purpose.DIRECTION, order).permutation(size) for order in range(orders)]
     means = []
     for k in range(1, size + 1):
         means.append(np.mean([numbers(order[:k]) for order in permutations], axis=0))
@@ -142,20 +148,21 @@ def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: i
     return lists
 
 
-def by_number(findings: Findings, solid: str, dashed: str, called: str, scale: float = 1.0) -> list[Line]:
+def by_number(findings: Findings, solid: str, dashed: str, dashed_name: str, scale: float = 1.0) -> list[Line]:
     """The numbers `solid` and, dashed, `dashed` by the number of models, for some rounds from the first to the last.
 
-    Both are keys of the findings, lists by saved round and number. `called` is what dashed lines are called.
+    Both are keys of the findings, lists by saved round and number. A dashed line has the name of its round and
+    `dashed_name`.
     """
     rounds = findings["rounds"]
     places = np.unique(np.linspace(0, len(rounds) - 1, LINES).round().astype(int)).tolist()
     lines = []
-    for i, place in enumerate(places):
+    for number, place in enumerate(places):
         name = f"round {rounds[place]}"
-        style = look(i)
+        style = look(number)
         values = times(scale, findings[solid][place])
         lines.append(Line(name, range(1, len(values) + 1), values, style))
         style = Style(style.colour, "dash", style.symbol)
         values = times(scale, findings[dashed][place])
-        lines.append(Line(f"{name}, {called}", range(1, len(values) + 1), values, style))
+        lines.append(Line(f"{name}, {dashed_name}", range(1, len(values) + 1), values, style))
     return lines

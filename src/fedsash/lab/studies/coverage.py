@@ -61,11 +61,11 @@ class CoverageStudy(Study):
         check(max(sizes) <= rounds, "sizes", max(sizes), f"must be at most the run's {rounds} rounds")
         shares = []
         distances = []
-        for done, size in enumerate(sizes, 1):
+        for size in sizes:
             share_seen, distance = _seen(run, rounds, size)
             shares.append(share_seen)
             distances.append(distance)
-            progress(done, len(sizes))
+            progress(len(shares), len(sizes))
         return {
             "title": f"{run.folder.name}: the samples that the rounds in a window have seen",
             "sizes": list(sizes),
@@ -78,10 +78,10 @@ class CoverageStudy(Study):
     @staticmethod
     def table(findings: Findings) -> Rows:
         yield ["window", "samples\nseen", "\nleast", "uniform\nsampling", "labels:\ndistance", "\nlargest"]
-        for i, size in enumerate(findings["sizes"]):
-            shares = _full(findings, "share", i)
-            distances = _full(findings, "distance", i)
-            cells = [share(_mean(shares)), share(min(shares)), share(findings["expected"][i])]
+        for place, size in enumerate(findings["sizes"]):
+            shares = _full(findings, "share", place)
+            distances = _full(findings, "distance", place)
+            cells = [share(_mean(shares)), share(min(shares)), share(findings["expected"][place])]
             yield [str(size), *cells, number(_mean(distances), 3), number(max(distances, default=None), 3)]
 
     @staticmethod
@@ -91,14 +91,14 @@ class CoverageStudy(Study):
         size = Axis("W, the rounds in a window", log=True, ticks=ticks)
         round = Axis("round", whole=True)
         seen = Axis("share of all samples (%)", low=0, high=100)
-        apart = Axis("distance of the labels", low=0)
+        distance = Axis("distance of the labels", low=0)
         panels = [
             Panel("samples by size", size, seen, [_means(findings, "share", 100), *_expectation(findings)]),
             Panel("samples by round", round, seen, _by_round(findings, "share", 100)),
         ]
         if findings["distance"] is not None:
-            panels.append(Panel("labels by size", size, apart, [_means(findings, "distance")]))
-            panels.append(Panel("labels by round", round, apart, _by_round(findings, "distance")))
+            panels.append(Panel("labels by size", size, distance, [_means(findings, "distance")]))
+            panels.append(Panel("labels by round", round, distance, _by_round(findings, "distance")))
         caption = (
             "The samples held by the clients of the last W rounds, and how far their labels are distributed from those "
             "of all samples (total variation)."
@@ -106,20 +106,20 @@ class CoverageStudy(Study):
         return Picture(findings["title"], panels, columns=len(panels), caption=caption)
 
 
-def covered(clients: Sequence[Ints], there: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+def covered(clients: Sequence[Ints], takes_part: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
     """Whether a client of the last W rounds holds each of n samples, `[t, n]`, after each of t rounds.
 
-    `clients` are the indices of each client's samples, without duplicates; every sample has a client. `there` `[t, N]`
-    says who takes part. W is `size`; before round W it is the number of rounds that there are.
+    `clients` are the indices of each client's samples, without duplicates; every sample has a client. `takes_part`
+    `[t, N]` says which clients do. W is `size`; before round W it is the number of rounds that there are.
     """
     n = 1 + max(int(index.max(initial=-1)) for index in clients)
     holders = np.zeros(n, dtype=np.int64)
-    seen = np.zeros((len(there), n), dtype=np.bool_)
-    for t, enters in enumerate(there):
+    seen = np.zeros((len(takes_part), n), dtype=np.bool_)
+    for t, enters in enumerate(takes_part):
         for i in np.flatnonzero(enters).tolist():
             holders[clients[i]] += 1
         if t >= size:
-            leaves = there[t - size]
+            leaves = takes_part[t - size]
             for i in np.flatnonzero(leaves).tolist():
                 holders[clients[i]] -= 1
         seen[t] = holders > 0
@@ -152,7 +152,8 @@ def expected(federation: Federation, size: int) -> float | None:
     shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
     if not isinstance(sampling, Uniform | Poisson) or traced or shared:
         return None
-    return float(1 - (1 - sampling.expected(len(sizes)) / len(sizes)) ** size)
+    fraction = sampling.expected(len(sizes)) / len(sizes)
+    return float(1 - (1 - fraction) ** size)
 
 
 def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
@@ -161,11 +162,11 @@ def _seen(run: OpenRun, rounds: int, size: int) -> tuple[Floats, Floats | None]:
     held, places = np.unique(np.concatenate(data.clients), return_inverse=True)
     ends = np.cumsum([len(client) for client in data.clients])[:-1]
     clients = [np.unique(index) for index in np.split(places, ends)]
-    there = participation(run.federation, rounds, run.left_out).numpy()
-    seen = covered(clients, there > 0, size)
+    weights = participation(run.federation, rounds, run.left_out).numpy()
+    seen = covered(clients, weights > 0, size)
     y = data.train.y.cpu().numpy()
-    labelled = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
-    distance = label_distance(y[held], seen) if labelled else None
+    has_classes = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    distance = label_distance(y[held], seen) if has_classes else None
     return seen.mean(1), distance
 
 
@@ -178,22 +179,32 @@ def _full(findings: Findings, name: str, place: int) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    """The mean; None without values."""
+    if not values:
+        return None
+    return float(np.mean(values))
 
 
 def _means(findings: Findings, name: str, scale: float = 1.0) -> Line:
-    means = [scale * float(np.mean(_full(findings, name, i))) for i in range(len(findings["sizes"]))]
+    """The mean over the windows of each size, by their size."""
+    means = []
+    for place in range(len(findings["sizes"])):
+        means.append(scale * float(np.mean(_full(findings, name, place))))
     return Line("measured" if name == "share" else "", findings["sizes"], means, look(0))
 
 
 def _expectation(findings: Findings) -> list[Line]:
+    """The line of uniform sampling, if the run's sampling is uniform."""
     if None in findings["expected"]:
         return []
-    return [Line("uniform sampling", findings["sizes"], [100 * value for value in findings["expected"]], QUIET)]
+    values = [100 * value for value in findings["expected"]]
+    return [Line("uniform sampling", findings["sizes"], values, QUIET)]
 
 
 def _by_round(findings: Findings, name: str, scale: float = 1.0) -> list[Line]:
-    lines = []
-    for i, (size, values) in enumerate(zip(findings["sizes"], findings[name], strict=True)):
-        lines.append(Line(f"W = {size}", findings["rounds"], [scale * value for value in values], look(i)))
+    """A line for the windows of each size, by the round after which they end."""
+    lines: list[Line] = []
+    for size, values in zip(findings["sizes"], findings[name], strict=True):
+        scaled = [scale * value for value in values]
+        lines.append(Line(f"W = {size}", findings["rounds"], scaled, look(len(lines))))
     return lines

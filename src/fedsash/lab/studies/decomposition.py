@@ -99,28 +99,39 @@ class DecompositionStudy(Study):
         parts = decompose(f, targets, held, first.p.to(f))
         learned = runs[0].federation.layout.trained  # statistics of batches are no coordinates
         spreads = [locality(models.w[:, :learned], models.p) for models in trained]
-        several = len(runs) > 1
+        variance = None
+        covariance = None
+        if len(runs) > 1:
+            variance = float(parts.variance.mean())
+            covariance = float(parts.covariance.mean())
+        cka = None
+        if len(first.ids) > 1:
+            cka = fmean(likeness(answers) for answers in f)
+        means = torch.stack([models.mean for models in trained])
         return {
             "squared_error": float(parts.error.mean()),
             "bias": float(parts.bias.mean()),
             "train_bias": _over_clients(parts.train_bias, held.any(1)),
             "heterogeneous_bias": _over_clients(parts.heter_bias, (~held).any(1)),
-            "variance": float(parts.variance.mean()) if several else None,
-            "covariance": float(parts.covariance.mean()) if several else None,
+            "variance": variance,
+            "covariance": covariance,
             "locality_max": max(spread.largest for spread in spreads),
             "locality_mean": fmean(spread.mean for spread in spreads),
-            "cka": fmean(likeness(answers) for answers in f) if f.shape[1] > 1 else None,
-            "test_error": _test_error(federation, torch.stack([models.mean for models in trained])),
+            "cka": cka,
+            "test_error": _test_error(federation, means),
         }
 
     @staticmethod
     def table(findings: Findings) -> Rows:
-        heads = {name: head for name, head in HEADS.items() if findings["runs"] > 1 or name not in SEVERAL}
+        heads = dict(HEADS)
+        if findings["runs"] == 1:
+            for name in SEVERAL:
+                del heads[name]
         yield ["saved\nround", *heads.values()]
-        for i, round in enumerate(findings["rounds"]):
+        for place, round in enumerate(findings["rounds"]):
             cells = [str(round)]
             for name in heads:
-                value = findings[name][i]
+                value = findings[name][place]
                 cells.append(share(value) if name == "test_error" else number(value, 3))
             yield cells
 
@@ -218,7 +229,7 @@ def predictions(
     count: int | None = None,
     layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `decompose` needs of client models `w` `[R, K, D]`: probabilities, one-hot targets, and who holds what.
+    """The arguments of `decompose` for client models `w` `[R, K, D]`: probabilities, one-hot targets, samples held.
 
     float64 `[R, K, n, classes]` and `[n, classes]`, and bool `[K, n]`, on all samples that the clients `ids` `[K]`
     hold, or on `count` of them, evenly spaced. `layout` is as in `outputs`.
@@ -264,10 +275,13 @@ def _mean_over(chosen: Tensor, values: Tensor) -> Tensor:
 
 def _over_clients(values: Tensor, known: Tensor) -> float | None:
     """The mean of `values` `[K]` over the clients that have samples to know theirs from, None if no client has any."""
-    return float(values[known].mean()) if bool(known.any()) else None
+    if not bool(known.any()):
+        return None
+    return float(values[known].mean())
 
 
 def _check(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> None:
+    """Raise `SettingError` unless the arguments of `decompose` fit together."""
     check(f.dim() == 4 and f.numel() > 0, "decompose: f", tuple(f.shape), "must be [R, K, n, c], with no empty side")
     _, k, n, c = f.shape
     for name, value, shape in (("y", y, (n, c)), ("held", held, (k, n)), ("p", p, (k,))):

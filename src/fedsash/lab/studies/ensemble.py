@@ -22,7 +22,7 @@ from .outputs import spread
 from .study import Findings, OnProgress, Rows, Study, number, option, share, split_in_words, times, unseen
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
-"""What is known of K models, and its head in a table."""
+"""The numbers of K models, each with its head in a table."""
 
 
 @dataclass(frozen=True)
@@ -72,26 +72,26 @@ class EnsembleStudy(Study):
     def _measured(self, run: OpenRun, round: int) -> dict[str, Any]:
         """The numbers of one round: lists by K, and the CKA of all its clients."""
         models = run.client_models(round)
-        group = Group(run, models, self.split, self.samples)
+        all_clients = Group(run, models, self.split, self.samples)
         size = len(models.ids)
-        lists = over_orders(group.numbers, size, self.orders, self.seed)
-        cka = likeness(group.f) if size > 1 else None
+        lists = over_orders(all_clients.numbers, size, self.orders, self.seed)
+        cka = likeness(all_clients.f) if size > 1 else None
         return {**dict(zip(NUMBERS, lists, strict=True)), "cka": cka}
 
     @staticmethod
     def table(findings: Findings) -> Rows:
         yield ["saved\nround", "models", *NUMBERS.values(), "CKA"]
-        for i, round in enumerate(findings["rounds"]):
-            last = len(findings["mean"][i]) - 1
+        for place, round in enumerate(findings["rounds"]):
+            last = len(findings["mean"][place]) - 1
             for k in sorted({0, last}):
-                cka = findings["cka"][i] if k == last else None
+                cka = findings["cka"][place] if k == last else None
                 yield [
                     str(round),
                     str(k + 1),
-                    share(findings["mean"][i][k]),
-                    share(findings["ensemble"][i][k]),
-                    number(findings["gap"][i][k], 3),
-                    number(findings["distance"][i][k], 3),
+                    share(findings["mean"][place][k]),
+                    share(findings["ensemble"][place][k]),
+                    number(findings["gap"][place][k], 3),
+                    number(findings["distance"][place][k], 3),
                     number(cka, 3),
                 ]
 
@@ -152,21 +152,24 @@ class Group:
         return self.run.samples(self.split, self.samples)
 
     def _answers(self, w: Tensor) -> Tensor:
+        """The probabilities `[..., n, classes]` of models `w` `[..., D]`, float64."""
         federation = self.run.federation
         f = probabilities(federation.module, w, self._samples, federation.training_data, federation.layout)
         return f.double()
 
     def _error(self, f: Tensor) -> float:
-        return float((f.argmax(-1) != self._samples.y).double().mean())
+        """The share of wrong answers."""
+        wrong = f.argmax(-1) != self._samples.y
+        return float(wrong.double().mean())
 
 
 def _each_round(findings: Findings, places: Sequence[tuple[float | None, float | None]]) -> list[Points]:
     """A point with its number for each saved round, at its place (x, y) if both are known."""
-    shown = {}
+    known = {}
     for round, place in zip(findings["rounds"], places, strict=True):
         if None not in place:
-            shown[str(round)] = place
-    if not shown:
+            known[str(round)] = place
+    if not known:
         return []
-    x, y = zip(*shown.values(), strict=True)
-    return [Points(list(shown), x, y)]
+    x, y = zip(*known.values(), strict=True)
+    return [Points(list(known), x, y)]

@@ -62,9 +62,9 @@ class FlatnessStudy(Study):
         samples = run.samples(self.split, self.samples)
         curvature = curvature_of(run.federation, samples)
         total = len(self.models) * STEPS
-        models = dict[str, Any]()
-        for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
-            tick = partial(_tick, progress, done * STEPS, total)
+        models: dict[str, Any] = {}
+        for model, name in zip(self.models, names_of(self.models), strict=True):
+            tick = partial(_tick, progress, len(models) * STEPS, total)
             models[name] = self._measured(curvature, run.model(model), tick)
         return {
             "title": f"{run.folder.name}: flatness of {', '.join(models)}",
@@ -94,21 +94,27 @@ class FlatnessStudy(Study):
     @staticmethod
     def table(findings: Findings) -> Rows:
         models = findings["models"]
-        yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in _radii(models))]
-        for name, of in models.items():
+        heads = ["model", "eigenvalues"]
+        heads += [f"sharpness\nat {rho}" for rho in _radii(models)]
+        yield heads
+        for name, measured in models.items():
             values = []
-            for i, value in enumerate(of["eigenvalues"]):
-                values.append(_bounded(number(value), i < of["converged"]))
-            yield [name, "  ".join(values), *map(number, of["sharpness"].values())]
+            for place, value in enumerate(measured["eigenvalues"]):
+                values.append(_bounded(number(value), exact=place < measured["converged"]))
+            yield [name, "  ".join(values), *map(number, measured["sharpness"].values())]
 
     @staticmethod
     def picture(findings: Findings) -> Picture:
         """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
         models = findings["models"]
-        eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
-        places = [str(i + 1) for i in range(max(map(len, eigenvalues.values())))]
         radii = _radii(models)
-        rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}
+        eigenvalues = {}
+        rises = {}
+        for name, measured in models.items():
+            eigenvalues[name] = measured["eigenvalues"]
+            rises[name] = [measured["sharpness"][radius] for radius in radii]
+        most = max(map(len, eigenvalues.values()))
+        places = [str(place) for place in range(1, most + 1)]
         curved = Axis("eigenvalue")
         panels = [
             _bars("largest eigenvalues of the Hessian", curved, "number of the eigenvalue", places, eigenvalues),
@@ -116,11 +122,12 @@ class FlatnessStudy(Study):
         ]
         largest = []
         too_low = []
-        for name, of in models.items():
-            value = _bounded(number(of["eigenvalues"][0]), of["converged"] > 0)
+        for name, measured in models.items():
+            converged = measured["converged"]
+            value = _bounded(number(measured["eigenvalues"][0]), exact=converged > 0)
             largest.append(f"{name}: largest eigenvalue {value}")
-            if of["converged"] < len(of["eigenvalues"]):
-                too_low.append(f"{name}'s after number {of['converged']}")
+            if converged < len(measured["eigenvalues"]):
+                too_low.append(f"{name}'s after number {converged}")
         caption = (
             f"How sharply the loss bends around each model, {split_in_words(findings)}; smaller is flatter. "
             f"{'; '.join(largest)}."
@@ -132,8 +139,9 @@ class FlatnessStudy(Study):
         return Picture(findings["title"], panels, columns=2, caption=caption)
 
 
-def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
-    progress(begun + done, total)
+def _tick(progress: OnProgress, before: int, total: int, done: int) -> None:
+    """Report the products with the Hessian of all models: those of the models `before`, and those of this one."""
+    progress(before + done, total)
 
 
 def _radii(models: Mapping[str, Any]) -> list[str]:
@@ -144,7 +152,9 @@ def _radii(models: Mapping[str, Any]) -> list[str]:
 
 def _bounded(text: str, exact: bool) -> str:
     """A number, or that the true one is at least this."""
-    return text if exact else f"≥{text}"
+    if exact:
+        return text
+    return f"≥{text}"
 
 
 def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str, Sequence[float]]) -> Panel:
@@ -221,8 +231,8 @@ def lanczos(
     rng = generator(seed, Purpose.DIRECTION, 0)
     basis = like.new_empty(min(steps, size), size)
     diagonal: list[float] = []
-    beside: list[float] = []
-    before: Eigenvalues | None = None  # those of the invariant subspaces so far
+    off_diagonal: list[float] = []
+    previous: Eigenvalues | None = None  # those of the invariant subspaces so far
     q = _new_direction(basis[:0], rng)
     for m in range(1, len(basis) + 1):
         basis[m - 1] = q
@@ -231,35 +241,38 @@ def lanczos(
         check(isfinite(diagonal[-1]), "lanczos: H v", diagonal[-1], "must be finite")
         r = _orthogonal(r, basis[:m])
         beta = float(r.norm())
-        largest = _ritz(diagonal, beside, beta, k)
+        largest = _ritz(diagonal, off_diagonal, beta, k)
         invariant = beta <= 100 * torch.finfo(like.dtype).eps * largest.scale
-        # Residuals say nothing about eigenvalues outside an invariant subspace, so the next subspace decides.
-        ended = _same(largest, before, tolerance) if invariant else before is None and largest.within(tolerance)
-        if m == len(basis) or (m >= k and ended):
+        converged = previous is None and largest.within(tolerance)
+        if invariant:  # residuals say nothing about eigenvalues outside the subspace, so the next one decides
+            converged = _same(largest, previous, tolerance)
+        if m == len(basis) or (m >= k and converged):
             break
         if invariant:
-            before = largest
-            beside.append(0.0)
+            previous = largest
+            off_diagonal.append(0.0)
             q = _new_direction(basis[:m], rng)
         else:
-            beside.append(beta)
+            off_diagonal.append(beta)
             q = r / beta
     return largest
 
 
-def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Eigenvalues:
+def _ritz(diagonal: list[float], off_diagonal: list[float], beta: float, k: int) -> Eigenvalues:
     """The (at most k) largest eigenvalues of T, and the residuals of their vectors."""
-    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
-    largest = slice(None, -k - 1, -1)
+    t = np.diag(diagonal) + np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1)
+    values, vectors = np.linalg.eigh(t)
+    largest = slice(None, -k - 1, -1)  # eigh has the smallest first
     residuals = beta * np.abs(vectors[-1, largest])
     return Eigenvalues(values[largest], residuals, len(diagonal), float(np.abs(values).max()))
 
 
-def _same(now: Eigenvalues, before: Eigenvalues | None, tolerance: float) -> bool:
-    """Whether the largest eigenvalues have not changed."""
-    if before is None or len(before.values) < len(now.values):
+def _same(largest: Eigenvalues, previous: Eigenvalues | None, tolerance: float) -> bool:
+    """Whether the largest eigenvalues have not changed since the previous ones, if there are as many of them."""
+    if previous is None or len(previous.values) < len(largest.values):
         return False
-    return bool(np.abs(now.values - before.values).max() <= tolerance * now.scale)
+    change = np.abs(largest.values - previous.values).max()
+    return bool(change <= tolerance * largest.scale)
 
 
 def _orthogonal(r: Tensor, basis: Tensor) -> Tensor:
@@ -271,7 +284,8 @@ def _orthogonal(r: Tensor, basis: Tensor) -> Tensor:
 
 def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
     """A random unit vector `[D]` orthogonal to `basis` `[m, D]`, m < D."""
-    r = _orthogonal(torch.from_numpy(rng.standard_normal(basis.shape[1], dtype=np.float32)).to(basis), basis)
+    draw = rng.standard_normal(basis.shape[1], dtype=np.float32)
+    r = _orthogonal(torch.from_numpy(draw).to(basis), basis)
     return torch.nn.functional.normalize(r, dim=0)
 
 
@@ -300,7 +314,9 @@ def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1
         g = curvature.gradient(point)
         length = float(g.norm())
         check(isfinite(length), "sharpness: norm of the gradient", length, "must be finite")
-        d = g / length if length else _new_direction(w.new_empty(0, len(w)), generator(0, Purpose.DIRECTION, 0))
+        d = g / length
+        if length == 0:
+            d = _new_direction(w.new_empty(0, len(w)), generator(0, Purpose.DIRECTION, 0))
         point = w + rho * d
         losses.append(curvature.loss(point))
     return float(np.max(losses)) - curvature.loss(w)

@@ -19,6 +19,7 @@ from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...evaluation import Goal, Scorer
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ...runs.pictures.picture import Layer
 from ...runs.pictures.scales import INNER
 from ...settings.errors import RunError, check, check_count
 from ...system.files import replace_file
@@ -68,15 +69,17 @@ Ctrl-C loses nothing: the same command continues.
     seed: int = field(default=0, metadata=option("for a surface's random directions"))
 
     def __post_init__(self) -> None:
-        right = "must be one, two or three models"
-        check(self.surface or len(self.models) in KINDS, "LandscapeStudy.models", ",".join(self.models), right)
+        valid = self.surface or len(self.models) in KINDS
+        check(valid, "LandscapeStudy.models", ",".join(self.models), "must be one, two or three models")
         valid = 2 <= self.points <= 1000
         check(valid, "LandscapeStudy.points", self.points, "must be at least 2 and at most 1,000 in a direction")
         check_count("LandscapeStudy.seed", self.seed, least=0)
 
     @property
     def kind(self) -> str:
-        return "surface" if self.surface else KINDS[len(self.models)]
+        if self.surface:
+            return "surface"
+        return KINDS[len(self.models)]
 
     def parts(self) -> Sequence[Study]:
         if not self.surface:
@@ -122,6 +125,7 @@ Ctrl-C loses nothing: the same command continues.
         return self.measure(runs, progress, draft)
 
     def _section(self, run: OpenRun) -> Section:
+        """The grid of models around, or through, the models of a run."""
         layout = run.federation.layout
         vectors = [run.model(name) for name in self.models]
         if len(vectors) == 1:
@@ -134,10 +138,12 @@ Ctrl-C loses nothing: the same command continues.
     def table(findings: Findings) -> Rows:
         kind = findings["kind"]
         criterion = Criterion(**findings["metric"])
-        yield ["in the plane" if kind == "plane" else f"on the {kind}", "loss", criterion.error]
+        where = "in the plane" if kind == "plane" else f"on the {kind}"
+        yield [where, "loss", criterion.error]
         for name, at in findings["at_models"].items():
             yield [name, number(at["loss"]), criterion.text(at["error"], 2)]
-        if mean := findings.get("at_mean"):
+        mean = findings.get("at_mean")
+        if mean:
             yield ["their mean", number(mean["loss"]), criterion.text(mean["error"], 2)]
         yield _lowest(findings, criterion)
 
@@ -158,6 +164,7 @@ def _grid(names: Sequence[str], relief: Relief) -> dict[str, Any]:
 
 
 def _through(names: Sequence[str]) -> str:
+    """Which models a section goes through, or around, in words."""
     if len(names) == 1:
         return f"around {names[0]}"
     return f"through {', '.join(names[:-1])} and {names[-1]}"
@@ -169,7 +176,8 @@ def _lowest(findings: Findings, criterion: Criterion) -> list[str]:
     error = np.array(findings["error"], dtype=float)
     if not np.isfinite(loss).any():
         return ["lowest", UNKNOWN, UNKNOWN]
-    index = np.unravel_index(int(np.argmin(np.where(np.isfinite(loss), loss, np.inf))), loss.shape)
+    finite = np.where(np.isfinite(loss), loss, np.inf)
+    index = np.unravel_index(int(np.argmin(finite)), loss.shape)
     if findings["kind"] == "line":
         place = f"beta = {findings['beta'][index[0]]:.3g}"
     else:
@@ -182,8 +190,9 @@ def _picture_of_line(findings: Findings) -> Picture:
     a, b = findings["models"]
     marks = [Rule(1, "x", str(a)), Rule(0, "x", str(b))]
     panels = []
-    for i, quantity in enumerate(_quantities(findings)):
-        values = Line("", findings["beta"], times(quantity.factor, findings[quantity.key]), look(i))
+    for place, quantity in enumerate(_quantities(findings)):
+        shown = times(quantity.factor, findings[quantity.key])
+        values = Line("", findings["beta"], shown, look(place))
         panels.append(Panel(quantity.label, Axis("beta"), Axis(quantity.label), [*marks, values], width=7, height=2.7))
     caption = (
         f"From {b} (beta = 0) to {a} (beta = 1) on a straight line, {split_in_words(findings)}.{_at_models(findings)}"
@@ -195,7 +204,8 @@ def _picture_of_plane(findings: Findings) -> Picture:
     """Contours of loss and error, with the three models, and a cross for their mean."""
     x, y = zip(*findings["models"].values(), strict=True)
     marks = [Points(list(findings["models"]), x, y)]
-    if mean := findings.get("mean"):
+    mean = findings.get("mean")
+    if mean:
         marks.append(Points(["mean"], [mean[0]], [mean[1]], "cross"))
     ratio = _extent(findings["y"]) / _extent(findings["x"])
     if ratio < STRIP:
@@ -208,10 +218,10 @@ def _picture_of_plane(findings: Findings) -> Picture:
         height = min(max(4.2 * ratio, 2.4), 7)
     square = STRIP < ratio < 1 / STRIP
     distance = Axis("distance in parameter space")
-    panels = [
-        Panel(values.label, distance, distance, [values, *marks], width=width, height=height, square=square)
-        for values in _fields(findings)
-    ]
+    panels = []
+    for values in _fields(findings):
+        layers: list[Layer] = [values, *marks]
+        panels.append(Panel(values.label, distance, distance, layers, width=width, height=height, square=square))
     caption = (
         f"The plane through {', '.join(findings['models'])}, {split_in_words(findings)}; the cross is their mean."
         f"{_at_models(findings)} {_scale_end()}"
@@ -224,9 +234,9 @@ def _picture_of_surface(findings: Findings) -> Picture:
     x = Axis("a, along the first direction")
     y = Axis("b, along the second")
     centre = Points([""], [0], [0])
-    panels = [
-        Panel(f"{values.label}, in 3-D", Axis("a"), Axis("b"), [values]) for values in _fields(findings, relief=True)
-    ]
+    panels = []
+    for values in _fields(findings, relief=True):
+        panels.append(Panel(f"{values.label}, in 3-D", Axis("a"), Axis("b"), [values]))
     for values in _fields(findings):
         panels.append(Panel(f"{values.label}, from above", x, y, [values, centre], width=5.4, square=True))
     caption = (
@@ -254,6 +264,7 @@ def _quantities(findings: Findings) -> list[Quantity]:
 
 
 def _fields(findings: Findings, relief: bool = False) -> list[Field]:
+    """The loss and the error over the plane, as contours or, in `relief`, in three dimensions."""
     fields = []
     for key, label, factor in _quantities(findings):
         values = [times(factor, row) for row in findings[key]]
@@ -262,25 +273,28 @@ def _fields(findings: Findings, relief: bool = False) -> list[Field]:
 
 
 def _extent(values: Sequence[float]) -> float:
+    """The range of coordinates; 1 if there is none."""
     return max(values) - min(values) or 1
 
 
 def _at_models(findings: Findings) -> str:
     """The models' own losses and errors in words, if they are known."""
     measured = dict(findings.get("at_models") or {})
-    if mean := findings.get("at_mean"):
+    mean = findings.get("at_mean")
+    if mean:
         measured["mean"] = mean
     if not measured:
         return ""
     criterion = Criterion(**findings["metric"])
-    texts = [
-        f"{name}: loss {number(at['loss'])}, {criterion.error} {criterion.text(at['error'], 2)}"
-        for name, at in measured.items()
-    ]
+    texts = []
+    for name, at in measured.items():
+        error = criterion.text(at["error"], 2)
+        texts.append(f"{name}: loss {number(at['loss'])}, {criterion.error} {error}")
     return f" {'; '.join(texts)}."
 
 
 def _scale_end() -> str:
+    """A sentence on the largest value that the colours tell apart."""
     return f"The scale ends where {100 * INNER:g} % of the points do."
 
 
@@ -310,7 +324,8 @@ class Section:
 
     def point(self, *index: int) -> Tensor:
         """The model `[D]` at one point of the grid."""
-        return self.at([float(axis[i]) for axis, i in zip(self.axes, index, strict=True)])
+        place = [float(axis[i]) for axis, i in zip(self.axes, index, strict=True)]
+        return self.at(place)
 
 
 def line(a: Tensor, b: Tensor, points: int = 41, margin: float = 0.5) -> Section:
@@ -347,8 +362,11 @@ def plane(
     u = second - first
     to_third = third - first
     length = float(u.norm())
-    along = float(to_third @ u) / length if length else 0.0
-    height = float((to_third - along / length * u).norm()) if length else 0.0
+    along = 0.0
+    height = 0.0
+    if length:
+        along = float(to_third @ u) / length
+        height = float((to_third - along / length * u).norm())
     spread = float(to_third.norm())
     check(height > 1e-6 * spread, "plane: height of w3 over the line through w1 and w2", height, "must be above 0")
 
@@ -373,7 +391,9 @@ def surface(w: Tensor, layout: Layout, points: int, seed: int = 0, drawn: Layout
     `d1` and `d2` are `filter_normalised`. With the same `seed` they come from the same Gaussian draws for all models
     that have `drawn` in common, so their surfaces can be compared. `places` has the coordinates of w, (0, 0).
     """
-    vectors = torch.stack([w, *(filter_normalised(w, layout, seed, number, drawn) for number in (1, 2))])
+    first = filter_normalised(w, layout, seed, 1, drawn)
+    second = filter_normalised(w, layout, seed, 2, drawn)
+    vectors = torch.stack([w, first, second])
     axis = _axis(points, -1.0, 1.0)
     return Section(vectors, (axis, axis), np.zeros((1, 2)), lambda place: (1.0, *place))
 
@@ -388,15 +408,19 @@ def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int, drawn: 
     """
     draw = generator(seed, Purpose.DIRECTION, number).standard_normal(layout.size, dtype=np.float32)
     direction = (drawn or layout).views(torch.from_numpy(draw).to(w))
-    return torch.cat([_rescaled(direction[name], own).flatten() for name, own in layout.views(w).items()])
+    rescaled = []
+    for name, parameter in layout.views(w).items():
+        rescaled.append(_rescaled(direction[name], parameter).flatten())
+    return torch.cat(rescaled)
 
 
 def _rescaled(d: Tensor, w: Tensor) -> Tensor:
     """`d`, scaled so that each filter has the norm of the same filter of `w`."""
     if d.dim() < 2:
         return torch.zeros_like(d)
-    sizes = w.flatten(1).norm(dim=1) / d.flatten(1).norm(dim=1)
-    return torch.mul(d, sizes.view(-1, *(1,) * (d.dim() - 1)))
+    factors = w.flatten(1).norm(dim=1) / d.flatten(1).norm(dim=1)
+    each_filter = [1] * (d.dim() - 1)
+    return torch.mul(d, factors.view(-1, *each_filter))
 
 
 def _axis(points: int, low: float, high: float) -> Floats:
@@ -423,8 +447,9 @@ class Relief:
     def save(self, file: Path) -> None:
         """Write everything into an `.npz` file, completely or not at all."""
         content = io.BytesIO()
-        arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "axes"}
-        arrays |= {f"axis{i}": axis for i, axis in enumerate(self.axes)}
+        arrays: dict[str, Any] = dict(vars(self))
+        for place, axis in enumerate(arrays.pop("axes")):
+            arrays[f"axis{place}"] = axis
         np.savez(content, **arrays)
         replace_file(file, content.getvalue())
 
@@ -484,7 +509,7 @@ class Landscape:
 
         Raises `ValueError` if the file holds other models, another grid or other samples.
         """
-        relief = self._begun(section, file)
+        relief = self._started(section, file)
         saved = time.monotonic()
         loss = relief.loss.ravel()
         error = relief.error.ravel()  # views: writing to them fills the relief
@@ -502,8 +527,8 @@ class Landscape:
                 relief.save(file)
         return relief
 
-    def _begun(self, section: Section, file: Path | None) -> Relief:
-        """The numbers of a section so far."""
+    def _started(self, section: Section, file: Path | None) -> Relief:
+        """The numbers of a section so far: those in the file, or none."""
         grid = [torch.from_numpy(numbers) for numbers in (section.places, *section.axes)]
         mark = _checksum(section.vectors, self._samples.y, *grid)
         if file is None or not file.exists():
@@ -511,12 +536,13 @@ class Landscape:
             error = np.full(section.shape, np.nan)
             return Relief(section.axes, section.places, loss, error, 0, mark)
         relief = Relief.load(file)
-        right = "holds other models, another grid or other samples: give another file, or remove this one"
-        check(relief.mark == mark, "Landscape.over: file", str(file), right)
+        requirement = "holds other models, another grid or other samples: give another file, or remove this one"
+        check(relief.mark == mark, "Landscape.over: file", str(file), requirement)
         return relief
 
 
 def _checksum(*tensors: Tensor) -> int:
+    """A checksum of the bytes of tensors, in their order."""
     value = 0
     for tensor in tensors:
         value = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, value)

@@ -70,9 +70,11 @@ class OpenRun(Shown):
     def check_rounds(self) -> None:
         """Raise `SettingError` unless clients train in rounds: with most schedulers each trains in its own time."""
         experiment = self.experiment
-        in_rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
-        right = "must be a run in rounds; here every client trains in its own time"
-        check(in_rounds, str(self.folder), "on a network", right)
+        in_rounds = True
+        if isinstance(experiment, NetworkExperiment):
+            in_rounds = isinstance(experiment.scheduler, Synchronous)
+        requirement = "must be a run in rounds; here every client trains in its own time"
+        check(in_rounds, str(self.folder), "on a network", requirement)
 
     @cached_property
     def left_out(self) -> dict[int, set[int]]:
@@ -95,8 +97,8 @@ class OpenRun(Shown):
         """
         left_out = self.left_out.get(round + 1)
         if ids is None and left_out:
-            asked = self._asked(round)
-            ids = asked[~np.isin(asked, list(left_out))]
+            selected = self._selected(round)
+            ids = selected[~np.isin(selected, list(left_out))]
             if not len(ids):
                 raise RunError(f"{self.folder}: round {round + 1} used no client's upload, so nobody's model is known")
         return client_models(self.federation, self.state(round), ids)
@@ -104,9 +106,9 @@ class OpenRun(Shown):
     def used(self, round: int) -> bool:
         """Whether the round after `round` used the upload of a client that was asked, as far as it has been trained."""
         left_out = self.left_out.get(round + 1, set())
-        return not left_out.issuperset(self._asked(round).tolist())
+        return not left_out.issuperset(self._selected(round).tolist())
 
-    def _asked(self, round: int) -> Ints:
+    def _selected(self, round: int) -> Ints:
         """The clients that the round after `round` asks."""
         return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
@@ -131,29 +133,43 @@ class OpenRun(Shown):
             if not Path(name).exists():
                 raise FileNotFoundError(f"there is no file {name}")
             return vector_of(Path(name), plain_file(name).read_bytes(), self.federation)
-        if client := re.fullmatch(r"client:(\d+)@(\d+)", name):
+        client = re.fullmatch(r"client:(\d+)@(\d+)", name)
+        if client is not None:
             return self._client(int(client[1]), int(client[2]))
-        if client := re.fullmatch(r"client:(\d+)", name):
+        client = re.fullmatch(r"client:(\d+)", name)
+        if client is not None:
             return self._personal(int(client[1]), name)
-        if saved := re.fullmatch(r"(round:|[\w-]+@)(\d+)", name):
-            state = self.state(int(saved[2]))
-            models = self.federation.models(state)
-            wanted = "model" if saved[1] == "round:" else saved[1].removesuffix("@")
-            self._check(wanted in models, name, f"round {state.round} has {', '.join(models)}")
-            return models[wanted]
-        names = sorted(path.stem for path in (self.folder / "models").glob("*.safetensors"))
+        after_round = re.fullmatch(r"round:(\d+)", name)
+        if after_round is not None:
+            return self._after_round(name, "model", int(after_round[1]))
+        after_round = re.fullmatch(r"([\w-]+)@(\d+)", name)
+        if after_round is not None:
+            return self._after_round(name, after_round[1], int(after_round[2]))
+        folder = self.folder / "models"
+        names = sorted(path.stem for path in folder.glob("*.safetensors"))
         self._check(name in names, name, f"models/ has {', '.join(names) or 'none'}")
-        return vector_of(self.folder / "models" / f"{name}.safetensors", read_model(self.folder, name), self.federation)
+        return vector_of(folder / f"{name}.safetensors", read_model(self.folder, name), self.federation)
+
+    def _after_round(self, name: str, model: str, round: int) -> Tensor:
+        """The global `model`, or the average of that name, of the state saved after a round; `name` is for errors."""
+        state = self.state(round)
+        models = self.federation.models(state)
+        self._check(model in models, name, f"round {state.round} has {', '.join(models)}")
+        return models[model]
 
     def module(self, name: str) -> nn.Module:
         """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode.
 
         If a part of the model stays with the clients, a warning says which names have it from the start.
         """
-        if self.federation.sharing.own_size and not name.startswith("client:"):
-            own = some(sorted(self.federation.sharing.own_names))
-            text = "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K"
-            log.warning(text, self.folder, own, name)
+        sharing = self.federation.sharing
+        if sharing.own_size and not name.startswith("client:"):
+            log.warning(
+                "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
+                self.folder,
+                some(sorted(sharing.own_names)),
+                name,
+            )
         return self.federation.module_of(self.model(name)).cpu().eval()
 
     def _personal(self, client: int, name: str) -> Tensor:
@@ -192,15 +208,17 @@ class OpenRun(Shown):
             self._round = (round, self.client_models(round))
         models = self._round[1]
         ids = models.ids.tolist()
-        right = f"in the round after {round} take part: {', '.join(map(str, ids))}"
-        check(client in ids, "client", client, right)
+        participants = ", ".join(map(str, ids))
+        check(client in ids, "client", client, f"in the round after {round} take part: {participants}")
         return models.w[ids.index(client)]
 
     def _check(self, exists: bool, name: str, others: str) -> None:
+        """Raise `RunError` unless the model of that name `exists`. `others` says which do."""
         if not exists:
             raise RunError(f"{self.folder} has no model {name!r}; {others}; {self._saved()}")
 
     def _saved(self) -> str:
+        """Which rounds have a saved state, for errors."""
         rounds = ", ".join(map(str, self.rounds)) or "none"
         return f"saved are the rounds: {rounds} (checkpoint.keep keeps more)"
 
@@ -233,9 +251,11 @@ def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
     saved = checkpoints.fingerprint(place(folder / "state", rounds[-1]))
     differing = differences(federation.fingerprint, saved)
     if differing:
-        call = f"fedsash resume {shlex.quote(str(folder))} --federation {built_by} --set options.NAME=VALUE"
-        how = f". If the function had other arguments, name them once: {call}" if built_by else ""
-        raise RunError(f"{folder} holds a run of another federation: {'; '.join(differing)}{how}")
+        line = f"{folder} holds a run of another federation: {'; '.join(differing)}"
+        if built_by:
+            command = f"fedsash resume {shlex.quote(str(folder))} --federation {built_by} --set options.NAME=VALUE"
+            line += f". If the function had other arguments, name them once: {command}"
+        raise RunError(line)
 
 
 def vector_of(file: Path, content: bytes, federation: Federation) -> Tensor:

@@ -113,14 +113,28 @@ class Study(ABC):
 
 def names_of(models: Sequence[str]) -> list[str]:
     """The names of models in pictures. A file is called by its name, or by its path if another model has its name."""
-    names = [Path(name).stem if name.endswith(".safetensors") else name for name in models]
-    paths = [model.removesuffix(".safetensors") if "/" in model else model for model in models]
-    return [name if names.count(name) == 1 else path for name, path in zip(names, paths, strict=True)]
+    names = [_short_name(model) for model in models]
+    unique = []
+    for model, name in zip(models, names, strict=True):
+        if names.count(name) > 1 and "/" in model:
+            name = model.removesuffix(".safetensors")
+        elif names.count(name) > 1:
+            name = model
+        unique.append(name)
+    return unique
+
+
+def _short_name(model: str) -> str:
+    if model.endswith(".safetensors"):
+        return Path(model).stem
+    return model
 
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number in a table."""
-    return UNKNOWN if value is None else f"{value:.{digits}g}"
+    if value is None:
+        return UNKNOWN
+    return f"{value:.{digits}g}"
 
 
 def times(factor: float, values: Sequence[float | None]) -> list[float | None]:
@@ -130,9 +144,12 @@ def times(factor: float, values: Sequence[float | None]) -> list[float | None]:
 
 def share(value: float | None) -> str:
     """A share in a table, in per cent."""
-    return UNKNOWN if value is None else f"{100 * value:.2f} %"
+    if value is None:
+        return UNKNOWN
+    return f"{100 * value:.2f} %"
 
 
 def split_in_words(findings: Findings) -> str:
     """The samples on which something was measured, in words."""
-    return {"test": "on the test set", "train": "on training samples"}.get(findings.get("split", ""), "evaluated")
+    words = {"test": "on the test set", "train": "on training samples"}
+    return words.get(findings.get("split", ""), "evaluated")

@@ -38,7 +38,7 @@ NUMBERS = {
     "covariance": "covari-\nance",
     "bound": "lower\nbound",
 }
-"""What is known of K models, and its head in a table."""
+"""The numbers of K models, each with its head in a table."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ class VarianceStudy(Study):
         f, targets, held = predictions(
             federation.module, w, federation.training_data, ids, self.samples, federation.layout
         )
-        group = Group(f, targets, held, trained[0].p.to(f))
-        numbers = over_orders(group.numbers, len(ids), self.orders, self.seed)
-        samples, held = union(federation.training_data, ids)
-        variances = group.covariances.diagonal()
-        distances = label_mmd(one_hot(samples.y).to(f), held)
+        all_clients = Group(f, targets, held, trained[0].p.to(f))
+        numbers = over_orders(all_clients.numbers, len(ids), self.orders, self.seed)
+        samples, held_of_all = union(federation.training_data, ids)  # of all samples, also if `samples` limits them
+        variances = all_clients.covariances.diagonal()
+        distances = label_mmd(one_hot(samples.y).to(f), held_of_all)
         return {
             **dict(zip(NUMBERS, numbers, strict=True)),
             "ids": ids,
@@ -116,11 +116,11 @@ class VarianceStudy(Study):
     def table(findings: Findings) -> Rows:
         heads = {name: head for name, head in NUMBERS.items() if name != "bias"}
         yield ["saved\nround", "models", *heads.values(), "V_k with\nMMD"]
-        for i, round in enumerate(findings["rounds"]):
-            last = len(findings["variance"][i]) - 1
+        for place, round in enumerate(findings["rounds"]):
+            last = len(findings["variance"][place]) - 1
             for k in sorted({0, last}):
-                cells = [number(findings[name][i][k], 2) for name in heads]
-                correlation = findings["correlation"][i] if k == last else None
+                cells = [number(findings[name][place][k], 2) for name in heads]
+                correlation = findings["correlation"][place] if k == last else None
                 yield [str(round), str(k + 1), *cells, number(correlation, 2)]
 
     @staticmethod
@@ -151,8 +151,8 @@ def covariances(f: Tensor) -> Tensor:
 
     E is the mean over the R runs (with 1/R). The diagonal holds the models' variances V_k.
     """
-    apart = (f - f.mean(0)).transpose(0, 1).flatten(1)
-    return apart @ apart.mT / (f.shape[0] * f.shape[2])
+    deviations = (f - f.mean(0)).transpose(0, 1).flatten(1)
+    return deviations @ deviations.mT / (f.shape[0] * f.shape[2])
 
 
 def covariance_bound(covariances: Tensor, p: Tensor) -> float:

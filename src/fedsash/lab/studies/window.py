@@ -46,9 +46,9 @@ class WindowStudy(Study):
             raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
         window = past[self.average]
         broadcast = run.federation.broadcast
-        right = "must be a window of global models: this one is of clients' means, before the server's step"
-        means = broadcast.of_means(run.federation.server) if broadcast else ()
-        check(self.average not in means, "WindowStudy.average", self.average, right)
+        of_means = broadcast.of_means(run.federation.server) if broadcast else ()
+        requirement = "must be a window of global models: this one is of clients' means, before the server's step"
+        check(self.average not in of_means, "WindowStudy.average", self.average, requirement)
         if not window:
             raise RunError(f"{run.folder}: {self.average} holds no model after round {newest}")
         c = round_weights(window)
@@ -116,7 +116,7 @@ def round_weights(window: Collection[int]) -> Tensor:
     round, to 1/W for the newest update. A learning rate that decays linearly within the window has the same effect.
     Raises `ValueError` if the window holds no model.
     """
-    rounds = torch.tensor(_held(window))
+    rounds = torch.tensor(_rounds_in(window))
     tau = torch.arange(1, int(rounds.max()) + 1)
     return (rounds >= tau[:, None]).double().mean(1)
 
@@ -131,9 +131,9 @@ def participation(federation: Federation, rounds: int, left_out: Mapping[int, Co
     sizes = federation.sizes
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
     for t in range(rounds):
-        asked = federation.sampling.clients(t, sizes, federation.seed)
+        selected = federation.sampling.clients(t, sizes, federation.seed)
         unused = (left_out or {}).get(t + 1, ())
-        ids = asked[~np.isin(asked, list(unused))]
+        ids = selected[~np.isin(selected, list(unused))]
         p[t, torch.from_numpy(ids)] = weights(federation, ids)
     return p
 
@@ -161,7 +161,7 @@ def distances(window: Mapping[int, Tensor], entries: int | None = None) -> tuple
 
     Raises `ValueError` if the window holds no model.
     """
-    rounds = _held(window)
+    rounds = _rounds_in(window)
     mean = torch.zeros(window[rounds[0]][:entries].shape, dtype=torch.float64)
     for round in rounds:  # one after another, because all of them may not fit into memory
         mean += window[round][:entries].cpu().double() / len(rounds)
@@ -169,7 +169,7 @@ def distances(window: Mapping[int, Tensor], entries: int | None = None) -> tuple
     return torch.tensor(rounds), torch.stack(far)
 
 
-def _held(window: Collection[int]) -> list[int]:
+def _rounds_in(window: Collection[int]) -> list[int]:
     """The rounds of the models in a window, ascending."""
     check(len(window) > 0, "window", "empty", "must hold a model")
     return sorted(window)

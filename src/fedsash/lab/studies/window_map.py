@@ -48,12 +48,12 @@ class MapStudy(Study):
 
     def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
-        newest = Afterwards(run)
+        all_counts = Afterwards(run).counts
         criterion = run.federation.goal.criterion
         every = self.every or 1
-        counts = {round: count for round, count in newest.counts.items() if round % every == 0}
+        counts = {round: count for round, count in all_counts.items() if round % every == 0}
         ends = [round for round, count in counts.items() if count > 0]
-        saved = list(newest.counts)[1:]
+        _, *saved = all_counts  # the first one is of no models
         check(bool(ends), "every", self.every, f"the sums are of the rounds {saved[0]} to {saved[-1]}")
         sizes = [_sizes(counts, end) for end in ends]
         values: list[list[float]] = []
@@ -82,11 +82,12 @@ class MapStudy(Study):
     def table(findings: Findings) -> Rows:
         criterion = Criterion(**findings["metric"])
         yield ["ends after\nround", "windows", f"best on\n{findings['split']}", f"its\n{criterion.name}", "the model"]
-        for end, sizes, values, model in zip(
-            *(findings[key] for key in ("ends", "sizes", "value", "model")), strict=True
-        ):
-            size = criterion.best(dict(zip(sizes, values, strict=True)))
-            best = None if size is None else values[sizes.index(size)]
+        for place, end in enumerate(findings["ends"]):
+            sizes = findings["sizes"][place]
+            model = findings["model"][place]
+            values = dict(zip(sizes, findings["value"][place], strict=True))
+            size = criterion.best(values)
+            best = None if size is None else values[size]
             yield [str(end), str(len(sizes)), str(size or "-"), criterion.text(best, 2), criterion.text(model, 2)]
 
     @staticmethod
@@ -108,7 +109,7 @@ class MapStudy(Study):
             Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
             Line("model", ends, of_model, QUIET),
         ]
-        panels = [Panel("by the end", end, Axis(label, *_reach(grid, of_model)), lines, width=6, height=4.4)]
+        panels = [Panel("by the end", end, Axis(label, *_limits(grid, of_model)), lines, width=6, height=4.4)]
         if min(len(ends), len(sizes)) > 1:  # contours need a plane
             marked: list[Layer] = [values, Points([""], [last], [size])]
             panels.insert(0, Panel("every window", end, height, marked, width=6, height=4.4))
@@ -122,7 +123,8 @@ class MapStudy(Study):
 def _sizes(counts: Mapping[int, int], end: int) -> list[int]:
     """The sizes of the windows that end after a round, from the number of models in the sum after each round."""
     sizes = {counts[end] - counts[begin] for begin in counts if begin < end}
-    return sorted(sizes - {0})
+    sizes.discard(0)
+    return sorted(sizes)
 
 
 def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
@@ -139,8 +141,11 @@ def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
 def best_at_the_end(findings: Findings) -> int:
     """The size of the best window that ends at the last end; without a defined value the smallest size."""
     values = dict(zip(findings["sizes"][-1], findings["value"][-1], strict=True))
-    size: int | None = Criterion(**findings["metric"]).best(values)
-    return size or findings["sizes"][-1][0]
+    criterion = Criterion(**findings["metric"])
+    size: int | None = criterion.best(values)
+    if size is None:
+        return int(findings["sizes"][-1][0])
+    return size
 
 
 def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> list[float]:
@@ -157,9 +162,9 @@ def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> lis
     return levels
 
 
-def _reach(grid: Sequence[Sequence[float | None]], own: Sequence[float | None]) -> tuple[float, float]:
+def _limits(grid: Sequence[Sequence[float | None]], of_model: Sequence[float | None]) -> tuple[float, float]:
     """The ends of the axis of values: beyond those of all windows and of the model, whatever W is chosen."""
-    values = _finite([*grid, own])
+    values = _finite([*grid, of_model])
     low = float(values.min())
     high = float(values.max())
     margin = 0.04 * (high - low) or 1.0
@@ -168,6 +173,8 @@ def _reach(grid: Sequence[Sequence[float | None]], own: Sequence[float | None]) 
 
 def _finite(grid: Sequence[Sequence[float | None]]) -> Floats:
     """All numbers of the rows that are finite; a zero if there are none."""
-    values = np.array([value for row in grid for value in row], dtype=np.float64)
+    values: Floats = np.concatenate([np.array(row, dtype=np.float64) for row in grid])  # an unknown value is NaN
     values = values[np.isfinite(values)]
-    return values if len(values) else np.zeros(1)
+    if len(values) == 0:
+        return np.zeros(1)
+    return values

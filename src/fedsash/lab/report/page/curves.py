@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ....evaluation import mean_or_none
 from ....runs.pictures import Line, Panel, Picture, look
 from ....runs.pictures.curves import ORDER, WINDOW, beyond, capital, lines, panel
+from ....runs.pictures.picture import Layer
 from ..collect import CollectedRun
 
 T = TypeVar("T")
@@ -24,27 +25,38 @@ def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
     With several runs there is a panel for each model, with one line for each run, and a panel for each run, with one
     line for each model. `each` is the word for a run.
     """
-    drawn = [run for run in runs if run.curves]
-    if not drawn:
+    evaluated = [run for run in runs if run.curves]
+    if not evaluated:
         return None
-    first = drawn[0].curves
+    first = evaluated[0].curves
     panels = []
-    if len(drawn) == 1:
-        panels.append(_of_run(drawn[0], drawn, drawn[0].name))
+    if len(evaluated) == 1:
+        panels.append(_of_run(evaluated[0], evaluated, evaluated[0].name))
     else:
-        for model, having, lines_of_model in by_model(drawn, smoothed=True):
-            panels.append(panel(f"{model}, every {each}", lines_of_model, first.criterion, **_marks(having)))
-        panels += [_of_run(run, drawn, f"{run.name}, every model") for run in drawn]
-    points = sum(len(values) for run in drawn for values in run.curves.models.values())
-    step = math.ceil(points / MOST)
-    thinned = f" One evaluation in {step} is drawn." if step > 1 else ""
+        for model, runs_of_model, lines_of_model in by_model(evaluated, smoothed=True):
+            name = f"{model}, every {each}"
+            panels.append(panel(name, lines_of_model, first.criterion, **_marks(runs_of_model)))
+        for run in evaluated:
+            panels.append(_of_run(run, evaluated, f"{run.name}, every model"))
+    step = math.ceil(_points(evaluated) / MOST)
     caption = (
         f"{capital(first.title)} after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
-        f"filter (window {WINDOW} evaluations, order {ORDER}); the numbers in the tables are never smoothed.{thinned}"
+        f"filter (window {WINDOW} evaluations, order {ORDER}); the numbers in the tables are never smoothed."
     )
+    if step > 1:
+        caption += f" One evaluation in {step} is drawn."
     caption = " ".join([caption, *beyond(panels)])
     title = f"{capital(first.criterion.name)} over the rounds"
     return Picture(title, [_thinned(panel, step) for panel in panels], caption=caption)
+
+
+def _points(runs: Sequence[CollectedRun]) -> int:
+    """How many evaluations the runs have, of all of their models."""
+    points = 0
+    for run in runs:
+        for values in run.curves.models.values():
+            points += len(values)
+    return points
 
 
 def by_model(
@@ -56,24 +68,32 @@ def by_model(
     """
     by_run: dict[str, dict[str, Line]] = {}
     for run in runs:
-        moments = {round: load.measures[against] for round, load in run.network.items()} if against else None
+        moments = None
+        if against:
+            moments = {round: load.measures[against] for round, load in run.network.items()}
         by_run[run.name] = {line.name: line for line in lines(run.curves, at=moments, smoothed=smoothed)}
     models = dict.fromkeys(model for of_run in by_run.values() for model in of_run)
     for model in sorted(models, key=lambda model: (model == "model", _error(model, runs))):
-        having = []
-        of_model = []
+        runs_of_model = []
+        lines_of_model = []
         for place, run in enumerate(runs):  # a run has the same style in the panels of all models
-            if model in by_run[run.name]:
-                having.append(run)
-                of_model.append(replace(by_run[run.name][model], name=run.name, style=look(place)))
-        yield model, having, of_model
+            line = by_run[run.name].get(model)
+            if line is not None:
+                runs_of_model.append(run)
+                lines_of_model.append(replace(line, name=run.name, style=look(place)))
+        yield model, runs_of_model, lines_of_model
 
 
 def _error(model: str, runs: Sequence[CollectedRun]) -> float:
     """The mean over the runs of what should be low of a model; infinite if it is not defined in all that have it."""
-    having = [run for run in runs if model in run.summary["models"]]
-    mean = mean_or_none(run.summary["models"][model]["last_mean"] for run in having)
-    return math.inf if mean is None else runs[0].curves.criterion.error_of(mean)
+    means = []
+    for run in runs:
+        if model in run.summary["models"]:
+            means.append(run.summary["models"][model]["last_mean"])
+    mean = mean_or_none(means)
+    if mean is None:
+        return math.inf
+    return runs[0].curves.criterion.error_of(mean)
 
 
 def _of_run(run: CollectedRun, runs: Sequence[CollectedRun], name: str) -> Panel:
@@ -85,11 +105,13 @@ def _of_run(run: CollectedRun, runs: Sequence[CollectedRun], name: str) -> Panel
 
 def _thinned(panel: Panel, step: int) -> Panel:
     """The panel with only every `step`-th point of its lines."""
-
-    def thin(line: Line) -> Line:
-        return replace(line, x=line.x[::step], y=line.y[::step], smooth=line.smooth and line.smooth[::step])
-
-    return replace(panel, layers=[thin(of) if isinstance(of, Line) else of for of in panel.layers])
+    layers: list[Layer] = []
+    for layer in panel.layers:
+        if isinstance(layer, Line):
+            smooth = layer.smooth and layer.smooth[::step]
+            layer = replace(layer, x=layer.x[::step], y=layer.y[::step], smooth=smooth)
+        layers.append(layer)
+    return replace(panel, layers=layers)
 
 
 def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
@@ -103,4 +125,6 @@ def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
 def common_value(values: Iterable[T]) -> T | None:
     """The value, if it is the same in all runs; otherwise None."""
     different = set(values)
-    return different.pop() if len(different) == 1 else None
+    if len(different) != 1:
+        return None
+    return different.pop()

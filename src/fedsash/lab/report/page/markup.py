@@ -22,16 +22,35 @@ class Html(str):
 
 
 def tag(name: str, /, *inside: str | None, **attributes: str | int | bool | None) -> Html:
-    """An element. Attributes are written `class_="x"`, `data_figure=3`. Those that are None or False are left out."""
-    pairs = [(key.strip("_").replace("_", "-"), value) for key, value in attributes.items()]
-    given = [(key, value) for key, value in pairs if value is not None and value is not False]
-    opened = name + "".join(f" {key}" if value is True else f' {key}="{escape(str(value))}"' for key, value in given)
-    return Html(f"<{opened}>" if name in EMPTY else f"<{opened}>{join(inside)}</{name}>")
+    """An element with its content. An element of `EMPTY` has no content and no end tag.
+
+    Attributes are written `class_="x"`, `data_figure=3`. Those that are None or False are left out.
+    """
+    start = name
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            start += _attribute(key.strip("_").replace("_", "-"), value)
+    if name in EMPTY:
+        return Html(f"<{start}>")
+    return Html(f"<{start}>{join(inside)}</{name}>")
+
+
+def _attribute(name: str, value: str | int) -> str:
+    """An attribute with the space before it; True gives its name alone."""
+    if value is True:
+        return f" {name}"
+    return f' {name}="{escape(str(value))}"'
 
 
 def join(parts: Iterable[str | None]) -> Html:
     """The parts one after another. Text is escaped, markup is not, and None is left out."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part is not None))
+    escaped: list[str] = []
+    for part in parts:
+        if isinstance(part, Html):
+            escaped.append(part)
+        elif part is not None:
+            escaped.append(escape(part))
+    return Html("".join(escaped))
 
 
 def data(id: str, value: Any) -> Html:
@@ -51,25 +70,37 @@ def table(
     The first `texts` columns are words, the others numbers.
     """
 
-    def kind(column: int) -> str | None:
-        return "number" if column >= texts else None
+    bodies = []
+    for name, rows in groups:
+        title = None
+        if name:
+            title = tag("tr", tag("th", name, scope="rowgroup", colspan=len(heads)), class_="group")
+        bodies.append(tag("tbody", title, *(_row(row, texts) for row in rows)))
+    columns = []
+    for column, head in enumerate(heads):
+        columns.append(tag("th", head, scope="col", class_=_column_class(column, texts)))
+    inner = tag("table", tag("thead", tag("tr", *columns)), *bodies, aria_label=caption)
+    hint = tag("span", SCROLLS, class_="hint", hidden=True)
+    box = tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    return tag("figure", tag("figcaption", caption, hint), box)
 
-    def long(cell: str) -> str | None:
-        return "long" if len(cell) > LONG else None
 
-    def row(cells: Sequence[str]) -> Html:
-        head = tag("th", cells[0], scope="row")
-        return tag("tr", head, *(tag("td", cell, class_=kind(i) or long(cell)) for i, cell in enumerate(cells[1:], 1)))
+def _row(cells: Sequence[str], texts: int) -> Html:
+    """A row of a table whose first `texts` columns are words."""
+    elements = [tag("th", cells[0], scope="row")]
+    for column, cell in enumerate(cells[1:], start=1):
+        css_class = _column_class(column, texts)
+        if css_class is None and len(cell) > LONG:
+            css_class = "long"
+        elements.append(tag("td", cell, class_=css_class))
+    return tag("tr", *elements)
 
-    def group(name: str | None, rows: Sequence[Sequence[str]]) -> Html:
-        title = tag("tr", tag("th", name, scope="rowgroup", colspan=len(heads)), class_="group") if name else None
-        return tag("tbody", title, *map(row, rows))
 
-    columns = tag("tr", *(tag("th", head, scope="col", class_=kind(i)) for i, head in enumerate(heads)))
-    bodies = [group(name, rows) for name, rows in groups]
-    inner = tag("table", tag("thead", columns), *bodies, aria_label=caption)
-    told = tag("figcaption", caption, tag("span", SCROLLS, class_="hint", hidden=True))
-    return tag("figure", told, tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption))
+def _column_class(column: int, texts: int) -> str | None:
+    """The class of the cells in a column: that of numbers, after the first `texts` columns."""
+    if column < texts:
+        return None
+    return "number"
 
 
 def folded(title: str, *inside: str | None, opened: bool = False) -> Html:
@@ -89,4 +120,6 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> Html:
 
 def notes(lines: Sequence[str]) -> Html | None:
     """A box with important lines. None if there are no lines."""
-    return tag("ul", *(tag("li", line) for line in lines), class_="notes") if lines else None
+    if not lines:
+        return None
+    return tag("ul", *(tag("li", line) for line in lines), class_="notes")

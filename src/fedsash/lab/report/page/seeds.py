@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -19,20 +19,20 @@ def comparable(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
     return [run for run in runs if run.repeatable and run.finished]
 
 
-def comparisons(runs: Sequence[CollectedRun], wrong: list[str]) -> list[list[Row]]:
+def comparisons(runs: Sequence[CollectedRun], warnings: list[str]) -> list[list[Row]]:
     """The rows of `compare`, first those of the metric that decides, then those of each split's worst tenth.
 
-    Empty if no two runs differ only in their seed. If runs can't be compared, `wrong` gets the reason.
+    Empty if no two runs differ only in their seed. If runs can't be compared, `warnings` gets the reason.
     """
     runs = comparable(runs)
-    numbers = [""]
+    numbers = [""]  # the metric that decides
     splits = [list(run.summary["over_clients"]) for run in runs]
-    if splits and all(of_run == splits[0] for of_run in splits):
+    if splits and splits.count(splits[0]) == len(splits):
         numbers += [f"{split}/worst_tenth" for split in splits[0]]
     try:
         compared = [compare(runs, of=number) for number in numbers]
     except RunError as error:
-        wrong.append(f"seeds are not compared: {error}")
+        warnings.append(f"seeds are not compared: {error}")
         return []
     several = any(len(row.values) > 1 for row in compared[0])
     return compared if several else []
@@ -51,8 +51,9 @@ def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
             name = f"{len(of_setting)} seeds"
         means.append(_mean(name, of_setting))
     drawn = []
-    for alike in by_metric(means):
-        if picture := curves(alike, each="setting"):
+    for group in by_metric(means):
+        picture = curves(group, each="setting")
+        if picture is not None:
             title = f"{picture.title}, mean over seeds"
             drawn.append(replace(picture, title=title, caption=f"Means over seeds. {picture.caption}"))
     return drawn
@@ -69,11 +70,9 @@ def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
     models = {}
     summaries = {}
     for model in first.models:
-        each = [run.curves.models.get(model, {}) for run in runs]
-        rounds = [round for round in each[0] if all(round in points for points in each)]
-        models[model] = {round: fmean(points[round] for points in each) for round in rounds}
-        last = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
-        summaries[model] = {"last_mean": mean_or_none(last)}
+        models[model] = _mean_curve([run.curves.models.get(model, {}) for run in runs])
+        last_means = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
+        summaries[model] = {"last_mean": mean_or_none(last_means)}
     return replace(
         runs[0],
         name=name,
@@ -81,3 +80,13 @@ def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
         summary={"models": summaries},
         broadcast_start=common_value(run.broadcast_start for run in runs),  # an adaptive broadcast begins by itself
     )
+
+
+def _mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """The mean of curves, which are values by round, at the rounds that all of them have."""
+    mean = {}
+    for round in curves[0]:
+        values = [curve[round] for curve in curves if round in curve]
+        if len(values) == len(curves):
+            mean[round] = fmean(values)
+    return mean

@@ -23,8 +23,9 @@ from .seeds import labels_text
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 MOST_MISSING = 100
-"""So many rows of missing clients are shown of each run, those of most rounds."""
+"""The most rows of missing clients that are shown of a run: the clients that missed most rounds."""
 MOST_SPANS = 8
+"""The most parts of a list of rounds, such as "1, 3 to 5"; the rest is left out."""
 GLANCE = {
     "data": "data",
     "transform": "transform",
@@ -58,7 +59,9 @@ def _glance(value: Any) -> str:
         return ""
     if not isinstance(value, Mapping):
         return str(value)
-    words = [str(value["name"])] if value.get("name") else []
+    words = []
+    if value.get("name"):
+        words.append(str(value["name"]))
     for key, inner in value.items():
         if inner and not isinstance(inner, Mapping | str):
             words.append(f"{key} {json.dumps(inner, default=str)}")
@@ -68,11 +71,20 @@ def _glance(value: Any) -> str:
 def differing(runs: Sequence[CollectedRun]) -> Html:
     """The axes of sweeps and the settings in which runs differ."""
     settings = {run.name: _labels(run) | _settings(run) for run in runs}
-    keys = dict.fromkeys(key for of_run in settings.values() for key in of_run)
-    apart = [key for key in keys if len({of_run.get(key, MISSING) for of_run in settings.values()}) > 1]
-    rows = [[name, *(of_run.get(key, MISSING) for key in apart)] for name, of_run in settings.items()]
-    dash = f"; {MISSING} is a setting that a run does not have" if any(MISSING in row for row in rows) else ""
-    return table(f"Each run's own settings{dash}", ["run", *apart], [(None, rows)], texts=len(apart) + 1)
+    all_keys = dict.fromkeys(key for of_run in settings.values() for key in of_run)
+    keys = []
+    for key in all_keys:
+        different = {of_run.get(key, MISSING) for of_run in settings.values()}
+        if len(different) > 1:
+            keys.append(key)
+    rows = []
+    caption = "Each run's own settings"
+    for name, of_run in settings.items():
+        values = [of_run.get(key, MISSING) for key in keys]
+        rows.append([name, *values])
+    if any(MISSING in row for row in rows):
+        caption += f"; {MISSING} is a setting that a run does not have"
+    return table(caption, ["run", *keys], [(None, rows)], texts=len(keys) + 1)
 
 
 def _settings(run: CollectedRun) -> dict[str, str]:
@@ -98,9 +110,15 @@ def overview(runs: Sequence[CollectedRun]) -> Html:
     models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
     rows = []
     for run in runs:
-        of_run = run.summary["models"]
-        lead = leader(of_run, run.curves.criterion)
-        rows.append([run.name, *(_best(_mean(run, of_run[m]), m == lead) if m in of_run else MISSING for m in models)])
+        summaries = run.summary["models"]
+        lead = leader(summaries, run.curves.criterion)
+        row = [run.name]
+        for model in models:
+            if model in summaries:
+                row.append(_best(_mean(run, summaries[model]), model == lead))
+            else:
+                row.append(MISSING)
+        rows.append(row)
     caption = f"{_unit(runs)}, mean ± standard deviation over {_last(runs)}; each run's best in bold"
     return table(caption, ["run", *models], [(None, rows)])
 
@@ -108,13 +126,18 @@ def overview(runs: Sequence[CollectedRun]) -> Html:
 def results(runs: Sequence[CollectedRun]) -> Html:
     """A row for each model of each run. One metric decides all runs."""
     heads = ["model", "at the end", "mean ± std", "best", "in round", "gain", "rounds to target", "target"]
-    groups = [(run.name if len(runs) > 1 else None, _rows(run)) for run in runs if run.summary["models"]]
+    groups = [(_name_among(runs, run), _rows(run)) for run in runs if run.summary["models"]]
+    points = ", in percentage points" if runs[0].curves.criterion.share else ""
     caption = (
         f"{_unit(runs)}. Mean and standard deviation are those over {_last(runs)}, the gain is how much better that "
-        f"mean is than the model's own{', in percentage points' if runs[0].curves.criterion.share else ''}. "
-        f"The best round was chosen on {_chosen_on(runs)}."
+        f"mean is than the model's own{points}. The best round was chosen on {_chosen_on(runs)}."
     )
     return table(caption, heads, groups)
+
+
+def _name_among(runs: Sequence[CollectedRun], run: CollectedRun) -> str | None:
+    """The name of a group of rows that are one run's; None if the table is of this run only."""
+    return run.name if len(runs) > 1 else None
 
 
 def over_seeds(rows: Sequence[Row]) -> Html:
@@ -127,16 +150,20 @@ def over_seeds(rows: Sequence[Row]) -> Html:
         "is than the global model of the same run, with Student's interval over the seeds. Shares are in per cent, "
         "their gains in percentage points; each setting's best mean is in bold."
     )
-    shown = [(setting if len(groups) > 1 else None, _over_seeds(of)) for setting, of in groups.items()]
-    return table(caption, ["model", "seeds", "mean ± std", GAIN], shown)
+    named: list[tuple[str | None, list[list[str]]]] = []
+    for setting, of_setting in groups.items():
+        name = setting if len(groups) > 1 else None
+        named.append((name, _over_seeds(of_setting)))
+    return table(caption, ["model", "seeds", "mean ± std", GAIN], named)
 
 
 def missing(runs: Sequence[CollectedRun]) -> Html | None:
     """A row for each client and reason, and one for each reason why rounds were skipped. None if all answered."""
     groups = []
     for run in runs:
-        if rows := _missing(run):
-            groups.append((run.name if len(runs) > 1 else None, rows))
+        rows = _missing(run)
+        if rows:
+            groups.append((_name_among(runs, run), rows))
     if not groups:
         return None
     caption = (
@@ -146,6 +173,7 @@ def missing(runs: Sequence[CollectedRun]) -> Html | None:
 
 
 def _missing(run: CollectedRun) -> list[list[str]]:
+    """The rows of one run: those of most rounds first, `MOST_MISSING` at most."""
     rounds: dict[tuple[str, str], list[int]] = {}
     for round, problems in run.problems.items():
         reasons = [(str(client), reason) for client, reason in problems.missing.items()]
@@ -154,8 +182,11 @@ def _missing(run: CollectedRun) -> list[list[str]]:
             reasons.append(("all", f"round skipped: {problems.skipped}"))
         for reason in dict.fromkeys(reasons):  # a client may be refused several times within a step of the server
             rounds.setdefault(reason, []).append(round)
-    most = sorted(rounds.items(), key=lambda one: -len(one[1]))[:MOST_MISSING]
-    return [[client, why, str(len(of)), _spans(of)] for (client, why), of in most]
+    most = sorted(rounds.items(), key=lambda item: -len(item[1]))[:MOST_MISSING]
+    rows = []
+    for (client, why), missed in most:
+        rows.append([client, why, str(len(missed)), _spans(missed)])
+    return rows
 
 
 def _spans(numbers: Sequence[int]) -> str:
@@ -167,30 +198,35 @@ def _spans(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     texts = [str(first) if first == last else f"{first} to {last}" for first, last in parts]
-    return ", ".join(texts[:MOST_SPANS]) + (", ..." if len(texts) > MOST_SPANS else "")
+    if len(texts) > MOST_SPANS:
+        texts = [*texts[:MOST_SPANS], "..."]
+    return ", ".join(texts)
 
 
-def cost(runs: Sequence[CollectedRun]) -> Html:
-    """Time and memory of each run that has ended."""
+def cost(runs: Sequence[CollectedRun]) -> Html | None:
+    """Time and memory of each run that has ended. None without runs."""
+    if not runs:
+        return None
     heads = ["run", "device", "engine", "rounds", "time", "seconds a round", "samples a second", "peak memory"]
     rows = []
     for run in runs:
-        s = run.summary
-        seconds = s.get("seconds")
-        speed = s.get("samples_per_second")
-        memory = s.get("peak_memory_bytes")
-        rows.append(
-            [
-                run.name,
-                str(s.get("device", MISSING)),
-                _engine(s.get("engine")),
-                str(run.rounds),
-                duration(seconds),
-                MISSING if not seconds or not run.rounds else f"{seconds / run.rounds:.3g}",
-                MISSING if not speed else f"{speed:,.0f}",
-                MISSING if not memory else f"{memory / 2**20:,.0f} MiB",
-            ]
-        )
+        summary = run.summary
+        seconds = summary.get("seconds")
+        samples_per_second = summary.get("samples_per_second")
+        memory = summary.get("peak_memory_bytes")
+        row = {head: MISSING for head in heads}
+        row["run"] = run.name
+        row["device"] = str(summary.get("device", MISSING))
+        row["engine"] = _engine(summary.get("engine"))
+        row["rounds"] = str(run.rounds)
+        row["time"] = duration(seconds)
+        if seconds and run.rounds:
+            row["seconds a round"] = f"{seconds / run.rounds:.3g}"
+        if samples_per_second:
+            row["samples a second"] = f"{samples_per_second:,.0f}"
+        if memory:
+            row["peak memory"] = f"{memory / 2**20:,.0f} MiB"
+        rows.append(list(row.values()))
     caption = "Evaluation included. A run that has not ended has not said yet."
     return table(caption, heads, [(None, rows)], texts=3)
 
@@ -208,14 +244,27 @@ def network(runs: Sequence[CollectedRun]) -> Html:
 
 
 def _on_network(run: CollectedRun) -> list[str]:
+    """The cells of a run after its name: its measures at the end, or those of its last evaluation so far.
+
+    A run over real nodes has no waiting and no use of a link.
+    """
     last = run.summary.get("network") or run.network[max(run.network)].measures
+    waiting = MISSING
+    link_use = MISSING
+    if "waiting" in last:
+        waiting = f"{last['waiting']:.3g}"
+    if "link_use" in last:
+        link_use = f"{100 * last['link_use']:.0f} %"
     return [
         f"{last['time']:,.1f}",
-        *(f"{last[key]:,}" for key in ("trips", "arrived", "failed_uploads")),
-        *(f"{last[key] / 1e6:,.2f}" for key in ("bytes_up", "bytes_down")),
-        f"{last['waiting']:.3g}" if "waiting" in last else MISSING,
+        f"{last['trips']:,}",
+        f"{last['arrived']:,}",
+        f"{last['failed_uploads']:,}",
+        f"{last['bytes_up'] / 1e6:,.2f}",
+        f"{last['bytes_down'] / 1e6:,.2f}",
+        waiting,
         f"{last['staleness']:.2f}",
-        f"{100 * last['link_use']:.0f} %" if "link_use" in last else MISSING,
+        link_use,
     ]
 
 
@@ -225,9 +274,13 @@ def over_clients(runs: Sequence[CollectedRun]) -> Html:
     groups = []
     for run in runs:
         for split, models in run.summary["over_clients"].items():
-            title = f"{run.name}, {SPLITS[split]}" if len(runs) > 1 else capital(SPLITS[split])
-            shown = [[row[0], *map(signed, row[1:])] for row in client_rows(models, criterion, 2)]
-            groups.append((f"{title}: {counted(models)}", shown))
+            title = capital(SPLITS[split])
+            if len(runs) > 1:
+                title = f"{run.name}, {SPLITS[split]}"
+            rows = []
+            for model, *numbers in client_rows(models, criterion, 2):
+                rows.append([model, *map(signed, numbers)])
+            groups.append((f"{title}: {counted(models)}", rows))
     unit = " in per cent" if criterion.share else ""
     caption = (
         f"{capital(criterion.name)} of each client{unit}: means over {_last(runs)}. All clients count the same. The "
@@ -241,9 +294,9 @@ def privacy(runs: Sequence[CollectedRun]) -> Html:
     """What each run has spent of its clients' privacy."""
     rows = []
     for run in runs:
-        spent = run.summary["privacy"]
-        epsilon = "infinite" if spent["epsilon"] is None else f"{spent['epsilon']:.3g}"
-        rows.append([run.name, epsilon, f"{spent['delta']:.2g}", str(spent["round"]), spent["neighbours"]])
+        privacy = run.summary["privacy"]
+        epsilon = "infinite" if privacy["epsilon"] is None else f"{privacy['epsilon']:.3g}"
+        rows.append([run.name, epsilon, f"{privacy['delta']:.2g}", str(privacy["round"]), privacy["neighbours"]])
     caption = (
         "Differential privacy of each client, for all models up to this round. The server is trusted, and the rows of "
         "one client in several runs add up."
@@ -251,21 +304,26 @@ def privacy(runs: Sequence[CollectedRun]) -> Html:
     return table(caption, ["run", "epsilon", "delta", "after round", "for"], [(None, rows)])
 
 
-def versions(runs: Sequence[CollectedRun]) -> Html:
-    """The software versions of the runs. Runs with the same versions share a row."""
-    groups: dict[str, list[str]] = {}
-    known: dict[str, dict[str, Any]] = {}
+def versions(runs: Sequence[CollectedRun]) -> Html | None:
+    """The software versions of the runs. Runs with the same versions share a row. None without runs."""
+    if not runs:
+        return None
+    runs_by_versions: dict[str, list[str]] = {}
+    versions_by_text: dict[str, dict[str, Any]] = {}
     for run in runs:
-        of_run = run.summary.get("versions") or {}
-        key = json.dumps(of_run, sort_keys=True)
-        groups.setdefault(key, []).append(run.name)
-        known[key] = of_run
-    names = list(dict.fromkeys(name for of_run in known.values() for name in of_run))
+        versions = run.summary.get("versions") or {}
+        text = json.dumps(versions, sort_keys=True)
+        runs_by_versions.setdefault(text, []).append(run.name)
+        versions_by_text[text] = versions
+    packages = list(dict.fromkeys(name for versions in versions_by_text.values() for name in versions))
     rows = []
-    for key, of_key in groups.items():
-        label = "all runs" if len(groups) == 1 and len(runs) > 1 else some(of_key)
-        rows.append([label, *(str(known[key].get(name, MISSING)) for name in names)])
-    return table("Versions, as the runs recorded them", ["runs", *names], [(None, rows)], texts=9)
+    for text, names in runs_by_versions.items():
+        label = some(names)
+        if len(runs_by_versions) == 1 and len(runs) > 1:
+            label = "all runs"
+        cells = [str(versions_by_text[text].get(package, MISSING)) for package in packages]
+        rows.append([label, *cells])
+    return table("Versions, as the runs recorded them", ["runs", *packages], [(None, rows)], texts=9)
 
 
 def reproduction(result: Analysis) -> Html:
@@ -279,26 +337,34 @@ def reproduction(result: Analysis) -> Html:
         raise RunError("it must have columns and rows")
     if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
         raise RunError(f"each row must have {len(columns)} cells")
-    cells = [[cell(value) for value in row] for row in rows]
-    texts = next((i for i in range(1, len(columns)) if any(NUMBER.match(row[i]) for row in cells)), len(columns))
-    return table(
-        "Published numbers beside those measured here",
-        [str(column) for column in columns],
-        [(None, cells)],
-        texts=texts,
-    )
+    cells = [list(map(cell, row)) for row in rows]
+    heads = [str(column) for column in columns]
+    texts = _text_columns(cells, len(columns))
+    return table("Published numbers beside those measured here", heads, [(None, cells)], texts=texts)
+
+
+def _text_columns(rows: Sequence[Sequence[str]], columns: int) -> int:
+    """How many columns come before the first one with a number. The first column is always a name."""
+    for column in range(1, columns):
+        if any(NUMBER.match(row[column]) for row in rows):
+            return column
+    return columns
 
 
 def cell(value: Any) -> str:
     """A reproduction's value as text."""
     if value is None:
         return MISSING
-    return f"{value:.6g}".replace("-", MINUS) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("-", MINUS)
+    return str(value)
 
 
 def signed(text: str) -> str:
     """A number as text, with a true minus sign."""
-    return MISSING if text == UNKNOWN else text.replace("-", MINUS)
+    if text == UNKNOWN:
+        return MISSING
+    return text.replace("-", MINUS)
 
 
 def duration(seconds: float | None) -> str:
@@ -308,30 +374,40 @@ def duration(seconds: float | None) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def _over_seeds(rows: Sequence[Row]) -> list[list[str]]:
     """The rows of one setting. Only models of the same seeds, as many as there are, can be the best."""
-    most = max((row.values.keys() for row in rows), key=len)
-    alike = {row.model: row.mean for row in rows if row.values.keys() == most}
-    lead = rows[0].decided.criterion.best(alike) if len(alike) > 1 else None
-    return [
-        [row.model, str(len(row.values)), _best(signed(row.mean_text(2)), row.model == lead), signed(row.gain_text(2))]
-        for row in rows
-    ]
+    most_seeds = max((row.values.keys() for row in rows), key=len)
+    means = {row.model: row.mean for row in rows if row.values.keys() == most_seeds}
+    lead = None
+    if len(means) > 1:
+        lead = rows[0].decided.criterion.best(means)
+    cells = []
+    for row in rows:
+        mean = _best(signed(row.mean_text(2)), row.model == lead)
+        cells.append([row.model, str(len(row.values)), mean, signed(row.gain_text(2))])
+    return cells
 
 
 def _rows(run: CollectedRun) -> list[list[str]]:
+    """A row for each model of a run, with the heads of `results`."""
     models: dict[str, dict[str, Any]] = run.summary["models"]
     criterion = run.curves.criterion
     lead = leader(models, criterion)
-    to_target = criterion.target
     rows = []
     for name, model in models.items():
         best = model.get("best") or {}
         gain = None if name == "model" else model.get("gain")
-        reached = model.get("rounds_to_target")
+        rounds_to_target = MISSING
+        target = MISSING
+        if criterion.target is not None:
+            reached = model.get("rounds_to_target")
+            rounds_to_target = "not reached" if reached is None else str(reached)
+            target = criterion.plain(criterion.target)
         rows.append(
             [
                 name,
@@ -340,8 +416,8 @@ def _rows(run: CollectedRun) -> list[list[str]]:
                 signed(criterion.spread(best.get("value"), None, 2)),
                 str(best.get("round", MISSING)),
                 signed(criterion.spread(gain, None, 2, sign="+")),
-                MISSING if to_target is None else "not reached" if reached is None else str(reached),
-                MISSING if to_target is None else criterion.plain(to_target),
+                rounds_to_target,
+                target,
             ]
         )
     return rows
@@ -353,18 +429,28 @@ def _mean(run: CollectedRun, model: dict[str, Any]) -> str:
 
 def _unit(runs: Sequence[CollectedRun]) -> str:
     """What the numbers of runs are that one metric decides."""
-    first = runs[0].curves
-    return f"{capital(first.title)}{' in per cent' if first.criterion.share else ''}"
+    decided = runs[0].curves
+    title = capital(decided.title)
+    return f"{title} in per cent" if decided.criterion.share else title
 
 
 def _chosen_on(runs: Sequence[CollectedRun]) -> str:
     """The splits on which best rounds were chosen."""
-    each = [of["best"] for run in runs for of in run.summary["models"].values() if of.get("best")]
-    return " and ".join(SPLITS[split] for split in sorted({best["chosen_on"] for best in each})) or SPLITS["test"]
+    splits = set()
+    for run in runs:
+        for model in run.summary["models"].values():
+            if model.get("best"):
+                splits.add(model["best"]["chosen_on"])
+    if not splits:
+        return SPLITS["test"]
+    return " and ".join(SPLITS[split] for split in sorted(splits))
 
 
 def _best(text: str, best: bool) -> str:
-    return tag("strong", text, join([" ", tag("span", "(best)", class_="unseen")])) if best else text
+    """The text of a cell, marked if it is the best."""
+    if not best:
+        return text
+    return tag("strong", text, join([" ", tag("span", "(best)", class_="unseen")]))
 
 
 def _last(runs: Sequence[CollectedRun]) -> str:
@@ -373,10 +459,14 @@ def _last(runs: Sequence[CollectedRun]) -> str:
 
 
 def _engine(engine: dict[str, Any] | None) -> str:
+    """The engine of a run in words: its kind, and how many workers or actors it had."""
     if not engine:
         return MISSING
-    if engine.get("kind") == "ray":
-        return f"ray, {engine['actors']} actors" if engine.get("actors") else "ray"
-    plural = "" if engine.get("workers") == 1 else "s"
+    kind = engine.get("kind")
+    if kind == "ray":
+        actors = engine.get("actors")
+        return f"ray, {actors} actors" if actors else "ray"
+    workers = engine.get("workers")
+    plural = "" if workers == 1 else "s"
     compiled = ", compiled" if engine.get("compile") else ""
-    return f"{engine.get('kind')}, {engine.get('workers')} worker{plural}{compiled}"
+    return f"{kind}, {workers} worker{plural}{compiled}"

@@ -35,15 +35,16 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -
     """
     from ...studies.window_map import best_at_the_end, grid_of
 
-    found = analysis.content
+    content = analysis.content
     every, by_end = picture.panels
     overview = replace(picture, panels=[every], caption=EVERY)
     curve = Picture("The chosen number of models, whenever it ends", [by_end], caption=CURVE)
-    sizes = grid_of(found)[0]
-    criterion = Criterion(**found["metric"])
+    sizes = grid_of(content)[0]
+    criterion = Criterion(**content["metric"])
+    ends = len(content["ends"])
     sliders = [
-        _slider("W, the number of models", "size", len(sizes), sizes.index(best_at_the_end(found))),
-        _slider("ends after round", "end", len(found["ends"]), len(found["ends"]) - 1),
+        _slider("W, the number of models", "size", len(sizes), sizes.index(best_at_the_end(content))),
+        _slider("ends after round", "end", ends, ends - 1),
     ]
     return tag(
         "div",
@@ -58,16 +59,20 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -
 
 def unmade(runs: Sequence[CollectedRun], analyses: Sequence[Analysis]) -> Html | None:
     """The command that makes the map of the runs that have saved sums, but no map. None if there is no such run."""
-    having = {analysis.file.parent.parent for analysis in analyses if analysis.kind == KIND}
-    without = [run for run in runs if run.folder not in having and running_sums.kept(run.folder / running_sums.FOLDER)]
-    if not without:
+    mapped = {analysis.file.parent.parent for analysis in analyses if analysis.kind == KIND}
+    unmapped = []
+    for run in runs:
+        has_sums = running_sums.kept(run.folder / running_sums.FOLDER)
+        if has_sums and run.folder not in mapped:
+            unmapped.append(run)
+    if not unmapped:
         return None
-    told = (
-        f"The sums of the models are saved, but no map of the windows yet: {some([run.name for run in without])}. This "
-        "makes it; a new page then has sliders for the number of models and the end."
+    remark = (
+        f"The sums of the models are saved, but no map of the windows yet: {some([run.name for run in unmapped])}. "
+        "This makes it; a new page then has sliders for the number of models and the end."
     )
-    commands = "\n".join(f"fedsash map {shlex.quote(str(run.folder))}" for run in without)
-    return join([tag("p", told), code(commands)])
+    commands = "\n".join(f"fedsash map {shlex.quote(str(run.folder))}" for run in unmapped)
+    return join([tag("p", remark), code(commands)])
 
 
 def _slider(label: str, name: str, count: int, start: int) -> Html:

@@ -10,7 +10,7 @@ import pytest
 from fedsash.data import CIFAR10
 from fedsash.lab.config import ConfigError
 from fedsash.lab.papers import made_by, names
-from fedsash.lab.papers.figures import CurvesFigure, Figure, LookedAt, StudyFigure, ValuesFigure
+from fedsash.lab.papers.figures import CurvesFigure, Figure, StudyFigure, StudyPanel, ValuesFigure
 from fedsash.lab.papers.pick import Labels, Pick, pick
 from fedsash.lab.papers.reproduce import with_data
 from fedsash.lab.papers.reproduction import Scale, Settings
@@ -187,7 +187,7 @@ def test_a_figure_without_what_it_shows_is_refused() -> None:
     with pytest.raises(SettingError, match=r"s\.study = None: must be a study"):
         StudyFigure("s", "t")
     with pytest.raises(SettingError, match=r"s\.panels = 'early': the study coverage looks at no models"):
-        StudyFigure("s", "t", study=CoverageStudy(), panels={"early": LookedAt(lambda last: ["model"])})
+        StudyFigure("s", "t", study=CoverageStudy(), panels={"early": StudyPanel(lambda last: ["model"])})
     with pytest.raises(SettingError, match="statistic = 'mean': must be one of last_mean"):
         pick(statistic="mean")
 

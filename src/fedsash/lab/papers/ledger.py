@@ -31,7 +31,7 @@ from .pick import SPEED_UPS, Pick
 from .printed import PrintedNumber
 from .reproduction import Reproduction
 from .results import TO_TARGET, Results, safe
-from .tables import DIMS, START, BoundTable
+from .tables import DIMS, BoundTable
 
 FORMAT = 1
 SAME = 1e-9
@@ -68,9 +68,7 @@ class Cell:
     @property
     def pick(self) -> Pick:
         """What selects its runs."""
-        table = self.table.table
-        places = self.table.rows[self.row] | self.table.columns[self.column] | table.cells[self.cell]
-        return START | table.where | places
+        return self.table.pick(self.row, self.column, self.cell)
 
     def takes(self, run: PlannedRun) -> bool:
         """Whether a run is one of its own, or of those that its speed-up is counted against."""

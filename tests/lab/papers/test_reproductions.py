@@ -60,7 +60,7 @@ def test_a_reproduction_expands_at_every_scale_into_runs_that_its_tables_and_fig
         models = {model for run in sweep.runs for model in ("model", "sent", *run.experiment.averages)}
         assert {pick.model for pick in picks} <= models
         picks += [pick for figure in found.figures_at(scale) for pick in figure.picks(found.labels)]
-        used = {run.name for pick in picks for run in results.asked(pick)}
+        used = {run.name for pick in picks for run in results.selected(pick)}
         assert used == {run.name for run in sweep.runs}, "a run that nothing is made of"
 
 

@@ -87,7 +87,7 @@ class Figure(ABC):
         """Draw it from the finished runs into `pictures/`. Returns the files."""
         runs: dict[str, PlannedRun] = {}
         for pick in self.picks(results.labels):
-            for run in results.asked(pick):
+            for run in results.selected(pick):
                 runs[run.name] = run
         missing = [name for name in runs if name not in results.finished]
         if missing:

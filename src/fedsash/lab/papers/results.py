@@ -32,7 +32,7 @@ class Measurement:
     """One number from `runs` runs: their mean and, if there are several, their standard deviation (dividing by n - 1).
 
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
-    None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
+    None. `why` says why runs are missing or stuck; it is empty if no run was `requested`. The number is printed
     with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several. `values`
     has the number of each run, by its seed. `reached` has the rounds or trips of each run until the target, by its
     seed, and None of a run that did not reach it: some runs may have where `beyond` says that another one has not.
@@ -43,7 +43,7 @@ class Measurement:
     runs: int = 0
     beyond: int | None = None
     why: str = ""
-    asked: bool = True
+    requested: bool = True
     digits: int = 2
     chosen: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Measurement:
         if self.beyond is not None:
             return f"{self.beyond}+"
         if self.value is None:
-            missing = self.asked and self.runs == 0
+            missing = self.requested and self.runs == 0
             return "not run" if missing else "-"
         number = f"{self.value:.{self.digits}f}"
         if self.std is None:
@@ -79,9 +79,9 @@ class Results:
 
     def runs(self, pick: Pick) -> list[PlannedRun]:
         """The finished runs of a pick."""
-        return [run for run in self.asked(pick) if run.name in self.finished]
+        return [run for run in self.selected(pick) if run.name in self.finished]
 
-    def asked(self, pick: Pick) -> list[PlannedRun]:
+    def selected(self, pick: Pick) -> list[PlannedRun]:
         """All runs of a pick, finished or not."""
         runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
         return [run for run in runs if run.name not in self.others or run.name in self.finished]
@@ -105,11 +105,11 @@ class Results:
 
     def measured(self, pick: Pick) -> Measurement:
         """The number of a pick, over all runs that it selects."""
-        asked = self.asked(pick)
-        if not asked:
-            return Measurement(asked=False)
-        why = _once(self._why(run) for run in asked)
-        finished = [run for run in asked if run.name in self.finished]
+        selected = self.selected(pick)
+        if not selected:
+            return Measurement(requested=False)
+        why = _once(self._why(run) for run in selected)
+        finished = [run for run in selected if run.name in self.finished]
         if not finished:
             return Measurement(why=why)
         if pick.statistic in TO_TARGET:
@@ -147,8 +147,8 @@ class Results:
             return self.measured(pick)
         labels = pick.where.get(axis, self.sweep.axes[axis])
         measured = {label: self.measured(pick | Pick({axis: (label,)})) for label in labels}
-        asked = {label: number for label, number in measured.items() if number.asked}
-        candidates = asked or measured
+        requested = {label: number for label, number in measured.items() if number.requested}
+        candidates = requested or measured
         why = _once(number.why for number in candidates.values())
         values = {label: number.value for label, number in candidates.items() if number.value is not None}
         if not values:

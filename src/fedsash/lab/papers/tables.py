@@ -167,7 +167,7 @@ class BoundTable:
     def numbers(self, results: Results) -> Iterator[Number]:
         """All numbers of the table, row by row."""
         for row, column, cell, number in self.places():
-            measured = self._measured(self.pick(row, column, cell), results)
+            measured = self.measured(self.pick(row, column, cell), results)
             yield Number(row, column, cell, number, measured)
 
     def places(self) -> Iterator[tuple[str, str, str, PrintedNumber]]:
@@ -177,7 +177,7 @@ class BoundTable:
                 for cell, number in zip(self.table.cells, numbers, strict=True):
                     yield row, column, cell, number
 
-    def _measured(self, pick: Pick, results: Results) -> Measurement:
+    def measured(self, pick: Pick, results: Results) -> Measurement:
         """The measured number of a pick: for a speed-up the quotient of two, over all seeds and in each of them."""
         if pick.statistic not in SPEED_UPS:
             return results.best(pick, self.table.best_over)
@@ -195,7 +195,7 @@ class BoundTable:
             ratio,
             runs=own.runs,
             why=own.why or base.why,
-            asked=own.asked and base.asked,
+            requested=own.requested and base.requested,
             chosen=own.chosen,
             values=ratios,
         )
@@ -207,22 +207,22 @@ class BoundTable:
         columns are left out if none of their runs was asked for. `missing` says why numbers are missing, `chosen` what
         they are the best of."""
         numbers = list(self.numbers(results))
-        asked = [number for number in numbers if number.measured.asked]
-        asked_columns = {number.column for number in asked}
-        columns = [column for column in self.columns if column in asked_columns]
+        requested = [number for number in numbers if number.measured.requested]
+        requested_columns = {number.column for number in requested}
+        columns = [column for column in self.columns if column in requested_columns]
         cells: dict[tuple[str, str], list[Number]] = {}
         for number in numbers:
             cells.setdefault((number.row, number.column), []).append(number)
         lines: list[list[str]] = []
-        for row in dict.fromkeys(number.row for number in asked):
+        for row in dict.fromkeys(number.row for number in requested):
             lines += self._lines(row, [cells[row, column] for column in columns])
         return {
             "title": self.title,
             "columns": ["", "", *columns],
             "rows": lines,
             "numbers": [number.record() for number in numbers],
-            "missing": _missing(asked),
-            "chosen": self._chosen(asked, results),
+            "missing": _missing(requested),
+            "chosen": self._chosen(requested, results),
         }
 
     def _lines(self, row: str, cells: Sequence[Sequence[Number]]) -> Iterator[list[str]]:

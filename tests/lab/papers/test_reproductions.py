@@ -85,12 +85,12 @@ def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
     found = load(name)
     for scale in ("full", *found.scales):
         sweep = found.plan(scale)
-        legs = {leg.runs[0]: leg for leg in plan(sweep.runs).legs if len(leg.runs) == 1}
+        segments = {segment.runs[0]: segment for segment in plan(sweep.runs).segments if len(segment.runs) == 1}
         for figure in found.figures_at(scale):
             for run in sweep.runs:
                 if rounds := figure.rounds(run):
                     assert rounds <= {*run.experiment.checkpoint.keep, run.experiment.rounds}
-                    assert min(rounds) >= legs[run.name].first, f"{scale}: {run.name}"
+                    assert min(rounds) >= segments[run.name].first, f"{scale}: {run.name}"
 
 
 def test_the_three_arms_of_ima_table_1_share_their_beginning_in_every_method() -> None:

@@ -229,8 +229,8 @@ def _trained(runs: Iterable[PlannedRun]) -> Iterator[tuple[int, Experiment]]:
         if len(family) == 1:  # without a plan, which takes long for 10,000 rounds
             yield family[0].experiment.rounds, family[0].experiment
             continue
-        for leg in plan(family).legs:
-            yield leg.rounds, leg.experiment
+        for segment in plan(family).segments:
+            yield segment.rounds, segment.experiment
 
 
 def _samples_a_round(experiment: Experiment) -> float:

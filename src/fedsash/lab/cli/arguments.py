@@ -30,9 +30,10 @@ class Parser(argparse.ArgumentParser):
 
     def fill(self) -> None:
         """Add the arguments, if they are not there yet."""
-        add, self._add = self._add, ""
-        if add:
-            resolve_name(f"{__package__}.{add}")(self)
+        if self._add:
+            add_arguments = resolve_name(f"{__package__}.{self._add}")
+            self._add = ""
+            add_arguments(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The values of the arguments. Unknown ones are refused here, so that the error names the command, too."""
@@ -46,10 +47,15 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, unknown: Sequence[str]) -> str:
         """What the user may have meant by arguments that are unknown."""
         options = self._option_string_actions
-        close = [match for word in unknown for match in get_close_matches(word, options, n=1)]
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = ""
+        for word in unknown:
+            close = get_close_matches(word, options, n=1)
+            if close:
+                hint = f"; did you mean {close[0]}?"
+                break
         if "--set" in options and unknown[0].startswith("--"):
-            hint += f" (a setting: --set {unknown[0][2:].partition('=')[0]}=VALUE)"
+            key = unknown[0].removeprefix("--").partition("=")[0]
+            hint += f" (a setting: --set {key}=VALUE)"
         return hint
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -46,7 +46,9 @@ def rewritten(text: str) -> str:
 
 def counted(ledger: Ledger) -> str:
     """How many printed numbers were run at the printed setting, and in which tables."""
-    every, run, partly = 0, Counter[str](), 0
+    every = 0
+    run = Counter[str]()
+    partly = 0
     for reproduction in papers.reproductions().values():
         for cell in cells(reproduction):
             if cell.pick.statistic in SPEED_UPS:
@@ -102,7 +104,8 @@ def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
     """What the ledger's rows at the printed setting say, of a claim about a paper's table; None if some are missing."""
     if claim.printed is None or claim.measure is None:
         return None
-    printed, run = claim.printed(), dict[str, Numbers]()
+    printed = claim.printed()
+    run = dict[str, Numbers]()
     for name, numbers in printed.items():
         measured = _measured(claim.of, numbers, ledger)
         if not measured or any(key not in measured for key in _needed(claim, printed, name)):

@@ -84,7 +84,8 @@ BASES: dict[str, dict[str, Any]] = {
         "checkpoint": {"keep": [5, 20]},
     },
 }
-IID, SHARDS = {"iid": {"name": "iid"}}, {"shards": {"name": "shards", "classes": 1}}
+IID = {"iid": {"name": "iid"}}
+SHARDS = {"shards": {"name": "shards", "classes": 1}}
 SPLITS: dict[str, dict[str, dict[str, Any]]] = {"logistic": IID | SHARDS, "noiseless": IID, "lenet5": IID}
 WINDOWS: dict[str, dict[str, Any]] = {
     "W = 2, own": {"window": 2},

@@ -69,7 +69,8 @@ class Transformer(nn.Module):
 
     def __init__(self, characters: int, width: int = 96, context: int = 32) -> None:
         super().__init__()
-        self.embedding, self.places = nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.embedding = nn.Embedding(characters, width)
+        self.places = nn.Embedding(context, width)
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.classifier = nn.Linear(width, characters)
@@ -106,7 +107,8 @@ def shakespeare() -> Problem:
     known = sorted(set(written))
     numbers = torch.tensor([known.index(c) for c in known])
     text = numbers[torch.tensor(np.searchsorted(known, list(written)))]
-    train, test = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :][: 33 * 400].view(400, 33)
+    train = text[: len(text) * 9 // 10]
+    test = text[len(text) * 9 // 10 :][: 33 * 400].view(400, 33)
 
     def batch(generator: torch.Generator) -> Batch:
         begins = torch.randint(len(train) - 33, (16, 1), generator=generator)
@@ -140,7 +142,8 @@ def images(file: str, count: int) -> Batch:
 
 def cifar10() -> Problem:
     """10,000 images of CIFAR-10, shifted and mirrored by chance, and 1,000 of its test images."""
-    (x, y), (test, labels) = images("train.parquet", 10_000), images("test.parquet", 1000)
+    x, y = images("train.parquet", 10_000)
+    test, labels = images("test.parquet", 1000)
     x = F.pad(x, (2, 2, 2, 2))
 
     def batch(generator: torch.Generator) -> Batch:

@@ -108,7 +108,8 @@ class Found:
     def row(self, first: Found, most: int) -> list[str]:
         """The cells of the table, compared with the first scheme."""
         logs = np.log(first.trips / self.trips)
-        gain, missed = np.exp(logs.mean()), int(np.isinf(self.seconds).sum())
+        gain = np.exp(logs.mean())
+        missed = int(np.isinf(self.seconds).sum())
         between = ""
         if logs.any():
             low, high = np.exp(stats.ttest_1samp(logs, 0).confidence_interval())
@@ -169,14 +170,17 @@ def main() -> None:
     print("| split, target | scheme | rate | trips | gain (95 %) | seconds | not reached |\n" + "|---" * 7 + "|")
     digits: Table = {"name": "digits"}
     if given.claim == "buffer":
-        schemes, alike = BUFFERS, Setting(digits, 16, 30, "iid", 0.9, 1500, 10)
+        schemes = BUFFERS
+        alike = Setting(digits, 16, 30, "iid", 0.9, 1500, 10)
         settings = [alike, replace(alike, part="dirichlet", target=0.85)]
     elif given.data == "digits":
-        schemes, alike = windows(), Setting(digits, 32, 5, "iid", 0.95, 200, 5)
+        schemes = windows()
+        alike = Setting(digits, 32, 5, "iid", 0.95, 200, 5)
         settings = [alike, replace(alike, part="shards", target=0.8)]
     else:
         mnist: Table = {"name": "mnist", "path": given.folder}
-        schemes, settings = windows(), [Setting(mnist, 32, 5, "iid", 0.95, 100, 5)]
+        schemes = windows()
+        settings = [Setting(mnist, 32, 5, "iid", 0.95, 100, 5)]
     for setting in settings:
         for row in table(setting, schemes, given.seeds):
             print("| " + " | ".join(row) + " |", flush=True)

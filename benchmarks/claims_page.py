@@ -36,17 +36,24 @@ def rewritten(text: str) -> str:
     """A page with its made parts made anew."""
     ledger = Ledger(LEDGER)
 
-    def made(found: re.Match[str]) -> str:
-        parts = {"count": lambda: counted(ledger), "scales": scales}
-        part = parts.get(found[2], lambda: tables(found[2], ledger))
-        return f"{found[1]}{part()}\n{found[3]}"
+    def made(match: re.Match[str]) -> str:
+        begin, name, end = match.groups()
+        if name == "count":
+            part = counted(ledger)
+        elif name == "scales":
+            part = scales()
+        else:
+            part = tables(name, ledger)
+        return f"{begin}{part}\n{end}"
 
     return MADE.sub(made, text)
 
 
 def counted(ledger: Ledger) -> str:
     """How many printed numbers were run at the printed setting, and in which tables."""
-    every, run, partly = 0, Counter[str](), 0
+    every = 0
+    run = Counter[str]()
+    partly = 0
     for reproduction in papers.reproductions().values():
         for cell in cells(reproduction):
             if cell.pick.statistic in SPEED_UPS:
@@ -67,8 +74,10 @@ def scales() -> str:
     rows = [["reproduction", "shows", "hours of `small`"], ["---"] * 3]
     for name, reproduction in papers.reproductions().items():
         hours = cost_of(reproduction.plan("small").runs).hours
-        rows.append([f"`{name}`", reproduction.title, "not timed" if math.isnan(hours) else f"{hours:.2g}"])
-    return "\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+        time = "not timed" if math.isnan(hours) else f"{hours:.2g}"
+        rows.append([f"`{name}`", reproduction.title, time])
+    lines = [_line(cells) for cells in rows]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def tables(paper: str, ledger: Ledger) -> str:
@@ -78,31 +87,38 @@ def tables(paper: str, ledger: Ledger) -> str:
     for tier, heading in TIERS.items():
         rows = [row(paper, claim, ledger) for claim in of_paper if claim.tier == tier]
         head = ["id", "claim", "where", "in print, or calculated", "in runs"]
-        lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+        lines = [_line(cells) for cells in (head, ["---"] * len(head), *rows)]
         parts.append("\n".join([f"### {paper}: {heading}", "", *lines]))
     return "\n" + "\n\n".join(parts) + "\n"
 
 
 def row(paper: str, claim: Claim, ledger: Ledger) -> list[str]:
     """The cells of a claim's row."""
-    in_print = claim.in_print()
-    return [claim.name, *map(_cell, (claim.says, claim.where, _found(in_print), in_runs(paper, claim, ledger)))]
+    in_print = _words(claim.in_print())
+    texts = (claim.says, claim.where, in_print, in_runs(paper, claim, ledger))
+    return [claim.name, *(_cell(text) for text in texts)]
 
 
 def in_runs(paper: str, claim: Claim, ledger: Ledger) -> str:
     """What runs say of a claim: each row of the ledger in its setting. Without any, what has to be run."""
-    said = [f"{_found(finding)} ({row['setting']})" for row, finding in ledger.judged(paper, claim)]
-    if finding := on_table(claim, ledger):
-        said.append(f"{_found(finding)} (the printed setting)")
-    cost = "; ".join(part for part in claim.cost.split("; ") if not re.match(r"(print|identity)\b", part))
-    return "; ".join(said) or (f"open: {cost}" if cost else "-")
+    verdicts = [f"{_words(finding)} ({row['setting']})" for row, finding in ledger.judged(paper, claim)]
+    finding = on_table(claim, ledger)
+    if finding:
+        verdicts.append(f"{_words(finding)} (the printed setting)")
+    if verdicts:
+        return "; ".join(verdicts)
+    costs = [part for part in claim.cost.split("; ") if not re.match(r"(print|identity)\b", part)]
+    if costs:
+        return f"open: {'; '.join(costs)}"
+    return "-"
 
 
 def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
     """What the ledger's rows at the printed setting say, of a claim about a paper's table; None if some are missing."""
     if claim.printed is None or claim.measure is None:
         return None
-    printed, run = claim.printed(), dict[str, Numbers]()
+    printed = claim.printed()
+    run = dict[str, Numbers]()
     for name, numbers in printed.items():
         measured = _measured(claim.of, numbers, ledger)
         if not measured or any(key not in measured for key in _needed(claim, printed, name)):
@@ -114,7 +130,9 @@ def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
 def _measured(name: str, printed: Numbers, ledger: Ledger) -> Numbers:
     """What was run of these printed numbers of a reproduction."""
     reproduction = papers.load(name)
-    for table in reproduction.bound_tables if printed.dims == DIMS else []:
+    if printed.dims != DIMS:
+        return Numbers(printed.dims, {})
+    for table in reproduction.bound_tables:
         if all(table.printed().get(key) == quantity for key, quantity in printed.items()):
             numbers = ledger.numbers(reproduction, table.name)
             return Numbers(DIMS, {key: numbers[key] for key in printed if key in numbers})
@@ -125,7 +143,9 @@ def _needed(claim: Claim, printed: dict[str, Numbers], name: str) -> Iterator[Ke
     """The numbers of a claim's evidence without which its finding would be another one."""
     whole = claim.judged(printed)
     for key in printed[name]:
-        rest = Numbers(printed[name].dims, {other: q for other, q in printed[name].items() if other != key})
+        others = dict(printed[name])
+        del others[key]
+        rest = Numbers(printed[name].dims, others)
         try:
             same = claim.judged({**printed, name: rest}) == whole
         except (ArithmeticError, LookupError, ValueError):
@@ -134,11 +154,21 @@ def _needed(claim: Claim, printed: dict[str, Numbers], name: str) -> Iterator[Ke
             yield key
 
 
-def _found(finding: Finding | None) -> str:
-    return "-" if finding is None else re.sub("; costs .*", "", ROUNDING.sub("0", str(finding)))
+def _words(finding: Finding | None) -> str:
+    """A finding in words, without rounding errors and costs; "-" for none."""
+    if finding is None:
+        return "-"
+    words = ROUNDING.sub("0", str(finding))
+    return re.sub("; costs .*", "", words)
+
+
+def _line(cells: Iterable[str]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str) -> str:
+    """A text as the content of a table's cell."""
     return " ".join(text.replace("|", "\\|").split())
 
 

@@ -68,7 +68,8 @@ def federation(
     data = FederatedData.from_arrays(
         torch.rand(clients, 784), torch.arange(clients) % 10, [[i] for i in range(clients)]
     )
-    local, sampling = LocalTraining(lr=0.1, batch="full", steps=1), Uniform(sampled)
+    local = LocalTraining(lr=0.1, batch="full", steps=1)
+    sampling = Uniform(sampled)
     return Federation(nn.Sequential(*layers[:-1]), data, method, local, sampling=sampling, engine=engine, device="cpu")
 
 

@@ -62,7 +62,8 @@ def of_size(actor: Any, size: int) -> dict[str, float]:
     model = torch.rand(size)
     for place in ids.tolist():
         found["put the model"].append(timed(lambda: ray.put(packed(model))))
-        answer, opened = ray.get(actor.sums.remote(size, place)), list[Any]()
+        answer = ray.get(actor.sums.remote(size, place))
+        opened = list[Any]()
         found["open a sum"].append(timed(lambda: opened.append(unpacked(copied(answer)))))  # noqa: B023 -- called here
         found["add a sum"].append(timed(lambda: uploads.take(opened[0])))  # noqa: B023
     return {name: median(seconds) for name, seconds in found.items()}
@@ -90,7 +91,9 @@ def main() -> None:
     import ray
 
     with started_ray(4):
-        remote, actors, starts = ray.remote(num_cpus=1)(Summing), list[Any](), list[float]()
+        remote = ray.remote(num_cpus=1)(Summing)
+        actors = list[Any]()
+        starts = list[float]()
         for _ in range(4):
             actors.append(remote.remote())
             starts.append(timed(lambda: ray.get(actors[-1].ready.remote())))

@@ -32,14 +32,18 @@ axes.seed = {seeds}
 
 def measured(file: Path, out: Path, *more: str) -> str:
     """The seconds until the first round and the end, and the most memory of a process and of its actor."""
-    began, first, own, actors = time.perf_counter(), 0.0, 0, 0
+    began = time.perf_counter()
+    first = 0.0
+    own = 0
+    actors = 0
     program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out), "--no-progress", *more]
     sweep = subprocess.Popen(program, stdout=subprocess.DEVNULL)
     while sweep.poll() is None:
         if not first and any(rows.stat().st_size for rows in out.glob("runs/*/metrics.jsonl")):
             first = time.perf_counter() - began
         for job in jobs(out):
-            own, actors = max(own, own_memory(job)), max(actors, own_memory(parent_of(job)) if more[2:] else 0)
+            own = max(own, own_memory(job))
+            actors = max(actors, own_memory(parent_of(job)) if more[2:] else 0)
         time.sleep(0.2)
     assert sweep.returncode == 0
     took = time.perf_counter() - began

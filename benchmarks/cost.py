@@ -54,7 +54,8 @@ ROUNDS = 7
 
 def federation(**settings: Any) -> fs.Federation:
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (800, 28, 28), dtype=np.uint8), rng.integers(0, 10, 800)
+    x = rng.integers(0, 256, (800, 28, 28), dtype=np.uint8)
+    y = rng.integers(0, 10, 800)
     return fs.Federation(
         models.fmnist_cnn((1, 28, 28), 10),
         fs.FederatedData.from_arrays(x, y, np.split(np.arange(800), 4)),
@@ -69,10 +70,13 @@ def federation(**settings: Any) -> fs.Federation:
 def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
     """Models sent down and up by a client, and remembered by the server and by a client."""
     state = f.start()
-    request, down, up = f.ask(state, ids=np.arange(1)), [], []
+    request = f.ask(state, ids=np.arange(1))
+    down = []
+    up = []
     if request.job == "probe":
         (probed,) = f.executor.work(request)
-        down, up = [request.sent], [probed]
+        down = [request.sent]
+        up = [probed]
         request = f.ask(state, probed=f.collect(request))
     up += f.executor.work(request)
 
@@ -126,7 +130,8 @@ def main(names: list[str]) -> None:
     for name in names or METHODS:
         f = federation(**METHODS[name])
         f.prepare()
-        count, time_ = gradients(f), slowdown(f, base)
+        count = gradients(f)
+        time_ = slowdown(f, base)
         sizes = " | ".join(f"{size:.3g}" for size in vectors(f))
         print(f"| {name} | {count:.2f} | {sizes} | {time_:.2f} | {time_ / count:.2f} |", flush=True)
 

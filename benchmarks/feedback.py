@@ -75,7 +75,8 @@ def compared(found: Mapping[Cell, Floats]) -> dict[str, list[Gain]]:
 
 def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
     """A row for each comparison: over everything, with its corrected p-value, and by method."""
-    methods, rows = methods_of(found), compared(found)
+    methods = methods_of(found)
+    rows = compared(found)
     yield "| difference | all | p | " + " | ".join(methods) + " |"
     yield "|---" * (3 + len(methods)) + "|"
     corrected = holm([whole.p for whole, *_ in rows.values()])

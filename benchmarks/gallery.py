@@ -175,7 +175,8 @@ def held(make: Any, alpha: float) -> str:
     if make is not Dirichlet and alpha < 0.1:  # not defined at 0, and DirichletClasses at 0.05 needs too many tries
         return ""
     means = [np.mean([len(np.unique(CIFAR10[part])) for part in make(100, alpha)(CIFAR10, seed)]) for seed in SEEDS]
-    low, high = f"{min(means):.2f}", f"{max(means):.2f}"
+    low = f"{min(means):.2f}"
+    high = f"{max(means):.2f}"
     return low if low == high else f"{low} to {high}"
 
 

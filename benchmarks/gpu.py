@@ -30,8 +30,10 @@ from .peers.modules import loss, module
 from .peers.own import federation_of
 from .peers.works import PER_ROUND, Given
 
-GOAL, CIFAR_GOAL = 10.0, 120.0
-SECONDS, WARM = 5.0, 3
+GOAL = 10.0
+CIFAR_GOAL = 120.0
+SECONDS = 5.0
+WARM = 3
 
 
 def rate(rounds: Iterator[int], wait: Callable[[], None]) -> float:
@@ -39,7 +41,8 @@ def rate(rounds: Iterator[int], wait: Callable[[], None]) -> float:
     for _ in range(WARM):
         next(rounds)
     wait()
-    began, samples = time.perf_counter(), 0
+    began = time.perf_counter()
+    samples = 0
     while time.perf_counter() < began + SECONDS:
         samples += next(rounds)
         wait()
@@ -48,8 +51,10 @@ def rate(rounds: Iterator[int], wait: Callable[[], None]) -> float:
 
 def plain(given: Given, device: str) -> Iterator[int]:
     """The rounds of a loop as one would write it by hand, with the samples on the device."""
-    work, rng = given.work, np.random.default_rng(0)
-    model, local = module(given).to(device), module(given).to(device)
+    work = given.work
+    rng = np.random.default_rng(0)
+    model = module(given).to(device)
+    local = module(given).to(device)
     x, y = (torch.from_numpy(np.array(part)).to(device) for part in (given.x, given.y))
     while True:
         clients = rng.choice(len(given.clients), PER_ROUND, replace=False)
@@ -87,7 +92,8 @@ def ima(device: str, samples: int, **settings: Any) -> fs.Federation:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((samples + samples // 5, 3, 32, 32), dtype=np.float32)
     y = rng.integers(0, 10, len(x))
-    train, test = slice(samples), slice(samples, None)
+    train = slice(samples)
+    test = slice(samples, None)
     clients = Shards(100, classes=2)(y[train], 0)
     return fs.Federation(
         models.build("cifar_cnn", {}, shape=(3, 32, 32), classes=10, seed=0),

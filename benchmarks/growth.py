@@ -52,7 +52,8 @@ def fastest(call: Callable[[], object]) -> float:
 def a_round(clients: int, asked: int, samples: int, hidden: int, engine: LocalEngine, **settings: Any) -> float:
     """The seconds of a round of `asked` out of `clients` clients, with an MLP 64-hidden-10."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(clients * samples, 64)).astype(np.float32), rng.integers(0, 10, clients * samples)
+    x = rng.normal(size=(clients * samples, 64)).astype(np.float32)
+    y = rng.integers(0, 10, clients * samples)
     data = fs.FederatedData.from_arrays(x, y, np.split(np.arange(len(y)), clients), classes=10)
     with fs.Federation(
         models.MLP((64,), 10, (hidden,)),
@@ -108,7 +109,8 @@ AXES: dict[str, tuple[str, list[int], Callable[[int], float]]] = {
 
 def panel(label: str, points: list[int], ms: list[float]) -> Panel:
     """The panel of an axis; times go over whole decades, so that a flat line looks flat."""
-    low, high = 10.0 ** math.floor(math.log10(min(ms))), 10.0 ** math.ceil(math.log10(max(ms)))
+    low = 10.0 ** math.floor(math.log10(min(ms)))
+    high = 10.0 ** math.ceil(math.log10(max(ms)))
     line = Line("", points, ms, look(0))
     return Panel(label, Axis(label, log=True), Axis("ms", low, high, log=True), [line])
 

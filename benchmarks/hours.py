@@ -70,10 +70,10 @@ def hours(part: Part, folder: Path, rates: dict[str, float]) -> tuple[int, float
     """Rounds to train, and the hours that they take."""
     rounds: dict[str, int] = defaultdict(int)
     example: dict[str, Experiment] = {}
-    for leg in plan(with_data(load(part.name).plan("full", part.only, part.settings), folder)[0].runs).legs:
-        e = leg.experiment
+    for segment in plan(with_data(load(part.name).plan("full", part.only, part.settings), folder)[0].runs).segments:
+        e = segment.experiment
         kind = repr((e.data, e.partition, e.model, e.sampling, e.local.batch, e.local.epochs))
-        rounds[kind] += leg.rounds
+        rounds[kind] += segment.rounds
         example.setdefault(kind, e)
     return sum(rounds.values()), sum(n * seconds(example[kind], rates) for kind, n in rounds.items()) / 3600
 

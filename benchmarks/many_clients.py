@@ -37,8 +37,10 @@ HEADS = ("data", "build", "start", "round", "server", "each", "shared")
 
 def femnist() -> tuple[FederatedData, nn.Module]:
     """Images of the size of FEMNIST's, and a small convolution."""
-    n, each = 3_400, 226
-    rng, users = np.random.default_rng(0), np.repeat(np.arange(n), each)
+    n = 3_400
+    each = 226
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(n), each)
     x = rng.integers(0, 128, (n * each, 28, 28, 1), dtype=np.uint8)
     x += rng.integers(0, 128, n, dtype=np.uint8)[users, None, None, None]
     layers = nn.Conv2d(1, 8, 5, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 12 * 12, 62)
@@ -47,8 +49,10 @@ def femnist() -> tuple[FederatedData, nn.Module]:
 
 def small() -> tuple[FederatedData, nn.Module]:
     """Very many clients of few samples, and a linear model."""
-    n, each = 100_000, 20
-    rng, users = np.random.default_rng(0), np.repeat(np.arange(n), each)
+    n = 100_000
+    each = 20
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(n), each)
     x = rng.standard_normal((n * each, 60), dtype=np.float32)
     return FederatedData.from_arrays(x, rng.integers(0, 10, len(x)), users=users), nn.Linear(60, 10)
 
@@ -69,13 +73,15 @@ def measured(clients: str, where: str, rounds: int) -> list[str]:
     began = time.perf_counter()
     data, model = FEDERATIONS[clients]()
     made = time.perf_counter()
-    local, sampling = LocalTraining(lr=0.1, batch=20), Uniform(ASKED)
+    local = LocalTraining(lr=0.1, batch=20)
+    sampling = Uniform(ASKED)
     with Federation(model, data, local=local, sampling=sampling, engine=engine_of(where), device="cpu") as world:
         built = time.perf_counter()
         state = world.start()
         world.prepare()
         state, _ = world.round(state)
-        started, seconds = time.perf_counter(), []
+        started = time.perf_counter()
+        seconds = []
         for _ in range(rounds):
             before = time.perf_counter()
             state, _ = world.round(state)

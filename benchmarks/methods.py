@@ -82,7 +82,8 @@ class Setting:
     def data(self, root: Path) -> FederatedData:
         source = data.Images(str(root / self.folder), mean=self.mean, std=self.std).load()
         assert source.test is not None
-        train, test = source.train[torch.arange(self.samples)], source.test[torch.arange(2000)]
+        train = source.train[torch.arange(self.samples)]
+        test = source.test[torch.arange(2000)]
         return replace(source, train=train, test=test).partition(data.Shards(clients=100, classes=2), 0)
 
     def federation(self, root: Path, method: str, ima: bool) -> fs.Federation:
@@ -112,8 +113,10 @@ SETTINGS = {
 
 def run(setting: str, method: str, root: Path, folder: Path) -> None:
     """The base run of a method, and its IMA run from the round at which that begins."""
-    chosen, began = SETTINGS[setting], time.perf_counter()
-    base, ima = folder / "base", folder / "ima"
+    chosen = SETTINGS[setting]
+    began = time.perf_counter()
+    base = folder / "base"
+    ima = folder / "ima"
     keep = fs.Checkpoint(every=chosen.rounds, keep=(chosen.start,))
     for out, broadcasts, fork in ((base, False, None), (ima, True, fs.Fork(base, chosen.start))):
         if not (out / "summary.json").exists():
@@ -126,7 +129,9 @@ def run(setting: str, method: str, root: Path, folder: Path) -> None:
 def cells(folder: Path) -> Iterator[str]:
     """The model, the gains of WiMA and IMA over it, and what went wrong."""
     base, ima = (json.loads((folder / name / "summary.json").read_text()) for name in ("base", "ima"))
-    model, wima, ima_model = base["models"]["model"], base["models"]["wima"], ima["models"]["ima"]
+    model = base["models"]["model"]
+    wima = base["models"]["wima"]
+    ima_model = ima["models"]["ima"]
     yield f"{100 * model['last_mean']:.1f} ± {100 * model['last_std']:.1f}"
     for better in (wima, ima_model):
         yield f"{100 * (better['last_mean'] - model['last_mean']):+.1f} (± {100 * better['last_std']:.1f})"

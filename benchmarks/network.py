@@ -83,11 +83,14 @@ def table(given: argparse.Namespace, folder: Path) -> None:
         for cell in given.cells:
             out = folder / f"{given.data}-{given.model}-{part}-{cell.replace(' ', '')}"
             summary = trained(experiment(given.data, given.folder, given.model, part, cell, given.trips), out)
-            reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["value"]
+            reached = summary["target"].get("model")
+            best = summary["models"]["model"]["best"]["value"]
             base = (reached or {}).get("trips") if cell == "vanilla" else base
-            trips, seconds = "not reached", "-"
+            trips = "not reached"
+            seconds = "-"
             if reached:
-                trips, seconds = str(reached["trips"]), f"{reached['time']:.0f}"
+                trips = str(reached["trips"])
+                seconds = f"{reached['time']:.0f}"
                 trips += f" ({base / reached['trips']:.1f})" if base else ""
             row = f"| {part} | {cell} | {trips} | {seconds} | {100 * best:.1f} % | {summary['network']['trips']} |"
             print(row, flush=True)

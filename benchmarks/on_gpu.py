@@ -33,7 +33,9 @@ from fedsash.lab.papers.ledger import Ledger, Row
 from fedsash.lab.papers.todo import todo
 from fedsash.vector.saved import saved_rounds
 
-MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 16 * 2**20, 64 * 2**20
+MOST_FILES = 8
+MOST_BYTES = 16 * 2**20
+MOST_IN_ALL = 64 * 2**20
 RESERVE = 15.0
 """Seconds for packing."""
 STARTING = 4.0

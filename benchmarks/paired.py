@@ -55,9 +55,13 @@ def picture(title: str, places: Sequence[str], rows: Mapping[str, Sequence[Gain]
     ticks = {i: "\n" * (i % 2 * (len(places) > 10)) + name for i, name in enumerate(places)}  # many stand in two lines
     layers: list[Line | Rule] = [Rule(0, "y")]
     for k, (name, gains) in enumerate(rows.items()):
-        x, y, half = [], [], []
+        x = []
+        y = []
+        half = []
         for i, each in enumerate(gains):  # a gap after each, since places have no order
-            x, y, half = [*x, i + 0.14 * k, None], [*y, each.mean, None], [*half, each.half, None]
+            x = [*x, i + 0.14 * k, None]
+            y = [*y, each.mean, None]
+            half = [*half, each.half, None]
         layers.append(Line(name, x, y, look(k), half))
     axes = Axis(low=-0.4, high=len(places) - 0.2, ticks=ticks), Axis("points of accuracy")
     panel = Panel("differences of accuracy", *axes, layers, width=9.0, height=4.5)

@@ -37,9 +37,12 @@ class Row:
 
     def federation(self, precision: Precision, memory_format: MemoryFormat) -> fs.Federation:
         """Two clients with random samples."""
-        rng, n = np.random.default_rng(0), 2 * self.samples
-        x, y = rng.normal(size=(n, *self.shape)).astype(np.float32), rng.integers(0, self.classes, n)
-        clients, task = np.split(np.arange(n), 2), None
+        rng = np.random.default_rng(0)
+        n = 2 * self.samples
+        x = rng.normal(size=(n, *self.shape)).astype(np.float32)
+        y = rng.integers(0, self.classes, n)
+        clients = np.split(np.arange(n), 2)
+        task = None
         if self.text:
             x = y = rng.integers(0, self.classes, (n, *self.shape))
             task = fs.tasks.NextCharacter()
@@ -89,7 +92,8 @@ def main(names: list[str]) -> None:
         for _ in range(ROUNDS):
             for (precision, _), measure in ways.items():
                 best[precision] = max(best[precision], measure())
-        full, low = best["full"], best["bfloat16"]
+        full = best["full"]
+        low = best["bfloat16"]
         print(f"| `{row.name}` | {row.batch} | {full:,.0f} | {low:,.0f} | {low / full:.2f} |", flush=True)
 
 

@@ -18,7 +18,10 @@ from unittest.mock import patch
 
 APP = Path(__file__).parents[1] / "examples" / "flower" / "quickstart"
 SERVER = APP / "quickstart" / "server_app.py"
-NODES, ROUNDS, LAST, TRIALS = 10, 40, 10, 3
+NODES = 10
+ROUNDS = 40
+LAST = 10
+TRIALS = 3
 SHOWN = {"model": "model/accuracy", "window": "accuracy", "EMA": "ema/accuracy"}
 
 
@@ -34,7 +37,8 @@ def run(source: str, trial: int) -> Any:
     from quickstart import client_app  # type: ignore[import-not-found]
 
     results: list[Any] = []
-    start, server = Strategy.start, ModuleType("server_app")
+    start = Strategy.start
+    server = ModuleType("server_app")
     exec(compile(source, str(SERVER), "exec"), vars(server))
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={"num-server-rounds": ROUNDS})
     configs = {100 + node: {"partition-id": node, "num-partitions": NODES} for node in range(NODES)}

@@ -42,7 +42,8 @@ def last_rounds(seed: int, folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    means, deviations = defaultdict(list), defaultdict(list)
+    means = defaultdict(list)
+    deviations = defaultdict(list)
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as folder:
             for name, (mean, deviation) in last_rounds(seed, Path(folder)).items():

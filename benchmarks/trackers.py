@@ -78,7 +78,8 @@ def lightning(module: nn.Module) -> Callable[[], object]:
             super().__init__()
             self.inner = module
 
-    holder, callback = Holder(), EMAWeightAveraging(decay=DECAY)
+    holder = Holder()
+    callback = EMAWeightAveraging(decay=DECAY)
     trainer: Any = SimpleNamespace(global_step=0)
     callback.setup(trainer, holder, "fit")
 

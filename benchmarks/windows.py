@@ -60,7 +60,8 @@ def anonymous() -> int:
 @contextmanager
 def peak() -> Iterator[SimpleNamespace]:
     """The largest anonymous memory meanwhile, looked at every millisecond."""
-    found, done = SimpleNamespace(bytes=0), threading.Event()
+    found = SimpleNamespace(bytes=0)
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.001):
@@ -78,11 +79,14 @@ def peak() -> Iterator[SimpleNamespace]:
 def measured(d: int, size: int, kind: str, asked: int, pause: float, rounds: int, folder: Path) -> dict[str, float]:
     """The peak of memory in bytes, and the seconds of a round: the median, the mean and the largest."""
     torch.manual_seed(0)
-    observers, seconds, most = Observers({"w": Observer(fs.Window(size, **KINDS[kind]), [(0, d)])}), [], 0
+    observers = Observers({"w": Observer(fs.Window(size, **KINDS[kind]), [(0, d)])})
+    seconds = []
+    most = 0
     if d > 1000:
         measured(1000, 2, kind, asked, 0, 20, folder)  # all that is loaded or made once
     w = torch.randn(d).add_(torch.randn(d), alpha=0.001)
-    before, states = anonymous(), SimpleNamespace()
+    before = anonymous()
+    states = SimpleNamespace()
     states.averages, states.past = observers.init(w, folder)
     for round in range(1, size + rounds + 1):
         if round > size:
@@ -126,11 +130,13 @@ def table(args: argparse.Namespace) -> None:
 
 
 def federation(clients: int, images: int, averages: dict[str, fs.extend.Average]) -> fs.Federation:
-    x, y = torch.randn(clients * images, 3, 32, 32), torch.arange(clients * images) % 10
+    x = torch.randn(clients * images, 3, 32, 32)
+    y = torch.arange(clients * images) % 10
     parts = np.split(np.arange(len(y)), clients)
     data = fs.FederatedData.from_arrays(x, y, parts, test=(x[:10], y[:10]), classes=10)
     engine = fs.LocalEngine("sequential", workers=1, compile=False)
-    local, sampling = fs.LocalTraining(lr=0.05, batch=50, epochs=1), fs.Uniform(clients)
+    local = fs.LocalTraining(lr=0.05, batch=50, epochs=1)
+    sampling = fs.Uniform(clients)
     model = fs.models.resnet18_gn((3, 32, 32), 10)
     return fs.Federation(model, data, local=local, sampling=sampling, averages=averages, engine=engine)
 
@@ -145,7 +151,8 @@ def real() -> None:
     print(f"a client with 500 images takes {seconds:.1f} s; ten of them, a round, {10 * seconds:.0f} s")
     for name, averages in {"without a window": {}, "on the disk": {"w": fs.Window(100, storage="disk")}}.items():
         with tempfile.TemporaryDirectory() as folder, federation(2, 50, averages) as world:
-            state, began = world.start(Path(folder)), time.perf_counter()
+            state = world.start(Path(folder))
+            began = time.perf_counter()
             for _ in range(4):
                 state, _ = world.round(state)
                 world.evaluate(state)

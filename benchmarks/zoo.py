@@ -31,7 +31,8 @@ from .paired import Gain, gain, holm, picture
 
 SWEEP = Path(__file__).parents[1] / "examples" / "findings" / "zoo.toml"
 SEEDS = range(5)
-BASE, PRIMARY = "FedAvg", "w20"
+BASE = "FedAvg"
+PRIMARY = "w20"
 MODELS = ("model", "w5", PRIMARY, "w50")
 LEVEL = 0.05
 
@@ -125,7 +126,8 @@ class Results:
         """
         by_data: dict[str, list[Floats]] = defaultdict(list)
         for place in self.places:
-            own, other = self.accuracy(place, method, model), self.accuracy(place, BASE, base_model)
+            own = self.accuracy(place, method, model)
+            other = self.accuracy(place, BASE, base_model)
             by_data[place.data].append(own - other)
         return gain([np.mean(each, axis=0) for each in by_data.values()])
 

@@ -39,7 +39,8 @@ def main(epochs: int = 30) -> dict[str, float]:
     L.seed_everything(0)
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels))
-    x, y = torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
+    x = torch.tensor(images, dtype=torch.float32)[order] / 16
+    y = torch.tensor(labels)[order]
     train = DataLoader(TensorDataset(x[:600], y[:600]), batch_size=20, shuffle=True)
     test = DataLoader(TensorDataset(x[600:], y[600:]), batch_size=1197)
 

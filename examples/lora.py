@@ -44,13 +44,15 @@ AVERAGES = {"window5": fs.Window(5), "window20": fs.Window(20), "ema": fs.EMA(0.
 def roles(path: Path) -> tuple[fs.Samples, fs.FederatedData]:
     """The samples of the roles with most text, and those of others as a federation, each role a client."""
     source = fs.data.Shakespeare(str(path)).load()
-    train, test = source.train, source.test
+    train = source.train
+    test = source.test
     assert test is not None and train.user is not None and test.user is not None  # Shakespeare's plays have both
     counts = train.user.bincount()
     first = torch.zeros(len(counts), dtype=torch.bool)
     first[counts.argsort(descending=True)[:PRETRAINING]] = True
     others = ~first & (counts >= SMALLEST)
-    own, scored = others[train.user], others[test.user]
+    own = others[train.user]
+    scored = others[test.user]
     task = fs.tasks.NextToken(padding=0)
     tested = (test.x[scored], test.y[scored])
     data = fs.FederatedData.from_arrays(

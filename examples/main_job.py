@@ -18,7 +18,8 @@ from fedsash.runs.pictures.paper import draw
 from fedsash.runs.summaries import summarise
 from fedsash.runs.table import table
 
-here, out = Path(__file__).parent, Path("runs/digits")
+here = Path(__file__).parent
+out = Path("runs/digits")
 START = 225
 
 experiment = load(here / "digits.toml")

@@ -56,7 +56,8 @@ def build(lr: float = 0.1, seed: int = 0) -> fs.Federation:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    x, order = (images / 16).reshape(-1, 1, 8, 8).astype("float32"), np.argsort(labels[:1500], kind="stable")
+    x = (images / 16).reshape(-1, 1, 8, 8).astype("float32")
+    order = np.argsort(labels[:1500], kind="stable")
     data = fs.FederatedData.from_arrays(
         *(x, labels, np.array_split(order, 20)),
         test=(x[1500:], labels[1500:]),

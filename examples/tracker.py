@@ -23,8 +23,10 @@ def main(epochs: int = 30) -> dict[str, float]:
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels))
-    x, y = torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
-    train, test = torch.utils.data.TensorDataset(x[:600], y[:600]), (x[600:], y[600:])
+    x = torch.tensor(images, dtype=torch.float32)[order] / 16
+    y = torch.tensor(labels)[order]
+    train = torch.utils.data.TensorDataset(x[:600], y[:600])
+    test = (x[600:], y[600:])
     loader = torch.utils.data.DataLoader(train, batch_size=20, shuffle=True)
 
     model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))

@@ -81,7 +81,7 @@ def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def carried_out(name: str, tree: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
+def outcome(name: str, tree: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
     """The tensors of a run, its numbers, and the seconds that it took. The package is that in `tree`/src."""
     import tomli_w
 
@@ -93,21 +93,23 @@ def carried_out(name: str, tree: Path) -> tuple[dict[str, Any], dict[str, Any], 
         shutil.copytree(GOLDEN / "rides", "rides")
         Path(f"{name}.toml").write_text(tomli_w.dumps(run["experiment"]))
         printed = []
+        places = {"FILE": f"{name}.toml", "OUT": "out"}
         for command in run["commands"]:
             if command.startswith("python "):
-                called(command.split()[1])
+                call(command.removeprefix("python "))
                 continue
             must_fail = command.startswith("! ")
-            words = [{"FILE": f"{name}.toml", "OUT": "out"}.get(word, word) for word in command.split() if word != "!"]
+            words = [places.get(word, word) for word in command.removeprefix("! ").split()]
             if words[0] in ("run", "resume", "network", "sweep", "reproduce"):
                 words.append("--no-progress")
-            printed += [f"$ fedsash {shlex.join(words)}", *said(words, tree, must_fail)]
+            printed.append(f"$ fedsash {shlex.join(words)}")
+            printed += output_of(words, tree, must_fail)
         tensors, numbers = results(Path(), run["states"])
     numbers["printed"] = printed
     return tensors, numbers, time.perf_counter() - begin
 
 
-def called(place: str) -> None:
+def call(place: str) -> None:
     """Call a function without arguments, "module:function", of a module in the current folder."""
     module, function = place.split(":")
     sys.path.insert(0, "")
@@ -117,13 +119,16 @@ def called(place: str) -> None:
         sys.path.remove("")
 
 
-def said(words: Sequence[str], tree: Path, must_fail: bool) -> list[str]:
-    """The lines that a command prints on standard output, or as errors if it must fail. Raises `RuntimeError` if it
-    fails otherwise, or doesn't fail."""
+def output_of(words: Sequence[str], tree: Path, must_fail: bool) -> list[str]:
+    """The lines that a command prints on standard output, or as errors if it must fail.
+
+    Raises `RuntimeError` if it fails otherwise, or doesn't fail.
+    """
     entry = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["scripts"]["fedsash"]
     module, function = entry.split(":")
     command = getattr(importlib.import_module(module), function)
-    output, errors = io.StringIO(), io.StringIO()
+    output = io.StringIO()
+    errors = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             code = command(list(words))
@@ -151,17 +156,20 @@ def results(folder: Path, states: bool) -> tuple[dict[str, Any], dict[str, Any]]
         if "/state/" in f"/{name}":
             continue
         if path.suffix == ".safetensors":
-            tensors |= {f"{name.removesuffix('.safetensors')}: {key}": value for key, value in load_file(path).items()}
+            model = name.removesuffix(".safetensors")
+            for key, value in load_file(path).items():
+                tensors[f"{model}: {key}"] = value
         elif path.name == "metrics.jsonl":
             numbers[name] = [repeated(json.loads(line)) for line in path.read_text().splitlines()]
             if states:
-                state = saved_state(path.parent)
-                tensors |= {f"{path.parent.as_posix()}/state: {key}": value for key, value in state.items()}
-        elif path.name in ("summary.json", "clients.json", "partition.json") or path.parent.name == "analyses":
-            if path.suffix == ".json":
-                numbers[name] = repeated(json.loads(path.read_text()))
-                if path.parent.name != "analyses":
-                    numbers[name].pop("checksum", None)  # of times, too
+                run = path.parent.as_posix()
+                for key, value in saved_state(path.parent).items():
+                    tensors[f"{run}/state: {key}"] = value
+        elif path.suffix == ".json" and path.parent.name == "analyses":
+            numbers[name] = repeated(json.loads(path.read_text()))
+        elif path.name in ("summary.json", "clients.json", "partition.json"):
+            numbers[name] = repeated(json.loads(path.read_text()))
+            numbers[name].pop("checksum", None)  # of times, too
         elif path.suffix == ".html":
             numbers[name] = Page.numbers(path.read_text())
     return tensors, numbers
@@ -176,16 +184,19 @@ def saved_state(run: Path) -> dict[str, Any]:
     """
     from safetensors.torch import load_file
 
-    folders = sorted(each for each in (run / "state").glob("*") if each.name.isdigit())
+    folders = sorted(folder for folder in (run / "state").glob("*") if folder.name.isdigit())
     if not folders:
         return {}
     tensors: dict[str, Any] = {}
     for path in sorted(folders[-1].glob("*.safetensors")):
         part = re.sub(r"^(client-\d+)\.\d+$", r"\1", path.stem)
         prefix = "" if part == "state" else f"{part}/"
-        tensors |= {f"{prefix}{name}": tensor for name, tensor in load_file(path).items()}
+        for name, tensor in load_file(path).items():
+            tensors[f"{prefix}{name}"] = tensor
     settings = tomllib.loads((run / "config.toml").read_text())
-    return in_the_modules_order(run, tensors) if settings.get("personal") else tensors
+    if settings.get("personal"):
+        return in_the_modules_order(run, tensors)
+    return tensors
 
 
 def in_the_modules_order(run: Path, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,13 +219,14 @@ def in_the_modules_order(run: Path, tensors: Mapping[str, Any]) -> dict[str, Any
     for average in federation.averages.values():
         here = Observer.of(average, layout, federation.sharing.own_names).part(w)
         slices[here] = Observer.of(average, of_module, federation.sharing.own_names).part(w)
-    found = {}
+    ordered = {}
     for name, tensor in tensors.items():
         if name == "w" or name.startswith("best/"):
             parts = layout.views(tensor)
-            tensor = torch.cat([parts[each].reshape(-1) for each in of_module.names])
-        found[re.sub(r"(?<=^past-)\w+", lambda match: slices.get(match[0], match[0]), name)] = tensor
-    return found
+            tensor = torch.cat([parts[part].reshape(-1) for part in of_module.names])
+        name = re.sub(r"(?<=^past-)\w+", lambda match: slices.get(match[0], match[0]), name)
+        ordered[name] = tensor
+    return ordered
 
 
 def repeated(value: Any) -> Any:
@@ -311,10 +323,12 @@ def differences(name: str, tensors: Mapping[str, Any], numbers: Mapping[str, Any
     recorded = json.loads((folder / f"{name}.json").read_text())
     same_machine = recorded["machine"] == machine()
     before = load_file(folder / f"{name}.safetensors")
+    tolerance = 0.0 if same_machine else TOLERANCE
     lines = [f"{key}: only recorded" for key in before.keys() - tensors.keys()]
     lines += [f"{key}: not recorded" for key in tensors.keys() - before.keys()]
     for key in sorted(before.keys() & tensors.keys()):
-        if line := difference(tensors[key], before[key], 0.0 if same_machine else TOLERANCE):
+        line = difference(tensors[key], before[key], tolerance)
+        if line:
             lines.append(f"{key}: {line}")
     if same_machine:
         lines += unlike(json.loads(json.dumps(numbers)), recorded["numbers"])
@@ -329,24 +343,30 @@ def difference(now: Any, before: Any, tolerance: float) -> str:
         return f"{now.dtype} {list(now.shape)}, recorded {before.dtype} {list(before.shape)}"
     if torch.equal(now.reshape(-1).view(torch.uint8), before.reshape(-1).view(torch.uint8)):
         return ""
-    one, other = now.double(), before.double()
-    largest = float((one - other).abs().max())
-    norm = float(torch.linalg.vector_norm(other))
+    new = now.double()
+    old = before.double()
+    largest = float((new - old).abs().max())
+    norm = float(torch.linalg.vector_norm(old))
     relative = largest / norm if norm else largest
     if relative <= tolerance:
         return ""
-    permuted = torch.equal(one.reshape(-1).sort().values, other.reshape(-1).sort().values)
-    return f"differs by {relative:.2g} of its norm" + (" (the same values in another order)" if permuted else "")
+    line = f"differs by {relative:.2g} of its norm"
+    if torch.equal(new.reshape(-1).sort().values, old.reshape(-1).sort().values):
+        line += " (the same values in another order)"
+    return line
 
 
 def unlike(now: Any, before: Any, place: str = "") -> Iterator[str]:
     """A line for each place at which two values of JSON differ."""
     if isinstance(now, dict) and isinstance(before, dict):
-        for key in [*before, *(key for key in now if key not in before)]:
-            if key not in now or key not in before:
-                yield f"{place}/{key}: {'only recorded' if key in before else 'not recorded'}"
-            else:
+        for key in before:
+            if key in now:
                 yield from unlike(now[key], before[key], f"{place}/{key}")
+            else:
+                yield f"{place}/{key}: only recorded"
+        for key in now:
+            if key not in before:
+                yield f"{place}/{key}: not recorded"
     elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         for index, (one, other) in enumerate(zip(now, before, strict=True)):
             yield from unlike(one, other, f"{place}[{index}]")
@@ -355,8 +375,11 @@ def unlike(now: Any, before: Any, place: str = "") -> Iterator[str]:
 
 
 def shortened(value: Any) -> str:
+    """A value as Python writes it, or the beginning of it."""
     text = repr(value)
-    return text if len(text) < 120 else f"{text[:117]}..."
+    if len(text) < 120:
+        return text
+    return f"{text[:117]}..."
 
 
 def reference(name: str) -> Path:
@@ -365,8 +388,10 @@ def reference(name: str) -> Path:
     if not commit.exists() or commit.read_text() != recording():
         return RECORDED
     recorded = json.loads((RECORDED / f"{name}.json").read_text())["machine"]
-    of_here = json.loads((HERE / f"{name}.json").read_text())["machine"]
-    return HERE if recorded != machine() and of_here == machine() else RECORDED
+    recorded_here = json.loads((HERE / f"{name}.json").read_text())["machine"]
+    if recorded != machine() and recorded_here == machine():
+        return HERE
+    return RECORDED
 
 
 def recording() -> str:
@@ -387,10 +412,10 @@ def prepare(tree: Path) -> None:
     os.environ["PYTHONPATH"] = str(tree / "src")  # for the processes of sweeps
 
 
-def worked(name: str, tree: Path, into: Path | None) -> tuple[str, list[str], float]:
+def carry_out(name: str, tree: Path, into: Path | None) -> tuple[str, list[str], float]:
     """Carry out a run: record it in a folder, or compare it. Returns its name, the differences and the seconds."""
     try:
-        tensors, numbers, seconds = carried_out(name, tree)
+        tensors, numbers, seconds = outcome(name, tree)
     except Exception as error:
         return name, [f"failed: {type(error).__name__}: {error}"], 0.0
     if into is not None:
@@ -410,21 +435,22 @@ def work(names: Sequence[str], tree: Path, into: Path | None, stop: bool = False
     context = get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=prepare, initargs=(tree,)) as pool:
         ordered = names if stop else reversed(names)  # the longest stand at the end
-        futures = [pool.submit(worked, name, tree, into) for name in ordered]
+        futures = [pool.submit(carry_out, name, tree, into) for name in ordered]
         for count, future in enumerate(as_completed(futures), 1):
             name, lines, seconds = future.result()
             wrong += bool(lines)
-            print(f"[{count}/{len(names)}] {name}: {'differs' if lines else 'ok'}, {seconds:.1f} s", flush=True)
+            verdict = "differs" if lines else "ok"
+            print(f"[{count}/{len(names)}] {name}: {verdict}, {seconds:.1f} s", flush=True)
             for line in lines[:SHOWN]:
                 print(f"    {line}")
             if len(lines) > SHOWN:
                 print(f"    and {len(lines) - SHOWN} more")
             if lines and stop:
-                for each in futures:
-                    each.cancel()
+                for future in futures:
+                    future.cancel()
                 break
-    done = "recorded" if into else "compared"
-    print(f"{len(names)} runs {done} in {time.perf_counter() - begin:.0f} s, {wrong} differ or failed")
+    action = "recorded" if into else "compared"
+    print(f"{len(names)} runs {action} in {time.perf_counter() - begin:.0f} s, {wrong} differ or failed")
     return wrong
 
 
@@ -460,16 +486,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="runs (default: all)")
     parser.add_argument("-x", dest="stop", action="store_true", help="stop at the first difference; quick runs first")
     parser.add_argument("--into", type=Path, default=RECORDED, help="the folder to record into")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if given.action == "here":
+    if arguments.action == "here":
         return here()
     known = list(experiments())
-    if unknown := sorted(set(given.names) - set(known)):
+    unknown = sorted(set(arguments.names) - set(known))
+    if unknown:
         parser.error(f"no such run: {', '.join(unknown)}; there are {', '.join(known)}")
-    names = given.names or known
-    if given.action == "record":
-        return 1 if work(names, GOLDEN.parent, given.into) else 0
+    names = arguments.names or known
+    if arguments.action == "record":
+        return 1 if work(names, GOLDEN.parent, arguments.into) else 0
     lines = foreign()
     if lines and reference(names[0]) == HERE:
         print("compared with what the recorded commit gives on this machine")
@@ -477,7 +504,7 @@ def main() -> int:
         print(f"another machine than that of the recording ({'; '.join(lines)}):")
         print(f"tensors are compared within {TOLERANCE} of their norm, numbers are not")
         print("`make golden-here` records the numbers of this machine, which are then compared byte for byte")
-    return 1 if work(names, GOLDEN.parent, None, given.stop) else 0
+    return 1 if work(names, GOLDEN.parent, None, arguments.stop) else 0
 
 
 if __name__ == "__main__":

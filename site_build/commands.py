@@ -23,7 +23,7 @@ def page() -> str:
     parts = [ABOUT, whole.description or "", block(whole.epilog or "")]
     for name, command, line in commands(whole):
         parts += _section(name, command, line)
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
@@ -39,15 +39,22 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 def arguments(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
     """Each argument and option of a command as it is written, and its line of help."""
-    form = parser._get_formatter()
-    given = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction | argparse._HelpAction)]
-    return [(form._format_action_invocation(action), form._expand_help(action)) for action in given if action.help]
+    formatter = parser._get_formatter()
+    rows = []
+    for action in parser._actions:
+        if action.help and not isinstance(action, argparse._SubParsersAction | argparse._HelpAction):
+            rows.append((formatter._format_action_invocation(action), formatter._expand_help(action)))
+    return rows
 
 
 def _section(name: str, parser: argparse.ArgumentParser, line: str) -> list[str]:
+    """A command: what it does, how it is written, its arguments, and examples."""
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     usage = fill(usage, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     parts = [f"## {name}", f"{line[:1].upper()}{line[1:]}.", block(usage)]
-    if rows := arguments(parser):
-        parts.append(table(["argument", "meaning"], [(code(form), what) for form, what in rows]))
-    return [*parts, block(parser.epilog) if parser.epilog else ""]
+    rows = [(code(form), meaning) for form, meaning in arguments(parser)]
+    if rows:
+        parts.append(table(["argument", "meaning"], rows))
+    if parser.epilog:
+        parts.append(block(parser.epilog))
+    return parts

@@ -11,12 +11,14 @@ HEAD = """\
 
 An experiment file, a sweep or a script for each thing. Each begins with what it shows and with its command.
 """
+LEFT_BEHIND = {"runs", "keys", "__pycache__"}
+"""Folders that running the examples leaves behind."""
 
 
 def files(root: Path) -> list[Path]:
     """All files of the examples, relative to `root`; without what running them leaves behind."""
-    found = sorted(file.relative_to(root) for file in (root / "examples").rglob("*") if file.is_file())
-    return [file for file in found if not {"runs", "keys", "__pycache__"} & set(file.parts)]
+    every = sorted(file.relative_to(root) for file in (root / "examples").rglob("*") if file.is_file())
+    return [file for file in every if LEFT_BEHIND.isdisjoint(file.parts)]
 
 
 def page(root: Path) -> str:
@@ -26,9 +28,9 @@ def page(root: Path) -> str:
         if file.suffix in (".toml", ".py") and first_words(root / file):
             folders.setdefault(file.parent, []).append(file)
     parts = [HEAD]
-    for folder, own in folders.items():
+    for folder, of_folder in folders.items():
         parts.append(f"## {folder.as_posix()}")
-        rows = [(_link(file), first_words(root / file)) for file in own]
+        rows = [(_link(file), first_words(root / file)) for file in of_folder]
         parts.append(table(("file", "what it shows"), rows))
     return "\n\n".join(parts) + "\n"
 

@@ -33,12 +33,15 @@ A sweep file is an experiment and what varies in it. [Many runs](../how-to/sweep
 
 def page() -> str:
     """The page: a section for each table, then sweep files."""
+    registries = {registry.key: registry for registry in REGISTRIES.values()}
     parts = [TOP, "## The file itself"]
-    for place, own in by_table().items():
+    for place, keys_of_table in by_table().items():
         if place:
             parts.append(f"## `[{place}]` {{#{anchor(place)}}}")
-        registry = next((one for one in REGISTRIES.values() if one.key == place), None)
-        parts += _things(registry, own) if registry else [keys_table(own)]
+        if place in registries:
+            parts += _things(registries[place], keys_of_table)
+        else:
+            parts.append(keys_table(keys_of_table))
     parts += [SWEEP_FILE, meanings(axes.KEYS)]
     return "\n\n".join(parts) + "\n"
 
@@ -67,9 +70,9 @@ def anchor(*names: str) -> str:
     return "-".join(re.sub(r"\W+", "-", name.lower()).strip("-") for name in names)
 
 
-def keys_table(given: Iterable[Key]) -> str:
+def keys_table(shown: Iterable[Key]) -> str:
     """A table of keys."""
-    rows = [(code(key.name), takes(key), code(default(key)), key.meaning) for key in given]
+    rows = [(code(key.name), takes(key), code(default(key)), key.meaning) for key in shown]
     return table(("key", "takes", "default", "meaning"), rows)
 
 
@@ -109,20 +112,28 @@ def _table(key: Key) -> tuple[Registry | None, str | None]:
     return registry_of(kind), place
 
 
-def _things(registry: Registry, own: list[Key]) -> Iterator[str]:
+def _things(registry: Registry, keys_of_table: list[Key]) -> Iterator[str]:
     """The things that a table chooses from, the keys that all of them have, and those of each."""
     yield f"`{registry.key}.name` chooses one of these:"
     yield table(("name", "what it is"), [(code(name), summary(make)) for name, make in registry.things.items()])
-    by_thing = {name: [key for key in own if key.thing == name] for name in registry.things}
-    common = set.intersection(*({_row(key) for key in given} for given in by_thing.values()))
-    if shared := [key for key in next(iter(by_thing.values())) if _row(key) in common]:
+    by_thing: dict[str, list[Key]] = {name: [] for name in registry.things}
+    for key in keys_of_table:
+        if key.thing in by_thing:
+            by_thing[key.thing].append(key)
+    rows = [{_row(key) for key in of_thing} for of_thing in by_thing.values()]
+    common = set.intersection(*rows)
+    first = next(iter(by_thing.values()))
+    shared = [key for key in first if _row(key) in common]
+    if shared:
         yield "All of them have these keys:"
         yield keys_table(shared)
-    for name, given in by_thing.items():
-        if rest := [key for key in given if _row(key) not in common]:
+    for name, of_thing in by_thing.items():
+        rest = [key for key in of_thing if _row(key) not in common]
+        if rest:
             yield f"### `name = {show(name)}` {{#{anchor(registry.key, name)}}}"
             yield keys_table(rest)
 
 
 def _row(key: Key) -> tuple[str, str, str, str]:
+    """What a key's row says: two things have a key in common if theirs are equal."""
     return key.name, takes(key), default(key), key.meaning

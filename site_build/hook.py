@@ -35,14 +35,14 @@ pages: dict[str, str] = {}
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what does not lie in docs/: pages that are made here, of the repository, of examples and of notebooks."""
     pages.clear()
-    made = {
+    generated = {
         "reference/experiment-file.md": experiment_file.page(),
         "reference/commands.md": commands.page(),
         "examples/index.md": examples.page(ROOT),
         "concepts/whole.md": whole.page(ROOT),
         **python_pages.pages(),
     }
-    for place, content in made.items():
+    for place, content in generated.items():
         files.append(File.generated(config, place, content=content))
     for place, source in FROM_ROOT.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
@@ -64,15 +64,17 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     place = page.file.src_uri
     source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
     markdown = relinked(markdown, source)
-    of_python = place.startswith(python_pages.FOLDER)
-    pages[place] = python_pages.written_out(markdown) if of_python else plain.written(markdown)
+    if place.startswith(python_pages.FOLDER):
+        pages[place] = python_pages.written_out(markdown)
+    else:
+        pages[place] = plain.written(markdown)
     return markdown
 
 
 def on_page_content(html: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw themselves."""
     display = {"span": "inline", "div": "block"}
-    return FORMULA.sub(lambda found: convert(unescape(found[2]), display=display[found[1]]), html)
+    return FORMULA.sub(lambda match: convert(unescape(match[2]), display=display[match[1]]), html)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:

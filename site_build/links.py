@@ -25,12 +25,13 @@ def on_site(place: str) -> str:
 
 def relinked(page: str, source: str) -> str:
     """A page, which is the file `source` of the repository, with its relative links as they are on the site."""
-    folder, here = posixpath.dirname(source), posixpath.dirname(on_site(source))
+    folder = posixpath.dirname(source)
+    here = posixpath.dirname(on_site(source))
 
-    def link(found: re.Match[str]) -> str:
-        begin, target, rest = found.groups()
+    def link(match: re.Match[str]) -> str:
+        begin, target, rest = match.groups()
         if ":" in target or target.startswith("/"):
-            return found[0]
+            return match[0]
         place = on_site(posixpath.normpath(posixpath.join(folder, target)))
         return f"{begin}{posixpath.relpath(place, here or '.')}{rest}"
 

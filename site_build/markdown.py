@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; `|` and line feeds in its cells do not end them."""
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+    lines = []
+    for row in [heading, ["---"] * len(heading), *rows]:
+        cells = [cell(text) for text in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def cell(text: str) -> str:

@@ -33,8 +33,11 @@ def pages(file: Path, place: Path) -> dict[str, str | bytes]:
     Raises nbclient's `CellExecutionError` if a cell fails.
     """
     text, pictures = _page(executed(file), place.stem)
-    page = place.with_suffix(".md").as_posix(), f"---\nnotebook: {place.name}\n---\n{text}"
-    return dict([page]) | {(place.parent / name).as_posix(): content for name, content in pictures.items()}
+    contents: dict[str, str | bytes] = {}
+    contents[place.with_suffix(".md").as_posix()] = f"---\nnotebook: {place.name}\n---\n{text}"
+    for name, picture in pictures.items():
+        contents[(place.parent / name).as_posix()] = picture
+    return contents
 
 
 def executed(file: Path) -> NotebookNode:

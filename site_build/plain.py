@@ -16,14 +16,17 @@ def written(page: str) -> str:
 
 def title(page: str) -> str:
     """The first heading of a page."""
-    found = TITLE.search(page)
-    return found[1] if found else ""
+    match = TITLE.search(page)
+    return match[1] if match else ""
 
 
 def about(page: str) -> str:
     """The first sentence of the first paragraph below the heading, without links."""
-    found = PARAGRAPH.search(page[page.find("\n# ") + 1 :])
-    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(found[1].split())) if found else ""
+    match = PARAGRAPH.search(page[page.find("\n# ") + 1 :])
+    if match is None:
+        return ""
+    paragraph = " ".join(match[1].split())
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph)
     return re.split(r"(?<=[.:]) (?=[A-Z`])", text)[0].rstrip(":")
 
 

@@ -49,8 +49,11 @@ def objects() -> dict[str, list[str]]:
     listed: set[int] = set()
     names: dict[str, list[str]] = {}
     for key, page in PAGES.items():
-        module = getattr(fedsash, page.module) if page.module else fedsash
-        prefix = f"fedsash.{page.module}" if page.module else "fedsash"
+        module: Any = fedsash
+        prefix = "fedsash"
+        if page.module:
+            module = getattr(fedsash, page.module)
+            prefix = f"fedsash.{page.module}"
         names[key] = []
         for name in module.__all__:
             value = getattr(module, name)
@@ -77,17 +80,22 @@ def pages() -> dict[str, str]:
 
 
 def _index(names: dict[str, list[str]]) -> str:
+    """The page that lists all others, with a link for each name."""
     lines = ["# Python", "", "All names below are those of `import fedsash as fs`.", ""]
     for key, page in PAGES.items():
-        links = ", ".join(f"[`{name.removeprefix('fedsash.')}`]({key}.md#{name})" for name in names[key])
-        lines += [f"**[{page.title}]({key}.md).** {page.about} {links}", ""]
+        links = [f"[`{name.removeprefix('fedsash.')}`]({key}.md#{name})" for name in names[key]]
+        lines += [f"**[{page.title}]({key}.md).** {page.about} {', '.join(links)}", ""]
     return "\n".join(lines)
 
 
 def written_out(page: str) -> str:
     """A page with the signatures and docstrings that mkdocstrings would fill in, as plain Markdown."""
-    lines = page.splitlines()
-    return "\n".join(_described(line[4:]) if line.startswith("::: ") else line for line in lines) + "\n"
+    lines = []
+    for line in page.splitlines():
+        if line.startswith("::: "):
+            line = _described(line.removeprefix("::: "))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def _described(full: str) -> str:
@@ -96,12 +104,12 @@ def _described(full: str) -> str:
     for part in full.split(".")[1:]:
         value = getattr(value, part)
     parts = [f"## {full}", _signature(full.rpartition(".")[2], value), inspect.getdoc(value) or ""]
-    members = vars(value).items() if inspect.isclass(value) else ()
-    for name, member in members:
+    members = vars(value) if inspect.isclass(value) else {}
+    for name, member in members.items():
         member = getattr(member, "__func__", member)
         if not name.startswith("_") and inspect.isfunction(member) and member.__doc__:
             parts += [f"### {name}", _signature(name, member), inspect.getdoc(member) or ""]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(part for part in parts if part)
 
 
 class _Bare(str):
@@ -112,14 +120,20 @@ class _Bare(str):
 
 
 def _signature(name: str, value: Any) -> str:
+    """The signature of a class or a function as a block of code; "" if it has none."""
     try:
-        given = inspect.signature(value)
+        signature = inspect.signature(value)
     except (TypeError, ValueError):  # a class without a signature of its own, such as an exception
         return ""
-    parameters = [one.replace(annotation=_bare(one.annotation)) for one in given.parameters.values()]
-    shown = given.replace(parameters=parameters, return_annotation=_bare(given.return_annotation))
-    return f"```python\n{name}{shown}\n```"
+    parameters = []
+    for parameter in signature.parameters.values():
+        parameters.append(parameter.replace(annotation=_bare(parameter.annotation)))
+    signature = signature.replace(parameters=parameters, return_annotation=_bare(signature.return_annotation))
+    return f"```python\n{name}{signature}\n```"
 
 
 def _bare(annotation: Any) -> Any:
-    return _Bare(accepted(annotation)) if isinstance(annotation, str) else annotation
+    """An annotation without quotes, with all that its field accepts."""
+    if isinstance(annotation, str):
+        return _Bare(accepted(annotation))
+    return annotation

@@ -29,27 +29,29 @@ class Accepted(Extension):
 
     def on_class_instance(self, *, cls: Class, **_: Any) -> None:
         for decorator in cls.decorators:
-            made = decorator.value
-            if isinstance(made, ExprCall) and made.canonical_path == f"{HOME}.dataclass":
-                made.function = ExprName("dataclass", parent="dataclasses")
+            call = decorator.value
+            if isinstance(call, ExprCall) and call.canonical_path == f"{HOME}.dataclass":
+                call.function = ExprName("dataclass", parent="dataclasses")
 
     def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
-        kind, value = attr.annotation, attr.value
+        kind = attr.annotation
+        value = attr.value
         if isinstance(kind, ExprSubscript) and kind.canonical_path == f"{HOME}.Accepts":
             assert isinstance(kind.slice, ExprTuple)
-            own, other = kind.slice.elements
+            union, other = kind.slice.elements
             others = (other.left, other.right) if isinstance(other, ExprBinOp) else (other,)
             for each in others:
-                own = ExprBinOp(own, "|", each)
-            attr.annotation = own
+                union = ExprBinOp(union, "|", each)
+            attr.annotation = union
         if isinstance(value, ExprCall) and value.canonical_path == f"{HOME}.default":
             attr.value = _default(value.arguments[0])
 
 
-def _default(given: str | Expr) -> str | Expr:
-    if isinstance(given, ExprKeyword) and isinstance(given.value, Expr):
-        return ExprCall(given.value, [])
-    return given
+def _default(argument: str | Expr) -> str | Expr:
+    """The default that the argument of `default(...)` stands for: of `make=Class` an object of that class."""
+    if isinstance(argument, ExprKeyword) and isinstance(argument.value, Expr):
+        return ExprCall(argument.value, [])
+    return argument
 
 
 def accepted(annotation: str) -> str:

@@ -25,28 +25,33 @@ def page(root: Path) -> str:
             parts += _section(lines, node)
             last = node.end_lineno
     parts.append(_code(lines[last:]))
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _section(lines: list[str], node: ast.FunctionDef | ast.ClassDef) -> list[str]:
     """What a function or a class says of itself, its equations, and its code."""
-    said = node.body[0]
-    head = _code(lines[node.lineno - 1 : said.lineno - 1])
-    body = lines[said.end_lineno : node.end_lineno]
+    docstring = node.body[0]
+    head = lines[node.lineno - 1 : docstring.lineno - 1]
+    body = lines[docstring.end_lineno : node.end_lineno]
     while not body[0]:
         del body[0]
-    return [f"## {node.name}", _prose(lines, said), head.removesuffix("```") + "\n".join([*body, "```"])]
+    return [f"## {node.name}", _prose(lines, docstring), _code(head + body)]
 
 
-def _prose(lines: list[str], said: ast.stmt) -> str:
+def _prose(lines: list[str], docstring: ast.stmt) -> str:
     """A docstring as Markdown; its equations, which are indented further, are blocks."""
+    indent = docstring.col_offset
+    text = "\n".join(line[indent:] for line in lines[docstring.lineno - 1 : docstring.end_lineno])
     parts = []
-    for part in "\n".join(line[said.col_offset :] for line in lines[said.lineno - 1 : said.end_lineno]).split("\n\n"):
-        text = part.replace('"""', "").rstrip()
-        parts.append(block(dedent(text)) if text.startswith("    ") else text)
+    for part in text.replace('"""', "").split("\n\n"):
+        part = part.rstrip()
+        if part.startswith("    "):
+            part = block(dedent(part))
+        parts.append(part)
     return "\n\n".join(parts)
 
 
 def _code(lines: list[str]) -> str:
+    """Lines of Python as a block, without empty ones around them; "" if there are no others."""
     code = "\n".join(lines).strip("\n")
     return f"```python\n{code}\n```" if code else ""

@@ -22,7 +22,8 @@ KINDS = (
     *("kills", "file_operations", "damage", "sharing", "full_disk", "endurance", "settings", "data_files", "pages"),
 )
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "reliability.md"
-BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
+BEGIN = "<!-- figures -->\n"
+END = "<!-- end of figures -->"
 
 
 def main() -> int:

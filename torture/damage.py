@@ -82,7 +82,8 @@ MADE = {
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Each case damages one file of one folder in one way."""
-    subjects, names = Subjects(bench), list(READING)
+    subjects = Subjects(bench)
+    names = list(READING)
     for number in range(size):
         name = names[number % len(names)]
         yield Case(name, partial(_case, subjects, name, bench.random(number)))
@@ -100,7 +101,9 @@ class Subjects:
     """The folders, whole, and what each command makes of them. They are made when they are first asked for."""
 
     def __init__(self, bench: Bench) -> None:
-        self.bench, self._whole, self._lock = bench, Undisturbed(bench), RLock()
+        self.bench = bench
+        self._whole = Undisturbed(bench)
+        self._lock = RLock()
         self._right = dict[tuple[str, str], Result]()
 
     def folder(self, name: str, seed: int = 0) -> Path:
@@ -138,11 +141,13 @@ def _case(subjects: Subjects, name: str, random: Random, place: Path) -> Iterato
     target = damaged / "out" / file
     other = subjects.folder(name, 1) / "out" / file
     DAMAGES[how](target, other, random)
-    before, commands = contents(damaged), sorted(READING[name])
+    before = contents(damaged)
+    commands = sorted(READING[name])
     for command in random.sample(commands, min(COMMANDS, len(commands))):
         copy = place / command
         shutil.copytree(damaged, copy)
-        found, right = subjects.read(name, command, copy), subjects.right(name, command)
+        found = subjects.read(name, command, copy)
+        right = subjects.right(name, command)
         for finding in _judge(found, right, file, before, _as_it_is(file, how)):
             yield Finding(finding.sort, f"{file} ({how}), then {command}: {finding.what}", finding.output)
 

@@ -23,7 +23,10 @@ from .data_forms import CANARY, CHECKED, FORMS, SWAPPED, TEXTS, damage
 from .frame import Bench, Case, Finding
 
 SIZES = {"full": 1000 + len(BOMBS), "short": 60}
-EQUAL, REFUSED, OTHER, LINES = 0, 2, 3, 4
+EQUAL = 0
+REFUSED = 2
+OTHER = 3
+LINES = 4
 LIMIT, MEMORY = 0.1, 5e8
 """The limit for one file in GB, and what reading a small data set may take in bytes.
 
@@ -34,7 +37,8 @@ Of a Parquet file that holds a value once for many rows so much is unpacked befo
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Bombs and random damage to the forms by turns, until all bombs were tried."""
     unnoticed: Counter[str] = Counter()
-    bombs, forms = Random(0).sample(sorted(BOMBS), len(BOMBS)), [*FORMS]
+    bombs = Random(0).sample(sorted(BOMBS), len(BOMBS))
+    forms = [*FORMS]
     for number in range(size):
         if number % 2 == 0 and number // 2 < len(bombs):
             name = bombs[number // 2]
@@ -66,7 +70,8 @@ def _damaged(bench: Bench, number: int, form: str, unnoticed: Counter[str], fold
 
 def _read(bench: Bench, folder: Path, form: str, what: str, codes: tuple[int, ...]) -> tuple[int, list[Finding]]:
     """Read the data in a process of its own; its exit code, and what is wrong with its end."""
-    cache, size = folder / "cache", folder / "memory"
+    cache = folder / "cache"
+    size = folder / "memory"
     running = bench.start(folder, form, entry="torture.data_files:read", environment={"FEDSASH_CACHE": str(cache)})
     ended = running.wait(30)
     findings = ended.findings(*codes)

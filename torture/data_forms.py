@@ -51,7 +51,8 @@ def idx(array: Any) -> bytes:
 
 def write_idx(folder: Path, gz: bool = False) -> None:
     """The four files of MNIST, with 12 images each."""
-    x, y = pixels(12, 8, 8), pixels(12) % 3
+    x = pixels(12, 8, 8)
+    y = pixels(12) % 3
     for prefix in ("train", "t10k"):
         for name, array in (("images-idx3", x), ("labels-idx1", y)):
             content = idx(array)
@@ -195,19 +196,22 @@ def _flip(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray
 
 
 def _header(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
-    place, size = chance.randrange(min(64, len(content))), chance.choice([1, 2, 4, 8])
+    place = chance.randrange(min(64, len(content)))
+    size = chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 
 
 def _footer(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
-    place, size = len(content) - chance.randrange(1, min(512, len(content)) + 1), chance.choice([1, 2, 4, 8])
+    place = len(content) - chance.randrange(1, min(512, len(content)) + 1)
+    size = chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 
 
 def _extreme(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
-    place, size = chance.randrange(len(content)), chance.choice([1, 2, 4, 8])
+    place = chance.randrange(len(content))
+    size = chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 

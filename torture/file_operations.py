@@ -23,7 +23,8 @@ from .server import command
 
 SIZES = {"full": 2000, "short": 12}
 DISTURBED = ("run", "sweep", "reproduce", "network", "timing", "fork", "report", "average", "landscape")
-ENTRY, ORDER = "torture.file_operations:watched_command", "TORTURE_OPERATIONS"
+ENTRY = "torture.file_operations:watched_command"
+ORDER = "TORTURE_OPERATIONS"
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "torture.write"}
 
@@ -73,8 +74,11 @@ class _Watch:
     """Sees every file operation of this process, notes it or kills the process before it."""
 
     def __init__(self, who: str, order: dict[str, Any]) -> None:
-        self._pid, self._root, self._count = os.getpid(), f"{os.getcwd()}/", 0
-        self._at, self._torn = order.get("at") if order.get("who") == who else None, order.get("torn")
+        self._pid = os.getpid()
+        self._root = f"{os.getcwd()}/"
+        self._count = 0
+        self._at = order.get("at") if order.get("who") == who else None
+        self._torn = order.get("torn")
         self._note = open(f"{order['note']}-{who}", "a", buffering=1) if "note" in order else None  # noqa: SIM115
         self._last: tuple[str, int] | None = None  # the file that was opened last, and its size then
 
@@ -126,7 +130,9 @@ def watch(who: str) -> None:
     """Watch this process. safetensors writes without Python: its writing is announced."""
     import safetensors.torch
 
-    seen, sync, save = _Watch(who, json.loads(os.environ[ORDER])), os.fsync, safetensors.torch.save_file
+    seen = _Watch(who, json.loads(os.environ[ORDER]))
+    sync = os.fsync
+    save = safetensors.torch.save_file
     sys.addaudithook(seen)
 
     def synced(handle: int) -> None:

@@ -29,7 +29,10 @@ and a refusal that is no single line or does not name what is wrong."""
 
 NONE: Mapping[str, str] = {}
 COMMAND = "torture.server:command"
-REFUSED, TIME_LIMIT, SLOW, LONGEST_LINE = 2, 120.0, 1.0, 600
+REFUSED = 2
+TIME_LIMIT = 120.0
+SLOW = 1.0
+LONGEST_LINE = 600
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,10 @@ class Running:
     def __init__(
         self, process: Process | Anew, command: str, streams: tuple[Path, Path], note: Callable[[Ended], None]
     ) -> None:
-        self.process, self._command, self._streams, self._note = process, command, streams, note
+        self.process = process
+        self._command = command
+        self._streams = streams
+        self._note = note
 
     def wait(self, limit: float = TIME_LIMIT) -> Ended:
         """Wait until it ends; after `limit` seconds it is killed and has hung."""
@@ -148,8 +154,14 @@ class Bench:
     """Where a kind works: its folder, its seed and scale, and a server that starts its commands."""
 
     def __init__(self, name: str, folder: Path, seed: int, server: Server, scale: str) -> None:
-        self.name, self.folder, self.seed, self._server, self.scale = name, folder, seed, server, scale
-        self.figures, self._lock, self._started = Figures(), Lock(), 0
+        self.name = name
+        self.folder = folder
+        self.seed = seed
+        self._server = server
+        self.scale = scale
+        self.figures = Figures()
+        self._lock = Lock()
+        self._started = 0
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
@@ -203,7 +215,8 @@ class Bench:
 
 def carry_out(kind: Kind, bench: Bench, size: int, only: int | None, done: Callable[[int], None]) -> Figures:
     """Do all cases of a kind, as many at the same time as there are cores. `done` is told how many have ended."""
-    began, waiting = time.monotonic(), set[Future[None]]()
+    began = time.monotonic()
+    waiting = set[Future[None]]()
 
     def do(number: int, case: Case) -> None:
         place = bench.folder / f"case-{number}"

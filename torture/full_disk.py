@@ -29,9 +29,11 @@ ROOM = "256m"
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Each case fills the disk at another moment of a command."""
-    undisturbed, mounts = Undisturbed(bench), _mounts_allowed()
+    undisturbed = Undisturbed(bench)
+    mounts = _mounts_allowed()
     for number in range(size):
-        scenario, random = SCENARIOS[FILLED[number % len(FILLED)]], bench.random(number)
+        scenario = SCENARIOS[FILLED[number % len(FILLED)]]
+        random = bench.random(number)
         small = mounts and number // len(FILLED) % 2 == 0 and scenario.name != "sweep"
         what = f"{scenario.name} on a {'small disk' if small else 'disk of short files'}"
         yield Case(what, partial(_small if small else _short, bench, undisturbed, scenario, random))
@@ -88,9 +90,11 @@ def filled(name: str, kilobytes: int) -> int:
 
     The first one's exit code and output are left in `first.txt`.
     """
-    scenario, here = SCENARIOS[name], Path.cwd()
+    scenario = SCENARIOS[name]
+    here = Path.cwd()
     _own_mounts()
-    disk, out = here / "disk", here / scenario.out
+    disk = here / "disk"
+    out = here / scenario.out
     disk.mkdir()
     _mount(f"size={kilobytes}k", disk)
     if out.exists():
@@ -125,7 +129,8 @@ def _mount(options: str, folder: Path) -> None:
 
 def _own_mounts() -> None:
     """Give this process mounts of its own, which end with it."""
-    user, group = os.getuid(), os.getgid()
+    user = os.getuid()
+    group = os.getgid()
     if ctypes.CDLL(None, use_errno=True).unshare(SEPARATE_USER_AND_MOUNTS):
         raise OSError(ctypes.get_errno(), "no name space of one's own")
     Path("/proc/self/setgroups").write_text("deny")

@@ -19,16 +19,24 @@ from .scenarios import SCENARIOS, Scenario, Undisturbed
 SIZES = {"full": 160, "short": 8}
 SAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals after which a run finishes its round and saves its state."""
-MOST, ANEW, IMPORTS = 3, 8, 3.0
-"""The most kills of one case; every how many cases the processes are started anew; about how long they then import."""
+MOST = 3
+"""The most kills of one case."""
+ANEW = 8
+"""Of so many cases, the processes of one are started anew."""
+IMPORTS = 3.0
+"""About how many seconds they then import."""
 
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Each case disturbs one scenario up to three times, each time in another way and at another moment."""
-    undisturbed, names = Undisturbed(bench), list(SCENARIOS)
+    undisturbed = Undisturbed(bench)
+    names = list(SCENARIOS)
     for number in range(size):
-        scenario, anew = SCENARIOS[names[number % len(names)]], number % ANEW == ANEW - 1
-        what = f"{scenario.name}, killed" + (", in processes started anew" if anew else "")
+        scenario = SCENARIOS[names[number % len(names)]]
+        anew = number % ANEW == ANEW - 1
+        what = f"{scenario.name}, killed"
+        if anew:
+            what += ", in processes started anew"
         yield Case(what, partial(_case, bench, undisturbed, scenario, bench.random(number), anew))
 
 
@@ -54,18 +62,25 @@ def _disturb(running: Running, number: int, random: Random, scenario: Scenario, 
     workers = _children(running.process.pid)
     if number == signal.SIGKILL and workers and random.random() < 0.5:
         os.kill(random.choice(workers), number)
-        yield from running.wait().findings(0, *((REFUSED,) if scenario.has_jobs else ()))  # a sweep says it
+        codes = [0]
+        if scenario.has_jobs:
+            codes.append(REFUSED)  # a sweep says which runs failed
+        yield from running.wait().findings(*codes)
         return
-    group = random.random() < 0.5
-    (running.process.send_to_group if group else running.process.send_signal)(number)
+    if random.random() < 0.5:
+        running.process.send_to_group(number)
+    else:
+        running.process.send_signal(number)
     ended = running.wait()
     yield from ended.findings(0, -number, 128 + number)
-    saves = scenario.resumes and not scenario.stateless
-    if number in SAVING and saves and (lost := _lost(place / scenario.out)):
-        yield Finding("wrong", f"{lost} rounds were lost after {signal.Signals(number).name}", ended.output)
+    if number in SAVING and scenario.resumes and not scenario.stateless:
+        lost = _lost(place / scenario.out)
+        if lost:
+            yield Finding("wrong", f"{lost} rounds were lost after {signal.Signals(number).name}", ended.output)
 
 
 def _children(pid: int) -> list[int]:
+    """The processes that a process has started; none if it is gone."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -76,4 +91,7 @@ def _lost(run: Path) -> int:
     """How many rounds were recorded after the last saved state."""
     file = run / "metrics.jsonl"
     rows = file.read_text().splitlines() if file.exists() else []
-    return int(json.loads(rows[-1])["round"]) - max(saved_rounds(run / "state"), default=0) if rows else 0
+    if not rows:
+        return 0
+    recorded = int(json.loads(rows[-1])["round"])
+    return recorded - max(saved_rounds(run / "state"), default=0)

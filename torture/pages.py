@@ -126,7 +126,9 @@ def _complaints(browser: Any, page: Path) -> Iterator[str]:
 
 def written(folder: Path, text: Callable[[], str]) -> None:
     """A sweep of two runs with analyses and a table, in which `text()` stands wherever somebody's words may stand."""
-    axis, label, metric = text(), text(), _metric(text)
+    axis = text()
+    label = text()
+    metric = _metric(text)
     runs = {name: {axis: label, "seed": name} for name in ("a", "b")}
     failed = {"c": text()}
     axes = {axis: [label], "seed": ["a", "b"]}

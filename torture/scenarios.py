@@ -70,7 +70,9 @@ class Undisturbed:
     """What each scenario writes if nobody disturbs it, and how long that takes. It is carried out once, when asked."""
 
     def __init__(self, bench: Bench) -> None:
-        self.bench, self._seconds, self._lock = bench, dict[str, float](), RLock()
+        self.bench = bench
+        self._seconds = dict[str, float]()
+        self._lock = RLock()
 
     def folder(self, name: str) -> Path:
         """The folder with all that the scenario wrote."""
@@ -102,7 +104,8 @@ class Undisturbed:
         Signals that save also save at other rounds: with `only_common_states` these states may be there or be gone.
         """
         out = SCENARIOS[name].out
-        there, here = contents(self.folder(name) / out), contents(place / out)
+        there = contents(self.folder(name) / out)
+        here = contents(place / out)
         if only_common_states or SCENARIOS[name].has_jobs:
             there, here = _common(there, here)
         return different(there, here)

@@ -75,7 +75,8 @@ def example(kind: Any) -> Any:
         name = next(iter(registry.things))
         given = {o.name: example(o.kind) for o in registry.options(name).values() if o.default is REQUIRED}
         return {"name": name, **given}
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Literal:
         return arguments[0]
     if origin in (Union, UnionType):

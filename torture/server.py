@@ -78,7 +78,8 @@ class Process:
             if not select.select([self._connection], [], [], timeout)[0]:
                 raise TimeoutError(f"no end after {timeout} seconds")
             code, seconds = self._told.readline().split()
-            self.returncode, self.seconds = int(code), float(seconds)
+            self.returncode = int(code)
+            self.seconds = float(seconds)
             self._told.close()
             self._connection.close()
         return self.returncode
@@ -160,7 +161,8 @@ def _popen(command: Sequence[str], *, stderr: IO[bytes], **settings: Any) -> Any
     """`subprocess.Popen` for a sweep's processes, with pipes for input and output: forked, and not started anew."""
     if "fedsash.lab.sweeps.job" not in command or settings.get("pass_fds"):
         return subprocess.Popen(command, stderr=stderr, **settings)
-    (input, write), (read, output) = os.pipe(), os.pipe()
+    (input, write) = os.pipe()
+    (read, output) = os.pipe()
     place = os.environ[SOCKET]
     more = {"environment": dict(settings.get("env") or os.environ), "folder": str(settings.get("cwd") or os.getcwd())}
     process = Process(place, "torture.server:job", [], [input, output, stderr.fileno()], **more)

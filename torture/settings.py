@@ -30,7 +30,9 @@ OF_THE_FILE = ("experiment.toml: is not TOML", "experiment.toml: is nested", "ex
 """Refusals of the whole file, which need not name a key."""
 MISSING_LIBRARY = ': pip install "fedsash['
 """What a refusal says that names a library in place of a key."""
-OK, REFUSED, DIVERGED = 0, 2, 3
+OK = 0
+REFUSED = 2
+DIVERGED = 3
 BASE: dict[Place, Any] = {
     ("rounds",): 1,
     ("partition", "name"): "iid",
@@ -108,29 +110,36 @@ def _trial(known: Sequence[Key], number: int, random: Random) -> Trial:
     if number % 8 == 7:
         return Trial("a damaged file", _damaged(random), "run", ("experiment.toml",))
     if number % 8 == 6:
-        by: tuple[Key, ...] = _compatible(known, random)
-        values = {key.place: _fitting(key, random) for key in by}
+        changed: tuple[Key, ...] = _compatible(known, random)
+        values = {key.place: _fitting(key, random) for key in changed}
     else:
-        by = (known[(number - number // 8 * 2) % len(known)],)
-        values = {by[0].place: random.choice((*ODD, *NAMES)) if number % 2 else _fitting(by[0], random)}
-    table = _table({place: value for key in by for place, value in key.needs.items()}, values)
-    simulated = any(key.place[0] in ("network", "scheduler") for key in by)
-    if simulated:
+        key = known[(number - number // 8 * 2) % len(known)]
+        changed = (key,)
+        values = {key.place: random.choice((*ODD, *NAMES)) if number % 2 else _fitting(key, random)}
+    needs: dict[Place, Any] = {}
+    names: set[str] = set()
+    for key in changed:
+        needs |= key.needs
+        names |= set(key.place)
+    table = _table(needs, values)
+    command = "run"
+    if any(key.place[0] in ("network", "scheduler") for key in changed):
+        command = "network"
         table = {place: value for place, value in table.items() if place[0] != "sampling"}
         if ("network",) not in table:
             table.setdefault(("network", "learning"), True)
-    names = tuple(sorted({part for key in by for part in key.place}))
-    what = " and ".join(".".join(key.place) for key in by)
-    return Trial(what, _text(table).encode(), "network" if simulated else "run", names)
+    what = " and ".join(".".join(key.place) for key in changed)
+    return Trial(what, _text(table).encode(), command, tuple(sorted(names)))
 
 
 def _compatible(known: Sequence[Key], random: Random) -> tuple[Key, Key]:
     """Two keys that can stand in one file: neither needs another value of what the other needs."""
     first = random.choice(known)
-    alike = [
-        key for key in known if key.needs.items() >= first.needs.items() or not key.needs.keys() & first.needs.keys()
-    ]
-    return first, random.choice(alike)
+    compatible = []
+    for key in known:
+        if key.needs.items() >= first.needs.items() or not key.needs.keys() & first.needs.keys():
+            compatible.append(key)
+    return first, random.choice(compatible)
 
 
 def _fitting(key: Key, random: Random) -> Any:
@@ -145,16 +154,20 @@ def _fitting(key: Key, random: Random) -> Any:
 
 def _extreme(kind: Any, random: Random) -> Any:
     """A value that fits a type as far as one can see, however senseless."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin in (Union, UnionType):
         return _extreme(random.choice([one for one in arguments if one is not NoneType]), random)
     if origin is Literal:
         return random.choice(arguments)
+    if origin is tuple and Ellipsis not in arguments:
+        return [_extreme(arguments[0], random) for _ in arguments]
     if origin in (tuple, list):
-        length = len(arguments) if Ellipsis not in arguments and origin is tuple else random.choice((0, 1, 2, 3, 500))
-        return [_extreme(arguments[0], random) for _ in range(length)]
+        return [_extreme(arguments[0], random) for _ in range(random.choice((0, 1, 2, 3, 500)))]
     choices = {int: INTEGERS, float: FLOATS, bool: (True, False), str: WORDS}
-    return random.choice(choices[kind]) if kind in choices else example(kind)
+    if kind not in choices:
+        return example(kind)
+    return random.choice(choices[kind])
 
 
 def _damaged(random: Random) -> bytes:
@@ -201,7 +214,8 @@ def _batch(bench: Bench, trials: Sequence[Trial], folder: Path) -> Iterator[Find
 
 def _wrong(place: Path, trial: Trial, result: Mapping[str, Any]) -> Iterator[tuple[Sort, str]]:
     """What is wrong with the end of a command: it must train, or refuse in one line that has one of the names."""
-    code, lines = result["code"], result["err"].strip().splitlines()
+    code = result["code"]
+    lines = result["err"].strip().splitlines()
     if code not in (OK, REFUSED, DIVERGED):
         yield "traceback", lines[-1] if lines else f"exit code {code}"
     if code != REFUSED:
@@ -224,14 +238,15 @@ def carry_out_all(commands: Sequence[str]) -> None:
     with (folder / "results.jsonl").open("w") as results:
         for number, command in enumerate(commands):
             os.chdir(folder / f"{number}")
-            said, began = io.StringIO(), time.process_time()
-            with redirect_stderr(said), redirect_stdout(io.StringIO()):
+            errors = io.StringIO()
+            begin = time.process_time()
+            with redirect_stderr(errors), redirect_stdout(io.StringIO()):
                 try:
                     code = main([command, "experiment.toml", "--out", "out"])
                 except BaseException:  # also what a library raises to end the process
                     code = 1
                     traceback.print_exc()
-            result = {"code": code, "err": said.getvalue()[-3000:], "seconds": time.process_time() - began}
+            result = {"code": code, "err": errors.getvalue()[-3000:], "seconds": time.process_time() - begin}
             print(json.dumps(result), file=results, flush=True)
 
 
@@ -239,19 +254,28 @@ def _table(needs: Mapping[Place, Any], values: Mapping[Place, Any]) -> dict[Plac
     """The base with the keys that a case needs and its values. They replace what can't stand beside them."""
     table = dict(BASE)
     for place, value in {**needs, **values}.items():
-        chosen = place[:-1] if place[-1] == "name" else ()
         for other in list(table):
-            below = other[: len(place)] == place or place[: len(other)] == other
-            if below or (
-                chosen and other[: len(chosen)] == chosen and table.get(place) != value and other not in needs
-            ):
+            inside = other[: len(place)] == place or place[: len(other)] == other
+            if inside or (_of_another_thing(other, place, value, table) and other not in needs):
                 del table[other]
         table[place] = value
     return table
 
 
+def _of_another_thing(other: Place, place: Place, value: Any, table: Mapping[Place, Any]) -> bool:
+    """Whether a key is one of the thing whose `name`, at `place`, is to be another `value`."""
+    if len(place) < 2 or place[-1] != "name":
+        return False
+    return other[: len(place) - 1] == place[:-1] and table.get(place) != value
+
+
 def _text(table: Mapping[Place, Any]) -> str:
-    return "".join(f"{'.'.join(map(json.dumps, place))} = {_written(value)}\n" for place, value in table.items())
+    """A table as TOML, a line for each key."""
+    lines = []
+    for place, value in table.items():
+        key = ".".join(json.dumps(part) for part in place)
+        lines.append(f"{key} = {_written(value)}\n")
+    return "".join(lines)
 
 
 def _written(value: Any) -> str:
@@ -259,7 +283,10 @@ def _written(value: Any) -> str:
     if isinstance(value, Raw):
         return value
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_written(inner)}" for key, inner in value.items()) + "}"
+        pairs = [f"{json.dumps(key)} = {_written(inner)}" for key, inner in value.items()]
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return json.dumps(value).replace("\\/", "/") if isinstance(value, str | bool) else repr(value)
+        return f"[{', '.join(_written(inner) for inner in value)}]"
+    if isinstance(value, str | bool):
+        return json.dumps(value).replace("\\/", "/")
+    return repr(value)

@@ -14,13 +14,16 @@ from .frame import REFUSED, Bench, Case, Ended, Finding, Running
 from .scenarios import QUIET, SCENARIOS, Undisturbed
 
 SIZES = {"full": 120, "short": 9}
-RUN, SWEEP = SCENARIOS["run"].words, SCENARIOS["sweep"].words
-RESUME, REPORT = ("resume", "out", QUIET), ("report", "out", "--out", "page.html")
+RUN = SCENARIOS["run"].words
+SWEEP = SCENARIOS["sweep"].words
+RESUME = ("resume", "out", QUIET)
+REPORT = ("report", "out", "--out", "page.html")
 
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Each case is one way to share a folder, with delays of its own."""
-    undisturbed, ways = Undisturbed(bench), list(WAYS)
+    undisturbed = Undisturbed(bench)
+    ways = list(WAYS)
     for number in range(size):
         way = ways[number % len(ways)]
         sharing = Sharing(bench, undisturbed, bench.random(number))
@@ -36,7 +39,9 @@ class Sharing:
     """The processes of one case."""
 
     def __init__(self, bench: Bench, undisturbed: Undisturbed, random: Random) -> None:
-        self.bench, self.undisturbed, self.random = bench, undisturbed, random
+        self.bench = bench
+        self.undisturbed = undisturbed
+        self.random = random
 
     def start(self, place: Path, *commands: tuple[str, ...]) -> list[Running]:
         """Start commands, some at the same moment, the others at random ones after the first has begun to train."""
@@ -52,13 +57,17 @@ class Sharing:
     def ends(self, started: list[Running]) -> tuple[list[Ended], list[Finding]]:
         """Wait for all, and find what is wrong with the way in which they end."""
         ended = [running.wait() for running in started]
-        return ended, [finding for end in ended for finding in end.findings(0, REFUSED)]
+        findings: list[Finding] = []
+        for end in ended:
+            findings += end.findings(0, REFUSED)
+        return ended, findings
 
 
 def runs(sharing: Sharing, place: Path) -> Iterator[Finding]:
     """Runs with different seeds into one folder: one of them trains, and its folder is that of a run alone."""
     seeds = sharing.random.sample(("0", "1", "2"), sharing.random.choice((2, 3)))
-    ended, findings = sharing.ends(sharing.start(place, *((*RUN, "--set", f"seed={seed}") for seed in seeds)))
+    commands = [(*RUN, "--set", f"seed={seed}") for seed in seeds]
+    ended, findings = sharing.ends(sharing.start(place, *commands))
     yield from findings
     trained = [seed for seed, end in zip(seeds, ended, strict=True) if end.code == 0]
     if len(trained) != 1:
@@ -93,12 +102,13 @@ def reports(sharing: Sharing, place: Path) -> Iterator[Finding]:
 
 def forks(sharing: Sharing, place: Path) -> Iterator[Finding]:
     """A fork beside the run from which it starts: it gets the whole state, or is told that there is none yet."""
-    ended, findings = sharing.ends(sharing.start(place, RUN, (*RUN[:3], "forked", QUIET, "--fork", "out@4")))
+    fork = (*RUN[:3], "forked", QUIET, "--fork", "out@4")
+    ended, findings = sharing.ends(sharing.start(place, RUN, fork))
     yield from findings
     yield from sharing.undisturbed.differences("run", place)
     if ended[1].code == 0:
-        there = contents(sharing.undisturbed.folder("run") / "out" / "models")
-        yield from different(there, contents(place / "forked" / "models"))
+        expected = contents(sharing.undisturbed.folder("run") / "out" / "models")
+        yield from different(expected, contents(place / "forked" / "models"))
 
 
 def halves(sharing: Sharing, place: Path) -> Iterator[Finding]:
@@ -121,14 +131,14 @@ def _swept(sharing: Sharing, place: Path, ended: list[Ended]) -> Iterator[Findin
     if any(end.code for end in ended):
         again = sharing.bench.command(place, *SWEEP)
         yield from again.findings(0)
-    there, here = (_results(folder / "out") for folder in (sharing.undisturbed.folder("sweep"), place))
-    yield from different(there, here)
+    expected = _results(sharing.undisturbed.folder("sweep") / "out")
+    yield from different(expected, _results(place / "out"))
 
 
 def _results(sweep: Path) -> dict[str, bytes]:
     """The runs' records and models. Their states also say which rounds they shared, and a half shares others."""
-    found = contents(sweep)
-    return {name: found[name] for name in found if name.startswith("runs/") and "/state/" not in name}
+    files = contents(sweep)
+    return {name: files[name] for name in files if name.startswith("runs/") and "/state/" not in name}
 
 
 def killed(sharing: Sharing, place: Path) -> Iterator[Finding]:
@@ -142,13 +152,16 @@ def killed(sharing: Sharing, place: Path) -> Iterator[Finding]:
         yield from sharing.bench.command(place, *command).findings(0)
     else:
         yield from sharing.bench.command(place, *RESUME).findings(0)
-    there, here = contents(sharing.undisturbed.folder("run") / "out"), contents(place / "out")
-    for engine in ("config.toml", "summary.json"):  # the number of workers is in them
-        there.pop(engine), here.pop(engine, None)
-    yield from different(there, here)
+    expected = contents(sharing.undisturbed.folder("run") / "out")
+    files = contents(place / "out")
+    for file in ("config.toml", "summary.json"):  # the number of workers is in them
+        expected.pop(file)
+        files.pop(file, None)
+    yield from different(expected, files)
 
 
 def _outputs(ended: list[Ended]) -> str:
+    """What all commands have printed."""
     return "\n".join(end.output for end in ended)
 
 

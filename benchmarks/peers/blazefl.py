@@ -61,7 +61,9 @@ class Quiet(FedAvgThreadPoolClientTrainer):
 
 
 def run(given: Given, clock: Clock, seed: int) -> None:
-    work, data, select = given.work, Clients(given), Modules(given)
+    work = given.work
+    data = Clients(given)
+    select = Modules(given)
     shared = {"model_selector": select, "model_name": work.name, "dataset": data, "device": "cpu"}
     shared |= {"num_clients": len(given.clients), "batch_size": work.batch, "seed": seed}
     server = FedAvgBaseServerHandler(**shared, global_round=10**9, sample_ratio=PER_ROUND / len(given.clients))

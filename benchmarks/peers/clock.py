@@ -25,7 +25,9 @@ class Clock:
 
     def __init__(self, given: Given, saved: str, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
         self._work: Work = given.work
-        self._saved, self._seconds, self._now = saved, seconds, now
+        self._saved = saved
+        self._seconds = seconds
+        self._now = now
         self._round = self._samples = 0
         self._began = 0.0
         self.also: dict[str, Any] = {}
@@ -38,7 +40,8 @@ class Clock:
             self._samples += samples
         if self._round == self._work.rounds:
             np.savez(self._saved, *parameters())
-        took, timed = at - self._began, self._round - self._work.warm
+        took = at - self._began
+        timed = self._round - self._work.warm
         if self._round >= self._work.rounds and timed > 0 and took >= self._seconds:
             found = {"rounds/s": timed / took, "samples/s": self._samples / took, **self.also}
             print(json.dumps(found), flush=True)

@@ -28,7 +28,8 @@ class Flat:
     """A module as one vector `w`; convolutions in the memory format of the images."""
 
     def __init__(self, given: Given, memory_format: torch.memory_format) -> None:
-        self.given, self.format = given, memory_format
+        self.given = given
+        self.format = memory_format
         self.module = module(given)
         self.parameters = trained(self.module)
         self.moments = [torch.zeros_like(p) for p in self.parameters]
@@ -52,7 +53,8 @@ class Flat:
 
     def train(self, client: int, rng: np.random.Generator) -> None:
         """Train `w` on this client's samples."""
-        work, (x, y) = self.given.work, self.samples(client)
+        work = self.given.work
+        x, y = self.samples(client)
         nhwc = x.dim() == 4 and self.format == torch.channels_last
         torch._foreach_zero_(self.moments)
         for index in map(torch.from_numpy, self.given.orders(client, rng)):
@@ -99,7 +101,8 @@ def faster(given: Given) -> Flat:
 
 def stacked(given: Given, clock: Clock, rng: np.random.Generator) -> None:
     """All clients of a round in one compiled function; they have equal sizes, and train one epoch."""
-    model, work = module(given), given.work
+    model = module(given)
+    work = given.work
     names = [name for name, _ in model.named_parameters()]
 
     def mean_loss(values: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:

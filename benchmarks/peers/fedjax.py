@@ -62,7 +62,8 @@ def cnn(padding: int, layers: int) -> Callable[[Params, Any], Any]:
 def normalised(params: Params, x: Any, groups: int = 2) -> Any:
     n, h, w, c = x.shape
     split = x.reshape(n, h, w, groups, c // groups)
-    mean, var = split.mean((1, 2, 4), keepdims=True), split.var((1, 2, 4), keepdims=True)
+    mean = split.mean((1, 2, 4), keepdims=True)
+    var = split.var((1, 2, 4), keepdims=True)
     return ((split - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape) * params.pop(0) + params.pop(0)
 
 
@@ -115,7 +116,9 @@ class Client:
     """A client's data set. FedJAX's own fills the last batch up with samples that have been seen; here it is short."""
 
     def __init__(self, given: Given, number: int, rng: np.random.Generator) -> None:
-        self.given, self.number, self.rng = given, number, rng
+        self.given = given
+        self.number = number
+        self.rng = rng
 
     def __len__(self) -> int:
         return int(self.given.clients[self.number, 1])
@@ -127,7 +130,8 @@ class Client:
 
 
 def run(given: Given, clock: Clock, seed: int) -> None:
-    work, net = given.work, NETS[given.work.name]
+    work = given.work
+    net = NETS[given.work.name]
 
     def loss(params: Params, batch: Any, rng: Any) -> Any:
         scores = jax.nn.log_softmax(net(list(params), batch["x"]))
@@ -136,7 +140,8 @@ def run(given: Given, clock: Clock, seed: int) -> None:
     def clients(numbers: Any) -> list[Any]:
         return [(number, Client(given, number, rng), jax.random.fold_in(key, number)) for number in numbers]
 
-    key, rng = jax.random.PRNGKey(seed), np.random.default_rng(seed)
+    key = jax.random.PRNGKey(seed)
+    rng = np.random.default_rng(seed)
     algorithm = federated_averaging(
         jax.grad(loss),
         fj.optimizers.sgd(work.lr, work.momentum or None),

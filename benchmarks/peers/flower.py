@@ -44,7 +44,8 @@ def client_app(name: str, folder: str) -> ClientApp:
             optimiser.zero_grad()
             loss(net(x[index]), y[index]).backward()
             optimiser.step()
-        arrays, metrics = ArrayRecord(net.state_dict()), MetricRecord({"num-examples": len(x)})
+        arrays = ArrayRecord(net.state_dict())
+        metrics = MetricRecord({"num-examples": len(x)})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     return app
@@ -61,7 +62,8 @@ class Counted(FedAvg):
 
 def run(given: Given, clock: Clock, seed: int) -> None:
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    clients, server = len(given.clients), ServerApp()
+    clients = len(given.clients)
+    server = ServerApp()
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:

@@ -122,7 +122,8 @@ def run(given: Given, clock: Clock, seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     logging.disable(logging.INFO)
-    work, net = given.work, module(given)
+    work = given.work
+    net = module(given)
 
     class Timed(SyncTrainer):
         """Tells the clock of its rounds."""

@@ -13,7 +13,8 @@ from .works import PER_ROUND, Given
 
 
 def run(given: Given, clock: Clock, seed: int) -> None:
-    work, rng = given.work, np.random.default_rng(seed)
+    work = given.work
+    rng = np.random.default_rng(seed)
     model = module(given)
     local = copy.deepcopy(model)
     while True:

@@ -44,7 +44,8 @@ class Peer:
         if self.environment is None:
             return sys.executable
         folder = envs / self.environment
-        python, ready = folder / "bin" / "python", folder / ".ready"
+        python = folder / "bin" / "python"
+        ready = folder / ".ready"
         if not ready.exists():
             wanted = HERE / "environments" / f"{self.environment}.txt"
             _quietly([sys.executable, "-m", "venv", str(folder)])

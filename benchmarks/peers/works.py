@@ -128,7 +128,8 @@ class Given:
     """A work as a peer reads it from its folder. Arrays are mapped, so that processes share them."""
 
     def __init__(self, name: str, folder: str) -> None:
-        self.work, self.folder = WORKS[name], Path(folder)
+        self.work = WORKS[name]
+        self.folder = Path(folder)
         self.x, self.y, self.clients = (np.load(self.folder / f"{part}.npy", "r") for part in ("x", "y", "clients"))
 
     @cached_property

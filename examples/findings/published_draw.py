@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import RandomState
 
-SPLIT_SEED, ROUND_SEED = 1, 2023
+SPLIT_SEED = 1
+ROUND_SEED = 2023
 LEAST = 10
 """Every client has so many samples, or all is drawn again."""
 
@@ -29,9 +30,11 @@ class Split:
 
     def __call__(self, labels: np.ndarray, seed: int) -> list[np.ndarray]:
         """Each client's indices. `seed` has no effect: there is one draw."""
-        rng, held = RandomState(SPLIT_SEED), np.zeros(self.clients, dtype=int)
+        rng = RandomState(SPLIT_SEED)
+        held = np.zeros(self.clients, dtype=int)
         while held.min() < LEAST:
-            held, parts = np.zeros(self.clients, dtype=int), []
+            held = np.zeros(self.clients, dtype=int)
+            parts = []
             for label in range(labels.max() + 1):
                 pool = np.flatnonzero(labels == label)
                 rng.shuffle(pool)

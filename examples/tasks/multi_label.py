@@ -17,7 +17,8 @@ def data() -> fs.FederatedData:
     x, digits = load_digits(return_X_y=True)
     y = np.stack([digits % 2 == 0, digits > 4, np.isin(digits, (0, 6, 8, 9))], axis=1).astype(np.int64)
     x = (x / 16).astype(np.float32)
-    train, test = slice(0, 1400), slice(1400, None)
+    train = slice(0, 1400)
+    test = slice(1400, None)
     clients = fs.Dirichlet(clients=50, alpha=0.1)(digits[train], 0)
     return fs.FederatedData.from_arrays(
         x[train], y[train], clients, test=(x[test], y[test]), task=fs.tasks.MultiLabel(), label_names=LABELS

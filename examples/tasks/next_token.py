@@ -11,7 +11,8 @@ from torch import Tensor, nn
 import fedsash as fs
 
 NAMES = ("iris", "wine", "breast_cancer", "diabetes", "digits", "linnerud")
-LENGTH, TOKENS = 32, 128
+LENGTH = 32
+TOKENS = 128
 
 
 def data() -> fs.FederatedData:
@@ -29,7 +30,8 @@ class Transformer(nn.Module):
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(TOKENS, width), nn.Embedding(LENGTH, width)
+        self.token = nn.Embedding(TOKENS, width)
+        self.place = nn.Embedding(LENGTH, width)
         self.layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
         self.classifier = nn.Linear(width, TOKENS)
 

@@ -16,7 +16,8 @@ def data() -> fs.FederatedData:
     images = images.reshape(-1, 1, 8, 8).astype(np.float32) / 16
     ink = (images[:, 0] > 0.4).astype(np.int64)
     noisy = images + np.random.default_rng(0).normal(0, 0.4, images.shape).astype(np.float32)
-    train, test = slice(0, 1400), slice(1400, None)
+    train = slice(0, 1400)
+    test = slice(1400, None)
     clients = fs.Dirichlet(clients=20, alpha=0.1)(digits[train], 0)
     return fs.FederatedData.from_arrays(
         noisy[train], ink[train], clients, test=(noisy[test], ink[test]), task=fs.tasks.Segmentation()

@@ -15,12 +15,15 @@ import fedsash as fs
 
 PARTS = ("cluster", "decomposition", "ensemble", "linear_model", "metrics", "preprocessing")
 LENGTH = 20
-PADDING, UNKNOWN = 0, 1
+PADDING = 0
+UNKNOWN = 1
 
 
 def sentences() -> tuple[list[str], list[int], list[str]]:
     """The sentences, the number of the part of each, and what it documents: each class or function is a client."""
-    texts, labels, users = [], [], []
+    texts = []
+    labels = []
+    users = []
     for number, part in enumerate(PARTS):
         module = import_module(f"sklearn.{part}")
         for name in module.__all__:
@@ -33,7 +36,8 @@ def sentences() -> tuple[list[str], list[int], list[str]]:
 def data() -> fs.FederatedData:
     """Sentences as numbers of words, padded to `LENGTH`. Each client's sentences are about one part."""
     texts, labels, users = sentences()
-    test, y = np.arange(len(texts)) % 5 == 0, np.array(labels)
+    test = np.arange(len(texts)) % 5 == 0
+    y = np.array(labels)
     known = sorted({word for text, held in zip(texts, test, strict=True) if not held for word in text.split()})
     number = {word: place for place, word in enumerate(known, UNKNOWN + 1)}
     x = fs.data.tokenise(texts, lambda text: [number.get(word, UNKNOWN) for word in text.split()], LENGTH)["input_ids"]

@@ -1,4 +1,4 @@
-"""Sweeps whose legs are trained in a thread of the test's process, where no Python has to be started for them."""
+"""Sweeps whose segments are trained in a thread of the test's process, where no Python has to be started for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import pytest
 
 from fedsash.lab.sweeps import job, machines
-from fedsash.lab.sweeps.job import Assigned, Messages
+from fedsash.lab.sweeps.job import Assignment, Messages
 from fedsash.system.subprocesses import Child
 
 _HERE = threading.local()
@@ -25,7 +25,7 @@ _ONE = threading.Lock()
 
 
 class InThread:
-    """Does for a sweep what a `Child` does. What legs print is printed by the test."""
+    """Does for a sweep what a `Child` does. What segments print is printed by the test."""
 
     def __init__(self, module: str, log: str, folder: str, environ: Mapping[str, str]) -> None:
         assert module == machines.JOB and folder == os.getcwd() and not environ
@@ -78,7 +78,7 @@ class InThread:
 
 def _trained(line: str, engines: job.Engines) -> None:
     """What `job.main` does with a line; it keeps to one core, as all tests do."""
-    job.train(Assigned.of(json.loads(line)["leg"]), engines)
+    job.train(Assignment.load(json.loads(line)["segment"]), engines)
 
 
 class _Voice:

@@ -265,7 +265,7 @@ TABLE: dict[str, Any] = {
 
 @order
 def two_sweeps(folder: Path) -> None:
-    """Two processes train the same runs, which share legs, and a third one writes the index again and again."""
+    """Two processes train the same runs, which share segments, and a third one writes the index again and again."""
 
     def act(number: int) -> None:
         if number < 2:

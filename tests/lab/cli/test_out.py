@@ -138,8 +138,8 @@ def test_json_of_what_is_said_of_finished_runs(capsys: pytest.CaptureFixture[str
     assert isinstance(one, list) and one[0]["run"] == "runs/small" and one[0]["error"] == 0
     found = answer(capsys, "average", "runs/small")
     assert isinstance(found, list) and found[0]["kind"] == "averages" and Path(found[0]["file"]).exists()
-    legs = answer(capsys, "sweep", "seeds.toml", "--plan")
-    assert isinstance(legs, list) and [(leg["folder"], leg["last"]) for leg in legs] == [
+    segments = answer(capsys, "sweep", "seeds.toml", "--plan")
+    assert isinstance(segments, list) and [(segment["folder"], segment["last"]) for segment in segments] == [
         ("runs/seed=0", 2),
         ("runs/seed=1", 2),
     ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedsash.lab.config import ConfigError
 from fedsash.lab.papers.composed import Finding, _axis, composed
-from fedsash.lab.papers.figures import CurvesFigure, Job, LookedAt, StudyFigure, first_clients, global_models
+from fedsash.lab.papers.figures import CurvesFigure, Job, StudyFigure, StudyPanel, first_clients, global_models
 from fedsash.lab.papers.measures import of_curves
 from fedsash.lab.papers.pick import pick
 from fedsash.lab.papers.tables import Table
@@ -25,8 +25,8 @@ LINE = {"kind": "line", "title": "t", "models": ["a", "b"], "split": "test", "me
 
 
 def finding(panel: str, run: str, loss: float) -> Finding:
-    found = LINE | {"beta": [0.0, 0.5, 1.0], "loss": [loss, loss, 2 * loss], "error": [0.1, 0.2, 0.3]}
-    return Finding(panel, run, found)
+    table = LINE | {"beta": [0.0, 0.5, 1.0], "loss": [loss, loss, 2 * loss], "error": [0.1, 0.2, 0.3]}
+    return Finding(panel, run, table)
 
 
 # --- rounds ----------------------------------------------------------------------------------------------------------
@@ -50,8 +50,8 @@ def test_runs_keep_the_states_that_their_figures_look_at() -> None:
         pick(method="A"),
         LandscapeStudy(("model", "ima")),
         {
-            "middle and end": LookedAt(lambda last: [*global_models(0.5)(last), *global_models(1, (-1,))(last)]),
-            "clients": LookedAt(lambda last: ["client:#1@1", "model"]),
+            "middle and end": StudyPanel(lambda last: [*global_models(0.5)(last), *global_models(1, (-1,))(last)]),
+            "clients": StudyPanel(lambda last: ["client:#1@1", "model"]),
         },
     )
     runs = reproduction(figures=[figure]).plan().runs

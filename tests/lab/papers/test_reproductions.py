@@ -10,7 +10,7 @@ import pytest
 from fedsash.data import CIFAR10
 from fedsash.lab.config import ConfigError
 from fedsash.lab.papers import made_by, names
-from fedsash.lab.papers.figures import CurvesFigure, Figure, LookedAt, StudyFigure, ValuesFigure
+from fedsash.lab.papers.figures import CurvesFigure, Figure, StudyFigure, StudyPanel, ValuesFigure
 from fedsash.lab.papers.pick import Labels, Pick, pick
 from fedsash.lab.papers.reproduce import with_data
 from fedsash.lab.papers.reproduction import Scale, Settings
@@ -60,7 +60,7 @@ def test_a_reproduction_expands_at_every_scale_into_runs_that_its_tables_and_fig
         models = {model for run in sweep.runs for model in ("model", "sent", *run.experiment.averages)}
         assert {pick.model for pick in picks} <= models
         picks += [pick for figure in found.figures_at(scale) for pick in figure.picks(found.labels)]
-        used = {run.name for pick in picks for run in results.asked(pick)}
+        used = {run.name for pick in picks for run in results.selected(pick)}
         assert used == {run.name for run in sweep.runs}, "a run that nothing is made of"
 
 
@@ -85,12 +85,12 @@ def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
     found = load(name)
     for scale in ("full", *found.scales):
         sweep = found.plan(scale)
-        legs = {leg.runs[0]: leg for leg in plan(sweep.runs).legs if len(leg.runs) == 1}
+        segments = {segment.runs[0]: segment for segment in plan(sweep.runs).segments if len(segment.runs) == 1}
         for figure in found.figures_at(scale):
             for run in sweep.runs:
                 if rounds := figure.rounds(run):
                     assert rounds <= {*run.experiment.checkpoint.keep, run.experiment.rounds}
-                    assert min(rounds) >= legs[run.name].first, f"{scale}: {run.name}"
+                    assert min(rounds) >= segments[run.name].first, f"{scale}: {run.name}"
 
 
 def test_the_three_arms_of_ima_table_1_share_their_beginning_in_every_method() -> None:
@@ -187,7 +187,7 @@ def test_a_figure_without_what_it_shows_is_refused() -> None:
     with pytest.raises(SettingError, match=r"s\.study = None: must be a study"):
         StudyFigure("s", "t")
     with pytest.raises(SettingError, match=r"s\.panels = 'early': the study coverage looks at no models"):
-        StudyFigure("s", "t", study=CoverageStudy(), panels={"early": LookedAt(lambda last: ["model"])})
+        StudyFigure("s", "t", study=CoverageStudy(), panels={"early": StudyPanel(lambda last: ["model"])})
     with pytest.raises(SettingError, match="statistic = 'mean': must be one of last_mean"):
         pick(statistic="mean")
 

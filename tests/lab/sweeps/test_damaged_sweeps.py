@@ -42,11 +42,11 @@ def test_a_plan_says_what_is_done_and_what_is_left(out: Path, capsys: pytest.Cap
     (run(out, 2) / "goal.json").unlink()
     shutil.rmtree(run(out, 3))
     assert again(out, "--plan") == 0
-    title, shared, *legs = capsys.readouterr().out.splitlines()
+    title, shared, *segments = capsys.readouterr().out.splitlines()
     assert title == "5 runs, 30 rounds asked, 6 to train; 6 of them are trained, 0 left to train"
     assert shared == "  5 runs share: rounds 1 to 6; done"
     done = [f"    runs/size={size}: nothing to train{'; done' * (size not in (2, 3))}" for size in range(1, 6)]
-    assert legs == done
+    assert segments == done
     shutil.rmtree(out / "shared")
     assert again(out, "--plan") == 0
     assert "; 0 of" not in capsys.readouterr().out

@@ -12,13 +12,13 @@ from fedsash.lab.config import ConfigError
 from fedsash.lab.report.collect import collect
 from fedsash.lab.sweeps import Plan, execute
 from fedsash.lab.sweeps.execute import planned
-from fedsash.lab.sweeps.foreman import done, trained
+from fedsash.lab.sweeps.scheduling import done, trained
 from support.sweeps import BASE, IMA, contents, sweep, write
 
 
 def left(plan: Plan, out: Path) -> int:
     """The rounds that are left to train."""
-    return plan.to_train - trained(plan.legs, out, done(plan.legs, out))
+    return plan.to_train - trained(plan.segments, out, done(plan.segments, out))
 
 
 def test_runs_go_on_to_more_rounds_with_the_bytes_of_longer_ones(tmp_path: Path) -> None:
@@ -47,8 +47,10 @@ def test_what_was_shared_stays_shared_if_runs_are_added_or_a_file_is_lost(tmp_pa
     for file in tmp_path.glob("shared/*/models/*"):
         file.unlink()
     again = planned(more, tmp_path)
-    (shared,) = (leg for leg in again.legs if leg.shared)
-    parents = {leg.folder: leg.parent and leg.parent.folder for leg in again.legs if not leg.shared}
+    (shared,) = (segment for segment in again.segments if segment.shared)
+    parents = {
+        segment.folder: segment.parent and segment.parent.folder for segment in again.segments if not segment.shared
+    }
     alone = {f"runs/size={n}": None for n in (1, 2, 3)}
     assert shared.runs == ("size=4",) and parents == alone | {"runs/size=4": shared.folder}
     assert not left(again, tmp_path), "its last session is repeated"
@@ -79,6 +81,6 @@ def test_runs_whose_shared_rounds_were_removed_are_done(tmp_path: Path) -> None:
     found = sweep({"averages.ima.size": [1, 2]})
     assert not execute(found, tmp_path, jobs=1, progress=False).failed
     shutil.rmtree(tmp_path / "shared")
-    assert [leg.folder for leg in planned(found, tmp_path).legs] == ["runs/size=1", "runs/size=2"]
+    assert [segment.folder for segment in planned(found, tmp_path).segments] == ["runs/size=1", "runs/size=2"]
     assert not execute(found, tmp_path, jobs=1, progress=False).failed
     assert not (tmp_path / "shared").exists()

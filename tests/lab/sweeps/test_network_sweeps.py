@@ -40,7 +40,7 @@ def test_the_axes_reach_the_network_and_its_scheduler_and_no_rounds_are_shared()
     assert all(isinstance(run, NetworkExperiment) for run in runs)
     settings = [(run.network.link.rate, run.scheduler.window) for run in runs]  # type: ignore[attr-defined]
     assert settings == [(rate, ConstantWindow(w)) for rate in (1e3, 1e4) for w in (2, 3)]
-    assert [leg.rounds for leg in plan(found.runs).legs] == [12] * 4
+    assert [segment.rounds for segment in plan(found.runs).segments] == [12] * 4
     with pytest.raises(ConfigError, match="must be one of synchronous, fedasync, fedbuff, fedwindow"):
         parse({"base": ON_NETWORK, "axes": {"scheduler.name": ["fedwindw"]}}, Path())
 

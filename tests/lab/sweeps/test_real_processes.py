@@ -1,4 +1,4 @@
-"""A sweep whose legs are trained in processes of their own, as a user's are: the same results, and their logs."""
+"""A sweep whose segments are trained in processes of their own, as a user's are: the same results, and their logs."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from fedsash.client.messages import Executor
 from fedsash.engines import LocalEngine
 from fedsash.engines.training import ClientWork
 from fedsash.lab.sweeps import execute, parse, plan
-from fedsash.lab.sweeps.foreman import rounds_alike
+from fedsash.lab.sweeps.scheduling import rounds_alike
 from support.sweeps import BASE, sweep
 
 
 def of_runs(axes: dict[str, Any], processes: int = 1) -> list[int]:
     """The rounds, of each run."""
-    return [*rounds_alike(plan(sweep(axes).runs).legs, processes).values()]
+    return [*rounds_alike(plan(sweep(axes).runs).segments, processes).values()]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from fedsash import runs
 from fedsash.lab.sweeps import execute, parse, plan
-from fedsash.lab.sweeps.foreman import Foreman, trained
 from fedsash.lab.sweeps.machines import Here
+from fedsash.lab.sweeps.scheduling import SegmentScheduler, trained
 from fedsash.runs.progress import Progress
 from support.sweeps import BASE, IMA, contents, to_train
 
@@ -96,8 +96,8 @@ def test_another_engine_shares_the_same_rounds_and_another_precision_does_not() 
 
     def shared(**engine: Any) -> set[str]:
         base = BASE | {"engine": BASE["engine"] | engine}
-        legs = plan(parse({"base": base, "axes": {"ima": IMA}}, Path()).runs).legs
-        return {leg.folder for leg in legs if leg.shared}
+        segments = plan(parse({"base": base, "axes": {"ima": IMA}}, Path()).runs).segments
+        return {segment.folder for segment in segments if segment.shared}
 
     usual = shared()
     assert usual and shared(workers=2) == usual
@@ -109,5 +109,5 @@ def test_the_bar_of_a_sweep_that_goes_on_begins_where_its_runs_are(tmp_path: Pat
     execute(parse({"base": BASE | {"rounds": 2}, "axes": axes}, Path()), tmp_path, jobs=1, progress=False)
     planned = plan(parse({"base": BASE | {"rounds": 6}, "axes": axes}, Path()).runs)
     bar = Progress(planned.to_train, False)
-    foreman = Foreman(tmp_path, planned, Here(planned.legs, tmp_path, 1), bar)
-    assert sum(foreman.reached.values()) - foreman.before == 4 == trained(planned.legs, tmp_path, foreman.done)
+    foreman = SegmentScheduler(tmp_path, planned, Here(planned.segments, tmp_path, 1), bar)
+    assert sum(foreman.reached.values()) - foreman.before == 4 == trained(planned.segments, tmp_path, foreman.done)

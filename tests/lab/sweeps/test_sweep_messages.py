@@ -1,4 +1,4 @@
-"""What a leg of a sweep says when it has ended: the metric that decides, as people read it."""
+"""What a segment of a sweep says when it has ended: the metric that decides, as people read it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ axes.seed = [0, 1]
     "criterion, text",
     [(ACCURACY, "model 50.0 %, w 62.5 %"), (RMSE, "model 0.5, w 0.625")],
 )
-def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
+def test_a_segment_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
     rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)
     assert _results(summarise(history_of(rows), Evaluation(), criterion)) == text
 
@@ -49,7 +49,7 @@ def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path)
     assert isinstance(message, Message) and message.crash and str(log) in message.reason
 
 
-def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:
+def test_a_segment_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:
     nothing: dict[str, Any] = {}
     assert _results(nothing) == _results(summarise(history_of([]), Evaluation(), RMSE)) == ""
 

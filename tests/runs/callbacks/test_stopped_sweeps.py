@@ -39,8 +39,8 @@ def test_runs_with_callbacks_share_no_rounds_and_tracking_is_left_to_the_runs(tm
     shared = SWEEP.split("[base.callbacks.stop]")[0] + '[axes]\n"averages.w.size" = [2, 3]\n'
     file.write_text(shared)
     planned = plan(load(file).runs)
-    assert planned.to_train == 30 and not planned.legs[0].experiment.track.chosen()
-    assert all(leg.experiment.track.chosen() for leg in planned.legs[1:])
+    assert planned.to_train == 30 and not planned.segments[0].experiment.track.chosen()
+    assert all(segment.experiment.track.chosen() for segment in planned.segments[1:])
 
 
 @pytest.mark.slow

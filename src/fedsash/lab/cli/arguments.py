@@ -30,9 +30,10 @@ class Parser(argparse.ArgumentParser):
 
     def fill(self) -> None:
         """Add the arguments, if they are not there yet."""
-        add, self._add = self._add, ""
-        if add:
-            resolve_name(f"{__package__}.{add}")(self)
+        if self._add:
+            add_arguments = resolve_name(f"{__package__}.{self._add}")
+            self._add = ""
+            add_arguments(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """The values of the arguments. Unknown ones are refused here, so that the error names the command, too."""
@@ -47,12 +48,15 @@ class Parser(argparse.ArgumentParser):
         """What the user may have meant by arguments that are unknown."""
         options = self._option_string_actions
         by_name = {option.lstrip("-"): option for option in options}  # the dashes alone make no two options alike
-        close = []
+        hint = ""
         for word in unknown:
-            close += get_close_matches(word.lstrip("-"), by_name, n=1)
-        hint = f"; did you mean {by_name[close[0]]}?" if close else ""
+            close = get_close_matches(word.lstrip("-"), by_name, n=1)
+            if close:
+                hint = f"; did you mean {by_name[close[0]]}?"
+                break
         if "--set" in options and unknown[0].startswith("--"):
-            hint += f" (a setting: --set {unknown[0][2:].partition('=')[0]}=VALUE)"
+            key = unknown[0].removeprefix("--").partition("=")[0]
+            hint += f" (a setting: --set {key}=VALUE)"
         return hint
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

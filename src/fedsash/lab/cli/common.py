@@ -15,9 +15,16 @@ from ...system.paths import check_folder
 if TYPE_CHECKING:
     from ..config import Experiment
 
-OK, WRONG, STUCK, STOPPED, CLOSED = 0, 2, 3, 128, 141
-"""The exit codes: all is done; the command, a file or a run is wrong; the run is stuck; stopped by a signal, whose
-number is added; nobody reads the output. A bug has 1, from Python."""
+OK = 0
+"""The exit code of a command that has done all. A bug has 1, from Python."""
+WRONG = 2
+"""The command, a file or a run is wrong."""
+STUCK = 3
+"""The run is stuck."""
+STOPPED = 128
+"""The command was stopped by a signal, whose number is added."""
+CLOSED = 141
+"""Nobody reads the output."""
 
 RUNS = Path("runs")
 """Where the folders lie that commands without `--out` write to."""

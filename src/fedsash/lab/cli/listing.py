@@ -27,7 +27,7 @@ def add(parser: Parser) -> None:
 def _list(args: Namespace) -> int:
     args.answer = _entries([word for word in (args.word, args.name) if word is not None])
     separator = "\n" if "takes" in args.answer[0] else "\n\n"
-    terminal.say(separator.join(map(_text, args.answer)))
+    terminal.say(separator.join(_text(entry) for entry in args.answer))
     return OK
 
 
@@ -38,8 +38,10 @@ def _entries(words: Sequence[str]) -> list[Mapping[str, Any]]:
 
     if not words:
         return [*everything(), _reproductions()]
+    if words[0] in REPRODUCTIONS and len(words) == 1:
+        return [_reproductions()]
     if words[0] in REPRODUCTIONS:
-        return [_reproductions() if len(words) == 1 else _reproduction(words[1])]
+        return [_reproduction(words[1])]
     if len(words) == 1 and words[0] in names():
         return [_reproduction(words[0])]
     return list(entries(words))
@@ -51,14 +53,20 @@ def _text(entry: Mapping[str, Any]) -> str:
         return "\n".join([entry["key"], *_columns(entry["things"].items())])
     if "takes" in entry:
         return _key_text(entry)
-    return _reproduction_text(entry) if "scales" in entry else _table_text(entry)
+    if "scales" in entry:
+        return _reproduction_text(entry)
+    return _table_text(entry)
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
     """Rows of texts below each other."""
     rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return lines
 
 
 def _table_text(entry: Mapping[str, Any]) -> str:
@@ -76,12 +84,15 @@ def _table_text(entry: Mapping[str, Any]) -> str:
 
 def _key_text(entry: Mapping[str, Any]) -> str:
     """One key: its default, what it takes, and what it means."""
-    of = f"{', '.join(entry['of'])}: " if entry["of"] else ""
+    takes = entry["takes"]
+    if entry["of"]:
+        takes = f"{', '.join(entry['of'])}: {takes}"
     meaning = wrap(entry["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join([f"{entry['key']} = {entry['default']}  ({of}{entry['takes']})", *meaning])
+    return "\n".join([f"{entry['key']} = {entry['default']}  ({takes})", *meaning])
 
 
 def _last_part(path: str) -> str:
+    """A key without the table that it is in."""
     return path.rpartition(".")[2]
 
 
@@ -103,7 +114,9 @@ def _reproduction(name: str) -> Mapping[str, Any]:
     for scale in ("full", *paper.scales):
         runs = paper.plan(scale).runs
         cost = cost_of(runs)
-        scales[scale] = f"{plan(runs)}; {cost}" if cost.known else str(plan(runs))
+        scales[scale] = str(plan(runs))
+        if cost.known:
+            scales[scale] += f"; {cost}"
     return {
         "name": name,
         "title": paper.title,
@@ -118,7 +131,8 @@ def _reproduction_text(entry: Mapping[str, Any]) -> str:
     """A reproduction as text."""
     texts = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
     texts += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]
-    texts += ["", "Axes:", *(f"  {axis}: {'; '.join(labels)}" for axis, labels in entry["axes"].items())]
+    texts += ["", "Axes:"]
+    texts += [f"  {axis}: {'; '.join(labels)}" for axis, labels in entry["axes"].items()]
     lines: list[str] = []
     for text in texts:
         indent = "    " if text.startswith(" ") else ""

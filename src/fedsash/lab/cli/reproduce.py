@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...runs import terminal
 from ...settings.errors import SettingError
@@ -14,6 +14,8 @@ from .common import OK, RUNS, WRONG, report_failures
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from ..papers.ledger import Cell
 
 DATA = Path("data")
 
@@ -59,33 +61,35 @@ def _train(args: Namespace) -> int:
     from ..papers.reproduce import ROWS, Order, reproduce
 
     reproduction = load(args.reproduction)
-    cells = [cell for name in args.cell for cell in find(reproduction, name)]
+    cells: list[Cell] = []
+    for name in args.cell:
+        cells += find(reproduction, name)
     out = args.out or RUNS / f"{reproduction.name}-{args.scale}"
     order = Order(reproduction, args.scale, args.only, args.set, args.own_code, args.data, cells)
-    done = reproduce(
+    outcome = reproduce(
         order, out, jobs=args.jobs, cluster=args.cluster, progress=args.progress, command=_full_command(args)
     )
-    args.answer = {"folder": str(out), "tables": done.tables, "missing": done.missing, "failed": done.failed}
-    for content in done.tables:
+    args.answer = {"folder": str(out), "tables": outcome.tables, "missing": outcome.missing, "failed": outcome.failed}
+    for content in outcome.tables:
         terminal.say()
         terminal.show(_table(content))
         for line in (*content.get("missing", ()), *content.get("chosen", ())):
             terminal.show(line)
     terminal.say()
-    terminal.show(done.note)
-    for line in done.missing:
+    terminal.show(outcome.note)
+    for line in outcome.missing:
         terminal.say(line)
-    if done.claims:
+    if outcome.claims:
         terminal.say("\nWhat the paper claims, and what these runs say of it:")
-    for line in done.claims:
+    for line in outcome.claims:
         terminal.show(line)
     terminal.say(f"\nruns, tables, analyses and pictures: {out}")
-    if done.rows:
-        terminal.say(f"{done.rows} of the paper's numbers, for a ledger: fedsash reproduce --merge {out / ROWS}")
-    if done.nothing:
+    if outcome.rows:
+        terminal.say(f"{outcome.rows} of the paper's numbers, for a ledger: fedsash reproduce --merge {out / ROWS}")
+    if outcome.nothing:
         terminal.complain(f"fedsash: nothing was trained: no run has its data below --data {args.data}")
         return WRONG
-    return report_failures(done.failed, done.signal)
+    return report_failures(outcome.failed, outcome.signal)
 
 
 def _full_command(args: Namespace) -> str:
@@ -112,11 +116,13 @@ def _table(content: dict[str, Any]) -> Table:
     columns = content["columns"]
     numeric = not columns[1]  # of a paper's table; its second column says whose the numbers are
     for i, head in enumerate(columns):
-        table.add_column(head, overflow="fold", no_wrap=i == 1, justify="right" if numeric and i > 1 else "left")
+        justify: Literal["left", "right"] = "right" if numeric and i > 1 else "left"
+        table.add_column(head, overflow="fold", no_wrap=i == 1, justify=justify)
+    styles = {"paper": "dim", "here": "bold"}
     before = None
     for row, *cells in content["rows"]:
-        style = {"paper": "dim", "here": "bold"}.get(cells[0], "")
-        table.add_row("" if row == before else row, *cells, style=style)
+        label = "" if row == before else row
+        table.add_row(label, *cells, style=styles.get(cells[0], ""))
         before = row
     return table
 
@@ -149,14 +155,14 @@ def _merge(args: Namespace) -> int:
     from ..papers.ledger import Ledger
     from ..papers.merging import merge
 
-    merged = merge(args.merge, Ledger(args.ledger), reproductions().values(), claims())
-    args.answer = {"ledger": str(args.ledger), "taken": merged.taken, "lines": merged.lines}
-    for line in merged.lines:
+    report = merge(args.merge, Ledger(args.ledger), reproductions().values(), claims())
+    args.answer = {"ledger": str(args.ledger), "taken": report.taken, "lines": report.lines}
+    for line in report.lines:
         terminal.say(line)
-    if not merged.taken:
+    if not report.taken:
         terminal.complain(f"fedsash: no row was taken from {args.merge}")
         return WRONG
-    terminal.say(f"{merged.taken} rows taken into {args.ledger}")
+    terminal.say(f"{report.taken} rows taken into {args.ledger}")
     return OK
 
 

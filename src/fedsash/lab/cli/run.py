@@ -66,12 +66,16 @@ def _run(args: Namespace) -> int:
     from ... import runs
     from ..config import ConfigError, NetworkExperiment
 
-    numbers = {"seed": args.seed, "rounds": args.rounds}
-    experiment = load_experiment(args, [f"{key}={number}" for key, number in numbers.items() if number is not None])
+    overrides = []
+    if args.seed is not None:
+        overrides.append(f"seed={args.seed}")
+    if args.rounds is not None:
+        overrides.append(f"rounds={args.rounds}")
+    experiment = load_experiment(args, overrides)
     if isinstance(experiment, NetworkExperiment):
         reason = "this experiment has [network] or [scheduler]: start it with fedsash network"
         raise ConfigError(reason, file=str(args.experiment))
-    fork = args.fork and runs.Fork(*args.fork)
+    fork = None if args.fork is None else runs.Fork(*args.fork)
     with _new_folder(args):
         check_out(args.out, new=True)
         return _train(args, experiment, args.experiment or args.federation, partial(runs.run, fork=fork))
@@ -83,9 +87,11 @@ def _resume(args: Namespace) -> int:
     from ..config import OwnExperiment, load_run
 
     check_out(args.out, new=False)
-    overrides = [] if args.rounds is None else [f"rounds={args.rounds}"]
+    overrides = list(args.set)
+    if args.rounds is not None:
+        overrides.append(f"rounds={args.rounds}")
     file = args.out / "config.toml"
-    experiment = load_run(args.out, [*args.set, *overrides], args.own_code, args.federation)
+    experiment = load_run(args.out, overrides, args.own_code, args.federation)
     if not isinstance(experiment, OwnExperiment):
         RunFolder(args.out).check_here()
     if experiment.stateless:
@@ -118,8 +124,11 @@ def _new_folder(args: Namespace) -> Iterator[None]:
     if args.out is not None:
         yield
         return
-    name = args.experiment.stem if args.experiment else args.federation.replace(":", "-").replace(".", "-")
-    args.out = out = _make_folder(name)
+    if args.experiment is not None:
+        out = _make_folder(args.experiment.stem)
+    else:
+        out = _make_folder(args.federation.replace(":", "-").replace(".", "-"))
+    args.out = out
     if args.progress:
         terminal.say(f"folder: {out}")
     try:
@@ -133,7 +142,9 @@ def _make_folder(name: str) -> Path:
     """Make the first folder of that name, or of one with a number, that is not there yet."""
     check_folder(RUNS)  # else a link to nothing looks like a name that is taken, and so does every other name
     for number in count(1):
-        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+        folder = RUNS / name
+        if number > 1:
+            folder = RUNS / f"{name}-{number}"
         with suppress(FileExistsError):
             folder.mkdir(parents=True)
             break

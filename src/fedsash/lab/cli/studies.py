@@ -102,7 +102,9 @@ def _value(kind: Any, text: str) -> Any:
 
 def _carry_out(kind: type[Study], args: Namespace) -> int:
     """Make the study and show its findings."""
-    groups = [args.runs] if kind.takes == "together" else [[folder] for folder in args.runs]
+    groups = [[folder] for folder in args.runs]
+    if kind.takes == "together":
+        groups = [args.runs]
     written: dict[Path, Findings] = {}
     answers: list[Mapping[str, Any]] = []
     with _naming_options(kind):
@@ -140,7 +142,11 @@ def _open_runs(folders: Sequence[Path], args: Namespace) -> Iterator[list[OpenRu
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(open_run(folder, args.own_code, args.federation))) for folder in folders]
+        runs = []
+        for folder in folders:
+            run = open_run(folder, args.own_code, args.federation)
+            runs.append(stack.enter_context(closing(run)))
+        yield runs
 
 
 def _write(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path, Findings]:
@@ -164,8 +170,10 @@ def _write(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path,
 
 def _name(study: Study, runs: int, start: str | None) -> str:
     """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
-    together = [f"{runs}-runs"] if runs > 1 else []
-    return "_".join([start or study.kind, *together, *name_words(study)])
+    words = [start or study.kind]
+    if runs > 1:
+        words.append(f"{runs}-runs")
+    return "_".join(words + name_words(study))
 
 
 def name_words(study: Study) -> list[str]:
@@ -194,7 +202,7 @@ def _words(setting: Field[Any], value: Any) -> list[str]:
     if value is None:
         value = setting.metadata["none"]
     values = value if isinstance(value, tuple) else (value,)
-    return ["-".join(map(str, (setting.name, *values)))]
+    return ["-".join([setting.name, *map(str, values)])]
 
 
 def _model_words(models: Sequence[str]) -> list[str]:
@@ -203,7 +211,9 @@ def _model_words(models: Sequence[str]) -> list[str]:
 
     words = []
     for name, model in zip(names_of(models), models, strict=True):
-        words.append(_with_checksum(name, model) if model.endswith(".safetensors") else name)
+        if model.endswith(".safetensors"):
+            name = _with_checksum(name, model)
+        words.append(name)
     return words
 
 
@@ -224,10 +234,10 @@ def _full_command(study: Study, args: Namespace) -> str:
     words = ["fedsash", args.verb, *map(str, args.runs)]
     for field in fields(study):
         value = getattr(args, field.name)
-        if isinstance(value, bool):
-            words += [f"--{field.name}"] if value else []
-        elif text := _text(value, field):
-            words += [f"--{field.name}", text]
+        if value is True:
+            words.append(f"--{field.name}")
+        elif value is not False and _text(value, field):
+            words += [f"--{field.name}", _text(value, field)]
     if args.own_code:
         words.append("--own-code")
     if args.name:

@@ -6,14 +6,14 @@ import shlex
 from argparse import Namespace
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...runs import terminal
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, report_failures
 
 if TYPE_CHECKING:
-    from ..sweeps import Plan, Sweep
+    from ..sweeps import Plan, Segment, Sweep
 
 
 def add(parser: Parser) -> None:
@@ -31,23 +31,24 @@ def add(parser: Parser) -> None:
 def _sweep(args: Namespace) -> int:
     from ..sweeps import execute, load
     from ..sweeps.execute import check_place, planned
-    from ..sweeps.foreman import done, trained
+    from ..sweeps.scheduling import done, trained
 
     sweep = load(args.sweep, args.only, args.set, args.own_code)
     args.out = args.out or RUNS / args.sweep.stem  # always the same, so that the same command continues
     plan = planned(sweep, args.out)
     if args.plan:  # the training itself checks it, too
-        check_place(args.out, plan.legs)
+        check_place(args.out, plan.segments)
     _check_other_parts(sweep, args)
-    finished = done(plan.legs, args.out)
-    progress = trained(plan.legs, args.out, finished)
-    left = f"; {progress:,} of them are trained, {plan.to_train - progress:,} left to train" if progress else ""
+    finished = done(plan.segments, args.out)
+    progress = trained(plan.segments, args.out, finished)
+    left = ""
+    if progress:
+        left = f"; {progress:,} of them are trained, {plan.to_train - progress:,} left to train"
     terminal.say(f"{plan}{left}")
     _warn(sweep, args)
     if args.plan:
-        _show_legs(plan, finished)
-        keys = "folder", "first", "last", "runs"
-        args.answer = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in plan.legs]
+        _show_segments(plan, finished)
+        args.answer = [_record(segment, finished) for segment in plan.segments]
         return OK
     report = execute(sweep, args.out, args.jobs, args.progress, args.cluster)
     args.answer = {"folder": str(args.out), "runs": [run.name for run in sweep.runs], "failed": report.failed}
@@ -78,14 +79,26 @@ def _warn(sweep: Sweep, args: Namespace) -> None:
         terminal.complain(line)
 
 
-def _show_legs(plan: Plan, finished: Collection[str]) -> None:
-    """Print every leg with its rounds, below the leg that it continues, and whether it is `finished`."""
+def _show_segments(plan: Plan, finished: Collection[str]) -> None:
+    """Print every segment with its rounds, below the segment that it continues, and whether it is `finished`."""
     depth: dict[str, int] = {}
-    for leg in plan.legs:
-        depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
-        name = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
-        note = "; done" if leg.folder in finished else ""
-        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{name}: {leg.span}{note}")
+    for segment in plan.segments:
+        depth[segment.folder] = 0 if segment.parent is None else depth[segment.parent.folder] + 1
+        indent = "  " * (depth[segment.folder] + 1)
+        name = f"{len(segment.runs)} runs share" if segment.shared else segment.folder
+        note = "; done" if segment.folder in finished else ""
+        terminal.say(f"{indent}{name}: {segment.span}{note}")
+
+
+def _record(segment: Segment, finished: Collection[str]) -> dict[str, Any]:
+    """A segment as plain data for JSON."""
+    return {
+        "folder": segment.folder,
+        "first": segment.first,
+        "last": segment.last,
+        "runs": segment.runs,
+        "done": segment.folder in finished,
+    }
 
 
 SWEEP = """\

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ...settings.errors import SettingError
 from .claims import Claim
-from .own import own
 from .pick import hint
 from .reproduction import Reproduction
+from .user_file import from_file
 
 PAPERS = ("fedswa", "fedwindow", "ima", "wima")
 """The modules of the papers."""
@@ -29,21 +29,22 @@ CLAIMS = {
 
 def reproductions() -> dict[str, Reproduction]:
     """All reproductions by name: paper by paper, tables before figures, in the papers' order."""
-    found: dict[str, Reproduction] = {}
+    by_name: dict[str, Reproduction] = {}
     for paper in PAPERS:
         module = import_module(f"{__name__}.{paper}")
-        found |= {reproduction.name: reproduction for reproduction in module.REPRODUCTIONS}
-    return found
+        for reproduction in module.REPRODUCTIONS:
+            by_name[reproduction.name] = reproduction
+    return by_name
 
 
 def claims() -> dict[str, dict[str, Claim]]:
     """The claims of tiers A and B by paper and name, in the papers' order."""
-    found: dict[str, dict[str, Claim]] = {}
+    by_paper: dict[str, dict[str, Claim]] = {}
     for paper, modules in CLAIMS.items():
-        found[paper] = {}
+        by_paper[paper] = {}
         for module in modules:
-            found[paper] |= import_module(f"{__name__}.{module}").CLAIMS.by_name
-    return found
+            by_paper[paper] |= import_module(f"{__name__}.{module}").CLAIMS.by_name
+    return by_paper
 
 
 def names() -> list[str]:
@@ -62,9 +63,11 @@ def load(name: str) -> Reproduction:
     The file is run. Raises `SettingError` if there is no such reproduction, and `ConfigError` for an error in the file.
     """
     known = reproductions()
-    file, _, called = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    if name.endswith(".py"):
+        return from_file(Path(name), "", list(known.values()))
+    file, _, variable = name.rpartition(":")
     if file.endswith(".py"):
-        return own(Path(file), called, list(known.values()))
+        return from_file(Path(file), variable, list(known.values()))
     if name not in known:
         raise SettingError("", "reproduction", name, _hint(name, known))
     return known[name]
@@ -73,14 +76,16 @@ def load(name: str) -> Reproduction:
 def made_by(name: str) -> str:
     """The reproduction that makes this table or figure, or parts of it such as `ima-figure-5b`; "" if there is none."""
     for reproduction in reproductions().values():
-        made = [table.name for table in reproduction.bound_tables] + [figure.name for figure in reproduction.figures]
-        if any(re.fullmatch(re.escape(name) + r"[a-z]?(-.*)?", each) for each in made):
+        names = [table.name for table in reproduction.bound_tables]
+        names += [figure.name for figure in reproduction.figures]
+        if any(re.fullmatch(re.escape(name) + r"[a-z]?(-.*)?", each) for each in names):
             return reproduction.name
     return ""
 
 
 def _hint(name: str, known: dict[str, Reproduction]) -> str:
     """What would be right in place of a name that no reproduction has."""
-    if whole := made_by(name):
+    whole = made_by(name)
+    if whole:
         return f"is made by {whole}"
     return f"there is no such reproduction; {hint(name, list(known))}"

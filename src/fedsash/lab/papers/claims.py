@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Evidence: TypeAlias = dict[str, Numbers]
 """The arguments of a claim's function by their names."""
 Judge: TypeAlias = Callable[..., "Finding"]
+MOST_LISTED = 6
+"""Of more numbers the words of a finding have the lowest and the highest."""
 NO_NUMBERS = "there are no numbers"
 """The words of a finding for which nothing that it needs was measured."""
 Tier: TypeAlias = Literal["A", "B"]
@@ -94,7 +96,9 @@ class Claim:
     def in_print(self) -> Finding | None:
         """Whether it holds in the paper's own numbers, or as a calculation; None if it is no such claim."""
         source = self.printed or self.identity
-        return self.judged(source()) if source else None
+        if source is None:
+            return None
+        return self.judged(source())
 
 
 @dataclass
@@ -192,11 +196,13 @@ def either(*findings: Finding) -> Finding:
     return opposite(Finding(all_opposite, _words(findings)))
 
 
-def _conjunction(said: Collection[bool | None]) -> bool | None:
+def _conjunction(holds: Collection[bool | None]) -> bool | None:
     """Whether all hold, in three values: one that does not decides, and then one that is not known."""
-    if False in said:
+    if False in holds:
         return False
-    return None if None in said else True
+    if None in holds:
+        return None
+    return True
 
 
 def _words(findings: Sequence[Finding]) -> str:
@@ -208,35 +214,40 @@ def _words(findings: Sequence[Finding]) -> str:
 
 def opposite(finding: Finding) -> Finding:
     """Whether the finding does not hold."""
-    return Finding(None if finding.holds is None else not finding.holds, finding.words)
+    if finding.holds is None:
+        return finding
+    return Finding(not finding.holds, finding.words)
 
 
 def _all(
     numbers: Numbers, what: str, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]
 ) -> Finding:
-    """Whether each number is `what` its interval says."""
+    """Whether all numbers are `what` is asked, as far as their intervals `(low, high)` say `yes` or `no`."""
     if not numbers:
         return Finding(None, NO_NUMBERS)
-    said = [_side(quantity, yes, no) for quantity in numbers.values()]
-    counted = _counted(said.count(True), numbers, what)
-    return Finding(_conjunction(said), f"{counted}: {_listed(numbers)}{_short_of_seeds(numbers)}")
+    holds = [_side(quantity, yes, no) for quantity in numbers.values()]
+    count = _counted(holds.count(True), numbers, what)
+    return Finding(_conjunction(holds), f"{count}: {_listed(numbers)}{_short_of_seeds(numbers)}")
 
 
 def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
+    """On which side the interval of a number lies; None if on neither."""
     low, high = quantity.interval
     if yes(low, high):
         return True
-    return False if no(low, high) else None
+    if no(low, high):
+        return False
+    return None
 
 
-def _counted(held: int, numbers: Numbers, what: str) -> str:
+def _counted(holding: int, numbers: Numbers, what: str) -> str:
     """How many numbers are `what` an interval says; one that may be so by chance is not counted."""
     count = len(numbers)
-    if held == count == 1:
+    if holding == count == 1:
         return what
-    if held < count and _by_chance(numbers):
-        return f"{held} of {count} certainly {what}"
-    return f"{held} of {count} {what}"
+    if holding < count and _by_chance(numbers):
+        return f"{holding} of {count} certainly {what}"
+    return f"{holding} of {count} {what}"
 
 
 def _by_chance(numbers: Numbers) -> bool:
@@ -245,26 +256,30 @@ def _by_chance(numbers: Numbers) -> bool:
 
 
 def _listed(numbers: Numbers) -> str:
-    """The numbers if they are few, and otherwise the lowest and the highest."""
-    shown = {key: quantity.mean for key, quantity in numbers.items()}
-    if len(shown) > 6:
-        low = min(shown, key=shown.__getitem__)
-        high = max(shown, key=shown.__getitem__)
-        shown = {low: shown[low], high: shown[high]}
-        return f"from {_named(low, shown[low])} to {_named(high, shown[high])}"
-    return ", ".join(_named(key, value) for key, value in shown.items())
+    """The means of the numbers if they are few, and otherwise the lowest and the highest."""
+    means = {key: quantity.mean for key, quantity in numbers.items()}
+    if len(means) > MOST_LISTED:
+        low = min(means, key=means.__getitem__)
+        high = max(means, key=means.__getitem__)
+        return f"from {_named(low, means[low])} to {_named(high, means[high])}"
+    return ", ".join(_named(key, mean) for key, mean in means.items())
 
 
 def _named(key: Key, value: float) -> str:
-    labels = ", ".join(f"{label:g}" if isinstance(label, float) else str(label) for label in key)
+    """A value with its labels behind it."""
+    words = []
+    for label in key:
+        words.append(f"{label:g}" if isinstance(label, float) else str(label))
+    labels = ", ".join(words)
     return f"{value:.4g} ({labels})" if labels else f"{value:.4g}"
 
 
 def _short_of_seeds(numbers: Numbers) -> str:
+    """A note where numbers of runs have too few seeds to decide anything; "" otherwise."""
     fewest = min(len(quantity.values) for quantity in numbers.values())
-    if fewest < SEEDS and _by_chance(numbers):
-        return f"; {fewest} of the {SEEDS} seeds that a verdict needs"
-    return ""
+    if fewest >= SEEDS or not _by_chance(numbers):
+        return ""
+    return f"; {fewest} of the {SEEDS} seeds that a verdict needs"
 
 
 def at_most(numbers: Numbers, than: float = 0.0) -> Finding:
@@ -277,8 +292,8 @@ def lacking(numbers: Numbers, **wanted: Iterable[Label]) -> list[Key]:
     for dim in wanted:
         check(dim in numbers.dims, "lacking", dim, f"must be one of {', '.join(numbers.dims)}")
     places = [numbers.dims.index(dim) for dim in wanted]
-    there = {tuple(key[place] for place in places) for key in numbers}
-    return [key for key in product(*wanted.values()) if key not in there]
+    known = {tuple(key[place] for place in places) for key in numbers}
+    return [key for key in product(*wanted.values()) if key not in known]
 
 
 def of_all(finding: Finding, numbers: Numbers, **wanted: Iterable[Label]) -> Finding:
@@ -321,12 +336,18 @@ def given(condition: Finding, finding: Finding) -> Finding:
 
 def agreed(findings: Mapping[str, Finding]) -> Finding:
     """What findings of different readings agree on: nothing is decided if one of them says otherwise or nothing."""
-    said = {finding.holds for finding in findings.values()}
-    words = "; ".join(f"{name}: {finding.verdict}, {finding.words}" for name, finding in findings.items())
-    words = NO_NUMBERS if _words(list(findings.values())) == NO_NUMBERS else words
-    return Finding(said.pop() if len(said) == 1 else None, words)
+    if _words(list(findings.values())) == NO_NUMBERS:
+        words = NO_NUMBERS
+    else:
+        words = "; ".join(f"{name}: {finding.verdict}, {finding.words}" for name, finding in findings.items())
+    verdicts = {finding.holds for finding in findings.values()}
+    if len(verdicts) != 1:
+        return Finding(None, words)
+    return Finding(verdicts.pop(), words)
 
 
 def noted(finding: Finding, note: str) -> Finding:
     """The finding with a note behind its numbers; without numbers there is nothing to note."""
-    return finding if finding.words == NO_NUMBERS else Finding(finding.holds, f"{finding.words}; {note}")
+    if finding.words == NO_NUMBERS:
+        return finding
+    return Finding(finding.holds, f"{finding.words}; {note}")

@@ -76,7 +76,8 @@ NOT_REFUTED = "the bound is not refuted, and no more: it is far too large to fai
 def _printed(cell: str) -> Numbers:
     from .fedswa import TABLE_3
 
-    return stacked("data", {data: TABLE_3.printed(table).at(cell=cell) for data, table in TABLES.items()})
+    accuracies = {data: TABLE_3.printed(table).at(cell=cell) for data, table in TABLES.items()}
+    return stacked("data", accuracies)
 
 
 def printed_accuracy() -> Evidence:
@@ -95,11 +96,8 @@ def printed_rounds() -> Evidence:
 def _accuracy(results: Results) -> Evidence:
     from .fedswa import TABLE_3
 
-    return {
-        "accuracy": stacked(
-            "data", {data: of_table(TABLE_3, results, table).at(cell="accuracy") for data, table in TABLES.items()}
-        )
-    }
+    measured = {data: of_table(TABLE_3, results, table).at(cell="accuracy") for data, table in TABLES.items()}
+    return {"accuracy": stacked("data", measured)}
 
 
 def _rounds(results: Results) -> Evidence:
@@ -116,37 +114,45 @@ def _of_study(name: str, results: Results, read: Callable[[dict[str, Any]], Mapp
     (figure,) = (each for each in TABLE_3.figures_at(results.scale) if each.name == name)
     assert isinstance(figure, StudyFigure)
     where = {axis: labels for axis, labels in figure.where.where.items() if axis != "seed"}
-    found = of_study(replace(figure, where=Pick(where)), results, lambda found, run: read(found), "measure")
+    numbers = of_study(replace(figure, where=Pick(where)), results, lambda finding, run: read(finding), "measure")
     quantities: dict[Key, Quantity] = {}
-    for (_, run, measure), quantity in found.items():
-        quantities[measure, str(run).split(", ")[-1]] = quantity
+    for (_, run, measure), quantity in numbers.items():
+        method = str(run).split(", ")[-1]
+        quantities[measure, method] = quantity
     return Numbers(("measure", "method"), quantities)
 
 
-def _curvature(found: dict[str, Any]) -> dict[Key, float]:
-    """The largest eigenvalue and the rises of the loss that a study of flatness has found."""
-    of = found["models"]["model"]
-    rises: dict[Key, float] = {(f"rise at {rho}",): value for rho, value in of["sharpness"].items()}
-    return {("largest eigenvalue",): of["eigenvalues"][0]} | rises
+def _curvature(finding: dict[str, Any]) -> dict[Key, float]:
+    """The largest eigenvalue and the rises of the loss in the finding of a study of flatness."""
+    model = finding["models"]["model"]
+    numbers: dict[Key, float] = {("largest eigenvalue",): model["eigenvalues"][0]}
+    for rho, value in model["sharpness"].items():
+        numbers[(f"rise at {rho}",)] = value
+    return numbers
 
 
-def _grid(found: dict[str, Any]) -> tuple[Floats, Floats]:
-    """The distances from the centre, and the losses, of a surface's points."""
-    distances = np.array([[hypot(x, y) for x in found["x"]] for y in found["y"]])
-    return distances, np.array(found["loss"], dtype=float)
+def _losses_of(surface: dict[str, Any]) -> Floats:
+    """The losses of a surface's points, a row for each y and a column for each x."""
+    return np.array(surface["loss"], dtype=float)
 
 
-def _heights(found: dict[str, Any]) -> dict[Key, float]:
+def _heights(surface: dict[str, Any]) -> dict[Key, float]:
     """How far a surface lies above its centre, in the mean over the points at a radius."""
-    distances, losses = _grid(found)
-    half = (found["x"][1] - found["x"][0]) / 2
-    centre = found["at_models"]["model"]["loss"]
-    return {(f"height at {r:g}",): float(losses[abs(distances - r) <= half].mean()) - centre for r in (0.5, 1.0)}
+    losses = _losses_of(surface)
+    distances = np.array([hypot(x, y) for y in surface["y"] for x in surface["x"]]).reshape(losses.shape)
+    half = (surface["x"][1] - surface["x"][0]) / 2
+    centre = surface["at_models"]["model"]["loss"]
+    heights: dict[Key, float] = {}
+    for radius in (0.5, 1.0):
+        ring = abs(distances - radius) <= half
+        heights[(f"height at {radius:g}",)] = float(losses[ring].mean()) - centre
+    return heights
 
 
-def _levels(found: dict[str, Any]) -> dict[Key, float]:
+def _levels(surface: dict[str, Any]) -> dict[Key, float]:
     """The loss at a surface's centre, and its mean over the plane."""
-    return {("centre",): found["at_models"]["model"]["loss"], ("plane",): float(_grid(found)[1].mean())}
+    centre = surface["at_models"]["model"]["loss"]
+    return {("centre",): centre, ("plane",): float(_losses_of(surface).mean())}
 
 
 def _sharpness(results: Results) -> Evidence:
@@ -194,29 +200,34 @@ def _a_pair(gains: Numbers, gain: float) -> Finding:
     """Whether one of all gains is this number when rounded to one digit; the words name the nearest."""
     low = gain - DIGIT
     high = gain + DIGIT
-    pairs = {key: between(Numbers((), {(): quantity}), low, high) for key, quantity in gains.items()}
+    pairs = [between(Numbers((), {(): quantity}), low, high) for quantity in gains.values()]
     if not pairs:
         return Finding(None, NO_NUMBERS)
-    held = sum(pair.holds is True for pair in pairs.values())
+    holding = [pair for pair in pairs if pair.holds]
     nearest = min(gains, key=lambda key: abs(gains[key].mean - gain))
     where = ", ".join(map(str, nearest))
-    words = f"{held} of {len(pairs)} between {low:g} and {high:g}, the nearest {gains[nearest].mean:.4g} ({where})"
-    return Finding(either(*pairs.values()).holds, words)
+    words = f"{len(holding)} of {len(pairs)} between {low:g} and {high:g}"
+    return Finding(either(*pairs).holds, f"{words}, the nearest {gains[nearest].mean:.4g} ({where})")
 
 
 def _lead_in_rounds(rounds: Numbers, method: str) -> Numbers:
     """A method's rounds less those of the quickest other one, by column and data, in seeds that all of them have."""
-    by_method = counts(rounds)
-    found: dict[Key, Quantity] = {}
-    for (row, *place), own in by_method.items():
-        others = [each for (other, *at), each in by_method.items() if other != row and at == place]
-        if row != method or not others:
+    by_cell = counts(rounds)
+    leads: dict[Key, Quantity] = {}
+    for (row, *place), own in by_cell.items():
+        if row != method:
             continue
-        seeds = [seed for seed in own if all(seed in other for other in others)]
-        quickest = {seed: min(other[seed] for other in others) for seed in seeds}
-        if made := compared(lambda mine, theirs: mine - theirs, own, quickest):
-            found[tuple(place)] = made
-    return Numbers(("column", "data"), found)
+        others = [rival for (other, *at), rival in by_cell.items() if other != method and at == place]
+        if not others:
+            continue
+        quickest = {}
+        for seed in own:
+            if all(seed in rival for rival in others):
+                quickest[seed] = min(rival[seed] for rival in others)
+        lead = compared(lambda mine, theirs: mine - theirs, own, quickest)
+        if lead is not None:
+            leads[tuple(place)] = lead
+    return Numbers(("column", "data"), leads)
 
 
 def _against_rivals(numbers: Numbers) -> Numbers:
@@ -227,14 +238,18 @@ def _against_rivals(numbers: Numbers) -> Numbers:
 
 def _rank_correlation(sharpness: Numbers, error: Numbers) -> Numbers:
     """Spearman's correlation over methods, in each seed, by measure; of three methods at least."""
-    found: dict[Key, Quantity] = {}
+    correlations: dict[Key, Quantity] = {}
     for measure in sharpness.labels("measure"):
         of_measure = sharpness.at(measure=measure)
         methods = [key for key in of_measure if key in error]
-        made = reduced([*(of_measure[key] for key in methods), *(error[key] for key in methods)], _spearman)
-        if made is not None and len(methods) > 2:
-            found[(measure,)] = made
-    return Numbers(("measure",), found)
+        if len(methods) < 3:
+            continue
+        quantities = [of_measure[key] for key in methods]
+        quantities += [error[key] for key in methods]
+        correlation = reduced(quantities, _spearman)
+        if correlation is not None:
+            correlations[(measure,)] = correlation
+    return Numbers(("measure",), correlations)
 
 
 def _spearman(values: Sequence[float]) -> float:
@@ -319,7 +334,9 @@ def constant(case: Case, steps: int, rounds: int, share: Fraction = Fraction(1, 
 
     c = 1 + (2 + 1/(K T))^(K - 1) / T,    b = 1 + (mu/((beta + mu) K))^(K - 1) / T
     """
-    base = 2 + Fraction(1, steps * rounds) if case == "non-convex" else share / steps
+    base = share / steps
+    if case == "non-convex":
+        base = 2 + Fraction(1, steps * rounds)
     return 1 + base ** (steps - 1) / rounds
 
 
@@ -349,13 +366,14 @@ def what_fedmoswa_saves(multiplied: bool = False) -> Evidence:
 
     `multiplied`: whether FedMoSWA's sigma_g has the constant, too.
     """
-    found: dict[Key, float] = {}
+    saved: dict[Key, float] = {}
     for case in CASES:
         for steps in (1, 10, 20, 50):
             c = constant(case, steps, 1000)
-            fedmoswa = c + (c if multiplied else 1) + c
-            found[case, steps] = float(1 - fedmoswa / (3 * c))
-    return {"saved": Numbers.exact(("case", "steps"), found)}
+            heterogeneity = c if multiplied else Fraction(1)
+            fedmoswa = c + heterogeneity + c
+            saved[case, steps] = float(1 - fedmoswa / (3 * c))
+    return {"saved": Numbers.exact(("case", "steps"), saved)}
 
 
 @CLAIMS.add("S9", "B", where="README, table of bounds, Theorem 5.1", cost="identity", identity=what_fedmoswa_saves)
@@ -372,7 +390,9 @@ def fedmoswas_bound_is_smaller(saved: Numbers) -> Finding:
 
 def _not_refuted(finding: Finding) -> Finding:
     """The finding; if it holds, with a note on how little this says."""
-    return noted(finding, NOT_REFUTED) if finding.holds else finding
+    if not finding.holds:
+        return finding
+    return noted(finding, NOT_REFUTED)
 
 
 @CLAIMS.add("S11", "B", where="Theorem 5.1, non-convex", cost="identity", identity=lambda: gap_over_bound("non-convex"))
@@ -415,13 +435,18 @@ def error_over_its_order(with_clients: bool = False) -> Evidence:
     multiples of the first.
     `with_clients`: whether the order's root covers the clients, too: sqrt(T K s) for sqrt(T K) s.
     """
-    found: dict[Key, float] = {}
-    ladders = {"clients": [(s, 10**8) for s in (1, 4, 16, 64, 256)], "rounds": [(4, 10**p) for p in (4, 6, 8)]}
-    for along, ladder in ladders.items():
-        quotients = [_mean_squared_norm(s, T) / _order(s, T, with_clients) for s, T in ladder]
-        for (s, T), quotient in zip(ladder, quotients, strict=True):
-            found[along, s if along == "clients" else T] = quotient / quotients[0]
-    return {"quotient": Numbers.exact(("along", "value"), found)}
+
+    def quotient(clients: int, rounds: int) -> float:
+        return _mean_squared_norm(clients, rounds) / _order(clients, rounds, with_clients)
+
+    numbers: dict[Key, float] = {}
+    first = quotient(1, 10**8)
+    for clients in (1, 4, 16, 64, 256):
+        numbers["clients", clients] = quotient(clients, 10**8) / first
+    first = quotient(4, 10**4)
+    for rounds in (10**4, 10**6, 10**8):
+        numbers["rounds", rounds] = quotient(4, rounds) / first
+    return {"quotient": Numbers.exact(("along", "value"), numbers)}
 
 
 @CLAIMS.add(
@@ -608,13 +633,14 @@ def rates_fall_and_variates_are_mean_gradients(gap: Numbers) -> Finding:
 
 def vectors_sent(momentum: Method | None = None) -> Evidence:
     """How many models long the messages of FedSWA are, and of FedMoSWA, or of another method in its place."""
-    found: dict[Key, float] = {}
+    vectors: dict[Key, float] = {}
     for name, method in {"FedSWA": FedSWA(), "FedMoSWA": momentum or FedMoSWA()}.items():
         federation = quadratic_federation(OPTIMA, LOCAL, method=method)
-        sizes = lengths(federation.training(), None).train
-        one = federation.layout.size * federation.layout.dtype.itemsize
-        found |= {(name, "down"): sizes.down / one, (name, "up"): sizes.up / one}
-    return {"vectors": Numbers.exact(("method", "way"), found)}
+        message = lengths(federation.training(), None).train
+        model = federation.layout.size * federation.layout.dtype.itemsize
+        vectors[name, "down"] = message.down / model
+        vectors[name, "up"] = message.up / model
+    return {"vectors": Numbers.exact(("method", "way"), vectors)}
 
 
 @CLAIMS.add("S32", "B", where="Algorithm 1, lines 3, 4, 12 and 14", cost="identity", identity=vectors_sent)
@@ -640,8 +666,8 @@ def _variates(option: Literal["I", "II", "raw"]) -> Floats:
         state = federation.start()
         for _ in range(3):
             state, _ = federation.round(state)
-    found: Floats = state.client_state["c"].reshape(-1).numpy()
-    return found
+    variates: Floats = state.client_state["c"].reshape(-1).numpy()
+    return variates
 
 
 def _mean_squared_norm(clients: int, rounds: int, steps: int = 5) -> float:
@@ -661,7 +687,9 @@ def _mean_squared_norm(clients: int, rounds: int, steps: int = 5) -> float:
 
 def _order(clients: int, rounds: int, with_clients: bool, steps: int = 5) -> float:
     """The order of Theorem 5.2 for sigma = beta = 1, F = 1/2 and m = s = alpha^2."""
-    root = np.sqrt(rounds * steps * clients) if with_clients else np.sqrt(rounds * steps) * clients
+    root = np.sqrt(rounds * steps) * clients
+    if with_clients:
+        root = np.sqrt(rounds * steps * clients)
     return float(np.sqrt(0.5) / root * np.sqrt(2.0) + 0.5 / rounds)
 
 
@@ -671,13 +699,14 @@ def gap_over_bound(case: Case, rate: float = 1.0) -> Evidence:
     Twenty clients of four samples each, in 120 dimensions, of which each is in the unit ball and has a label of chance:
     what is learned does not generalise. `rate`: the clients' rate as a multiple of the largest one of the theorem.
     """
-    found: dict[Key, list[float]] = {}
+    ratios: dict[Key, list[float]] = {}
     for method in OURS:
-        found[(method,)] = [_gap_over_bound(case, method, rate, seed) for seed in range(6)]
-    return {"ratio": Numbers.measured(("method",), found)}
+        ratios[(method,)] = [_gap_over_bound(case, method, rate, seed) for seed in range(6)]
+    return {"ratio": Numbers.measured(("method",), ratios)}
 
 
 def _gap_over_bound(case: Case, method: str, rate: float, seed: int) -> float:
+    """The gap over the bound of one method after 20 rounds, written plainly."""
     clients = 20
     samples = 4
     size = 120
@@ -696,9 +725,10 @@ def _gap_over_bound(case: Case, method: str, rate: float, seed: int) -> float:
         at_start = loss.gradients(np.tile(w, (clients, 1)), x).mean(1)
         for k in range(steps):
             chosen = random.integers(samples, size=clients)
-            drawn = loss.gradients(y, x[np.arange(clients), chosen][:, None])[:, 0]
-            correction = m - c if method == "FedMoSWA" else 0.0
-            y = y - eta * (1 - 0.9 * k / steps) * (drawn + correction)
+            gradients = loss.gradients(y, x[np.arange(clients), chosen][:, None])[:, 0]
+            if method == "FedMoSWA":
+                gradients = gradients + (m - c)
+            y = y - eta * (1 - 0.9 * k / steps) * gradients
         c = at_start  # option I
         w = w + 1.5 * (y.mean(0) - w)
         m = m + 0.2 * (c.mean(0) - m)
@@ -718,18 +748,21 @@ def _gap_bound(
     lipschitz = loss.slope + loss.mu * float(np.linalg.norm(w))
     smoothness = loss.smoothness
     mu = loss.mu
-    factor = exp(1 + 1 / rounds) if case == "non-convex" else exp(1 - mu / ((smoothness + mu) * rounds))
+    exponent = 1 + 1 / rounds
+    if case == "strongly convex":
+        exponent = 1 - mu / ((smoothness + mu) * rounds)
     c = float(constant(case, steps, rounds, Fraction(mu / (smoothness + mu))))
-    inner = c * lipschitz + (sigma_g if method == "FedMoSWA" else c * sigma_g) + c * sigma
-    return float(2 * lipschitz / (clients * samples * smoothness) * factor * inner)
+    heterogeneity = sigma_g if method == "FedMoSWA" else c * sigma_g
+    inner = c * lipschitz + heterogeneity + c * sigma
+    return float(2 * lipschitz / (clients * samples * smoothness) * exp(exponent) * inner)
 
 
 def _signed(random: np.random.Generator, count: int, size: int) -> Floats:
     """Samples of the unit ball times their label, -1 or 1 by chance, `[count, size]`."""
     x = random.standard_normal((count, size))
     signs: Floats = random.choice([-1.0, 1.0], size=(count, 1))
-    found: Floats = signs * x / np.linalg.norm(x, axis=1, keepdims=True)
-    return found
+    samples: Floats = signs * x / np.linalg.norm(x, axis=1, keepdims=True)
+    return samples
 
 
 class _SquaredSigmoid:
@@ -742,8 +775,8 @@ class _SquaredSigmoid:
     def gradients(self, w: Floats, x: Floats) -> Floats:
         """The gradients of each client's model `[m, d]` for its samples `[m, n, d]`."""
         s = 1 / (1 + np.exp(-(x @ w[:, :, None])))
-        found: Floats = -2 * s * (1 - s) ** 2 * x
-        return found
+        gradients: Floats = -2 * s * (1 - s) ** 2 * x
+        return gradients
 
     def mean(self, w: Floats, x: Floats) -> float:
         """The mean loss over samples `[n, d]`."""
@@ -761,8 +794,8 @@ class _Logistic:
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         """The gradients of each client's model `[m, d]` for its samples `[m, n, d]`."""
-        found: Floats = -x / (1 + np.exp(x @ w[:, :, None])) + self.mu * w[:, None]
-        return found
+        gradients: Floats = -x / (1 + np.exp(x @ w[:, :, None])) + self.mu * w[:, None]
+        return gradients
 
     def mean(self, w: Floats, x: Floats) -> float:
         """The mean loss over samples `[n, d]`."""

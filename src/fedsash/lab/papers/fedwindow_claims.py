@@ -84,16 +84,20 @@ def _schemes(reading: str) -> dict[str, str]:
 
 def _curves(results: Results, **where: str) -> Numbers:
     """Accuracy by line, trips, reading and network: ResNet-18's, or LeNet-5's if no run of ResNet-18 is there."""
-    found = {}
-    for network in ("ResNet-18", "LeNet-5"):
-        readings = {}
-        for reading, name in READINGS.items():
-            lines = {line: pick(scheme=scheme) for line, scheme in _schemes(reading).items()}
-            figure = CurvesFigure("", "", pick(network=network, **where), lines, by="trips")
-            readings[name] = of_curves(figure, results)
-        found[network] = stacked("reading", readings)
-    there = found["ResNet-18"] or found["LeNet-5"]
-    return stacked("network", {"ResNet-18" if found["ResNet-18"] else "LeNet-5": there})
+    resnet = _curves_of("ResNet-18", results, **where)
+    if resnet:
+        return stacked("network", {"ResNet-18": resnet})
+    return stacked("network", {"LeNet-5": _curves_of("LeNet-5", results, **where)})
+
+
+def _curves_of(network: str, results: Results, **where: str) -> Numbers:
+    """Accuracy by line, trips and reading, of one network."""
+    readings = {}
+    for reading, name in READINGS.items():
+        lines = {line: pick(scheme=scheme) for line, scheme in _schemes(reading).items()}
+        figure = CurvesFigure("", "", pick(network=network, **where), lines, by="trips")
+        readings[name] = of_curves(figure, results)
+    return stacked("reading", readings)
 
 
 def _iid(results: Results) -> Evidence:
@@ -112,22 +116,24 @@ def _other_network(measure: Callable[[Results], Evidence]) -> Callable[[Results]
     """The network of a figure's evidence, if it is not that of the printed figure."""
 
     def subject(results: Results) -> str:
-        networks = [str(each) for each in measure(results)["accuracy"].labels("network")]
+        networks = [str(network) for network in measure(results)["accuracy"].labels("network")]
         others = [network for network in networks if network != "ResNet-18"]
-        return f"{', '.join(others)} (print: ResNet-18)" if others else ""
+        if not others:
+            return ""
+        return f"{', '.join(others)} (print: ResNet-18)"
 
     return subject
 
 
 def _by_task(trips: Numbers) -> Numbers:
     """Table I's trips by line, reading, task, network, split and target."""
-    found: dict[Key, Quantity] = {}
+    by_task: dict[Key, Quantity] = {}
     for reading, name in READINGS.items():
         for line, scheme in _schemes(reading).items():
             for (row, target), quantity in trips.at(column=scheme).items():
                 task, network, split = str(row).split(", ")
-                found[line, name, task, network, split, target] = quantity
-    return Numbers(("line", "reading", "task", "network", "split", "target"), found)
+                by_task[line, name, task, network, split, target] = quantity
+    return Numbers(("line", "reading", "task", "network", "split", "target"), by_task)
 
 
 def _trips(results: Results) -> Evidence:
@@ -148,21 +154,22 @@ def _speed_ups(trips: Numbers) -> Numbers:
     Where one of the two does not reach the target it is a bound, as long as this one says which of them is less.
     """
     by_line = counts(trips)
-    found: dict[Key, Quantity] = {}
-    for (line, *place), own in by_line.items():
+    speed_ups: dict[Key, Quantity] = {}
+    for (line, *place), window in by_line.items():
         vanilla = by_line.get(("vanilla", *place))
         if line == "vanilla" or vanilla is None:
             continue
-        made = compared(lambda theirs, mine: theirs / mine, vanilla, own)
-        if made is not None:
-            found[line, *place] = made
-    return Numbers([dim for dim in trips.dims if dim != "target"], found)
+        ratio = compared(lambda theirs, mine: theirs / mine, vanilla, window)
+        if ratio is not None:
+            speed_ups[line, *place] = ratio
+    return Numbers([dim for dim in trips.dims if dim != "target"], speed_ups)
 
 
 def _by_reading(numbers: Numbers, judge: Callable[[Numbers], Finding]) -> Finding:
     """What both readings say: a claim is decided where they agree."""
-    there = [name for name in READINGS.values() if name in numbers.labels("reading")]
-    finding = agreed({name: judge(numbers.at(reading=name)) for name in there}) if there else Finding(None, NO_NUMBERS)
+    known = numbers.labels("reading")
+    findings = {name: judge(numbers.at(reading=name)) for name in READINGS.values() if name in known}
+    finding = agreed(findings) if findings else Finding(None, NO_NUMBERS)
     return with_all(finding, numbers, reading=list(READINGS.values()))
 
 
@@ -277,16 +284,15 @@ def extra_work(epochs: int = 2) -> Evidence:
     Vanilla's clients train two. Counted in the third turn, in which every client has trained before.
     """
     vanilla = sent(on_network(quadratic_federation(SPREAD, _local(epochs=2))), steps=1, before=2)
-    found: dict[Key, float] = {}
+    extra: dict[Key, float] = {}
     for start in STARTS:
-        ring = Asynchronous(
-            quadratic_federation(SPREAD, _local(epochs=epochs)), Network(), FedWindow(ConstantWindow(2), start=start)
-        )
+        federation = quadratic_federation(SPREAD, _local(epochs=epochs))
+        ring = Asynchronous(federation, Network(), FedWindow(ConstantWindow(2), start=start))
         window = sent(ring, steps=CLIENTS, before=2 * CLIENTS)
-        found["bytes up", start] = window.up - vanilla.up
-        found["bytes down", start] = window.down - vanilla.down
-        found["samples in local steps", start] = window.samples - vanilla.samples
-    return {"extra": Numbers.exact(("what", "start"), found)}
+        extra["bytes up", start] = window.up - vanilla.up
+        extra["bytes down", start] = window.down - vanilla.down
+        extra["samples in local steps", start] = window.samples - vanilla.samples
+    return {"extra": Numbers.exact(("what", "start"), extra)}
 
 
 @CLAIMS.add("V7", "B", where="section 1", cost="identity", identity=extra_work)
@@ -326,15 +332,16 @@ def distance_from_the_windows_mean(missing: int = 0) -> Evidence:
     The run is of fedsash's scheduler. By hand a training takes a client from x to optimum + (1 - eta)^K (x - optimum),
     and the new model is the sum of the window's uploads over the divisor.
     """
-    found: dict[Key, float] = {}
+    gaps: dict[Key, float] = {}
     for size in SIZES:
+        divisor = size - missing
         for start in STARTS:
             scheduler = FedWindow(ConstantWindow(size), start=start)
             run = trajectory(Asynchronous(quadratic_federation(SPREAD, _local()), Network(), scheduler), 4 * CLIENTS)
-            by_hand, moved = _by_hand(size, start, 4 * CLIENTS, size - missing)
-            found["the window's mean", size, start] = float(np.abs(run - by_hand).max())
-            found["w_t + (U_i - U_j)/W", size, start] = float(np.abs(np.diff(run) - moved / (size - missing)).max())
-    return {"gap": Numbers.exact(("form", "window", "start"), found)}
+            by_hand, moved = _by_hand(size, start, 4 * CLIENTS, divisor)
+            gaps["the window's mean", size, start] = float(np.abs(run - by_hand).max())
+            gaps["w_t + (U_i - U_j)/W", size, start] = float(np.abs(np.diff(run) - moved / divisor).max())
+    return {"gap": Numbers.exact(("form", "window", "start"), gaps)}
 
 
 @CLAIMS.add("V16", "B", where="equation 4", cost="identity", identity=distance_from_the_windows_mean)
@@ -353,7 +360,7 @@ def distance_from_the_steps_mean(trains: Training = "one") -> Evidence:
 
     All hold w_0, also in the window, as the proof assumes. `trains`: the entering client alone, or all in the window.
     """
-    found: dict[Key, float] = {}
+    gaps: dict[Key, float] = {}
     for size in SIZES:
         slide = size if trains == "all" else 1
         scheduler = FedWindow(ConstantWindow(size), slide=slide, start="newest")
@@ -361,8 +368,8 @@ def distance_from_the_steps_mean(trains: Training = "one") -> Evidence:
         before, after = trajectory(Asynchronous(federation, Network(), scheduler), 1)
         window = [(slide + place) % CLIENTS for place in range(size)]
         steps = [_trained(before, SPREAD[client]) - before for client in window]
-        found[(size,)] = abs((after - before) - sum(steps) / size) / abs(after - before)
-    return {"gap": Numbers.exact(("window",), found)}
+        gaps[(size,)] = abs((after - before) - sum(steps) / size) / abs(after - before)
+    return {"gap": Numbers.exact(("window",), gaps)}
 
 
 @CLAIMS.add("V17", "B", where="equations 7 and 9", cost="identity", identity=distance_from_the_steps_mean)
@@ -382,14 +389,16 @@ def squared_step_less_its_bound(mean_gradient: bool = False) -> Evidence:
 
     Then both variances are 0. With `mean_gradient` the right side has eta^2 E^2 ||grad F||^2 as well.
     """
-    found: dict[Key, float] = {}
+    excess: dict[Key, float] = {}
     for size in SIZES:
         local = _local()
         scheduler = FedWindow(ConstantWindow(size), start="newest")
         before, after = trajectory(Asynchronous(quadratic_federation(EQUAL, local), Network(), scheduler), 1)
-        right = (local.lr * STEPS * before) ** 2 if mean_gradient else 0.0
-        found[(size,)] = (after - before) ** 2 - right
-    return {"excess": Numbers.exact(("window",), found)}
+        bound = 0.0
+        if mean_gradient:
+            bound = (local.lr * STEPS * before) ** 2
+        excess[(size,)] = (after - before) ** 2 - bound
+    return {"excess": Numbers.exact(("window",), excess)}
 
 
 @CLAIMS.add("V20", "B", where="equation 12", cost="identity; run X21: minutes", identity=squared_step_less_its_bound)
@@ -408,15 +417,15 @@ def worth_of_a_step(trains: Training = "one") -> Evidence:
     """How much of -eta E ||grad F||^2 a run's step is worth, in the first step and after 30, for a small rate."""
     rate = 1e-3
     late = 30
-    found: dict[Key, float] = {}
+    shares: dict[Key, float] = {}
     for size in SIZES:
         slide = size if trains == "all" else 1
         scheduler = FedWindow(ConstantWindow(size), slide=slide, start="newest")
         local = LocalTraining(lr=rate, batch="full", steps=1)
         run = trajectory(Asynchronous(quadratic_federation(EQUAL, local), Network(), scheduler), late + 1)
         for step in (0, late):
-            found[size, step] = float((run[step] - run[step + 1]) / (rate * run[step]))
-    return {"share": Numbers.exact(("window", "step"), found)}
+            shares[size, step] = float((run[step] - run[step + 1]) / (rate * run[step]))
+    return {"share": Numbers.exact(("window", "step"), shares)}
 
 
 @CLAIMS.add("V21", "B", where="equations 13 and 14", cost="identity; run X21: minutes", identity=worth_of_a_step)
@@ -476,17 +485,18 @@ def left_in_the_end(spread: float = 1.0, noise: float = 1.0) -> Evidence:
     In runs of 12 turns of the ring with all samples in each step, where the clients' optima differ by `spread`; and
     in the paper's own bound, between T = 1 and T = 10^9, with a variance of `noise`.
     """
-    found: dict[Key, float] = {}
-    optima = [spread * (each - 1.0) for each in SPREAD]
+    left: dict[Key, float] = {}
+    optima = [spread * (optimum - 1.0) for optimum in SPREAD]
     for size in SIZES:
         scheduler = FedWindow(ConstantWindow(size), start="newest")
         driver = Asynchronous(quadratic_federation(optima, _local()), Network(), scheduler)
         squared = trajectory(driver, 12 * CLIENTS) ** 2  # the mean of the optima is 0, so the model is the gradient
-        found["clients that differ", size] = float(squared[-20:].mean() / squared[0])
-        known = Constants(smoothness=1.0, noise=noise, gap=0.5)
-        first, last = (bound(known, 0.5, 1, size, trips).sum() for trips in (1, 10**9))
-        found["the bound", size] = float(last / first)
-    return {"left": Numbers.exact(("of", "window"), found)}
+        left["clients that differ", size] = float(squared[-20:].mean() / squared[0])
+        constants = Constants(smoothness=1.0, noise=noise, gap=0.5)
+        first = bound(constants, 0.5, 1, size, 1).sum()
+        last = bound(constants, 0.5, 1, size, 10**9).sum()
+        left["the bound", size] = float(last / first)
+    return {"left": Numbers.exact(("of", "window"), left)}
 
 
 @CLAIMS.add("V24", "B", where="section III.C", cost="identity; run X21: minutes", identity=left_in_the_end)
@@ -622,8 +632,10 @@ def one_and_a_half_times_as_efficient(trips: Numbers) -> Finding:
         mean = speed_up.over("split", geometric_mean).over("task", geometric_mean).over("line", geometric_mean)
         finding = _of_table_1(between(mean, 1.5 / FACTOR, 1.5 * FACTOR), speed_up, with_all)
         beyond = len(trips.at(target=BEYOND))
+        if not beyond:
+            return finding
         missed = f"; {beyond} of {len(counts(trips))} did not reach the target with every seed"
-        return Finding(None, finding.words + missed) if beyond else finding
+        return Finding(None, finding.words + missed)
 
     return _by_reading(trips, efficient)
 
@@ -691,17 +703,18 @@ def _trained(w: float, optimum: float) -> float:
 def _by_hand(size: int, start: Beginning, steps: int, divisor: int) -> tuple[Floats, Floats]:
     """The models of equation 4, `[steps + 1]`, and U_i - U_j of each step."""
     w = 1.0
-    own = [w] * CLIENTS
+    own_models = [w] * CLIENTS
     window = [(client, w) for client in range(size)]
     models = [w]
     moved = []
     for step in range(steps):
         entering = (size + step) % CLIENTS
-        upload = _trained(own[entering] if start == "own" else w, SPREAD[entering])
+        received = own_models[entering] if start == "own" else w
+        upload = _trained(received, SPREAD[entering])
         leaving, old = window.pop(0)
         window.append((entering, upload))
-        w = sum(each for _, each in window) / divisor
-        own[leaving] = w
+        w = sum(member for _, member in window) / divisor
+        own_models[leaving] = w
         models.append(w)
         moved.append(upload - old)
     return np.array(models), np.array(moved)

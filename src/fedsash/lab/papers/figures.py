@@ -16,6 +16,7 @@ from ...runs.interrupts import StoppedError
 from ...runs.pictures import Axis, Line, Panel, Picture, look
 from ...runs.pictures.curves import curves, smooth
 from ...runs.pictures.paper import draw as draw_picture
+from ...runs.pictures.picture import Layer
 from ...runs.pictures.styles import paired
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit
@@ -83,19 +84,23 @@ class Figure(ABC):
         return self
 
     def draw(self, results: Results, job: Job) -> list[Path]:
-        """Draw it from the runs that are there into `pictures/`. Returns the files."""
-        asked = {run.name: run for pick in self.picks(results.labels) for run in results.asked(pick)}
-        missing = [name for name in asked if name not in results.finished]
+        """Draw it from the finished runs into `pictures/`. Returns the files."""
+        runs: dict[str, PlannedRun] = {}
+        for pick in self.picks(results.labels):
+            for run in results.selected(pick):
+                runs[run.name] = run
+        missing = [name for name in runs if name not in results.finished]
         if missing:
             job.say(f"{self.name}: without {len(missing)} runs that are not there, such as {missing[0]}")
-        if len(missing) == len(asked):
+        if len(missing) == len(runs):
             return []
-        finished = [run for name, run in asked.items() if name in results.finished]
+        finished = [run for name, run in runs.items() if name in results.finished]
         titled = replace(self, title=f"{self.title} ({trained(finished)})")
         files = []
         for name, picture in titled.pictures(results, job).items():
-            files.append(_file(results.out, name))
-            draw_picture(picture, files[-1])
+            file = _file(results.out, name)
+            draw_picture(picture, file)
+            files.append(file)
         return files
 
     @abstractmethod
@@ -117,7 +122,7 @@ class CurvesFigure(Figure):
 
     def __post_init__(self) -> None:
         check(self.by in AGAINST, f"{self.name}.by", self.by, f"must be one of {', '.join(AGAINST)}")
-        _check_given(self.lines, f"{self.name}.lines")
+        _check_picks(self.lines, f"{self.name}.lines")
 
     def picks(self, axes: AxisLabels) -> list[Pick]:
         return list(self.by_line(axes).values())
@@ -133,17 +138,24 @@ class CurvesFigure(Figure):
 
     def pictures(self, results: Results, job: Job) -> dict[str, Picture]:
         models = {}
-        drawn = {label: pick for label, pick in self.by_line(results.labels).items() if results.runs(pick)}
-        criterion = replace(results.criterion(next(iter(drawn.values()))), target=None)
-        for label, pick in drawn.items():
-            runs = results.runs(pick)
-            values = [results.curve(run, pick.model, self.by) for run in runs]
-            rounds = sorted(set.intersection(*map(set, values)))
-            means = [sum(curve[round] for curve in values) / len(values) for round in rounds]
+        lines = {label: pick for label, pick in self.by_line(results.labels).items() if results.runs(pick)}
+        first = next(iter(lines.values()))
+        criterion = replace(results.criterion(first), target=None)
+        for label, pick in lines.items():
             # A line called "model" would be drawn in the quiet style of the global model.
             name = "the model" if label == "model" else label
-            models[name] = dict(zip(rounds, smooth(means) if self.smoothed else means, strict=True))
-        return {self.name: _paired(curves(Curves(criterion, "test", models), self.title, along=AGAINST[self.by]))}
+            models[name] = self._mean_curve(pick, results)
+        picture = curves(Curves(criterion, "test", models), self.title, along=AGAINST[self.by])
+        return {self.name: _paired(picture)}
+
+    def _mean_curve(self, pick: Pick, results: Results) -> dict[int, float]:
+        """The mean over a pick's runs, in the rounds (or trips) that all of them have."""
+        by_run = [results.curve(run, pick.model, self.by) for run in results.runs(pick)]
+        rounds = sorted(set.intersection(*map(set, by_run)))
+        means = [sum(curve[round] for curve in by_run) / len(by_run) for round in rounds]
+        if self.smoothed:
+            means = smooth(means)
+        return dict(zip(rounds, means, strict=True))
 
 
 @dataclass(frozen=True)
@@ -158,8 +170,8 @@ class ValuesFigure(Figure):
     label: str = ""
 
     def __post_init__(self) -> None:
-        _check_given(self.lines, f"{self.name}.lines")
-        _check_given(self.x, f"{self.name}.x")
+        _check_picks(self.lines, f"{self.name}.lines")
+        _check_picks(self.x, f"{self.name}.x")
 
     def picks(self, axes: AxisLabels) -> list[Pick]:
         return [pick for points in self.by_line(axes).values() for pick in points.values()]
@@ -169,26 +181,37 @@ class ValuesFigure(Figure):
         self.where.check(axes, self.name)
         lines = by_label(self.lines, axes, f"{self.name}.lines")
         points = by_label(self.x, axes, f"{self.name}.x")
-        found = {}
+        picks: dict[str, dict[str, Pick]] = {}
         for name, line in lines.items():
-            found[name] = {label: START | self.where | line | point for label, point in points.items()}
-            for pick in found[name].values():
-                right = f"only tables have speed-ups; a figure has {', '.join(SPEED_UPS.values())}"
-                check(pick.statistic not in SPEED_UPS, f"{self.name}.statistic", pick.statistic, right)
-        return found
+            picks[name] = {}
+            for label, point in points.items():
+                pick = START | self.where | line | point
+                requirement = f"only tables have speed-ups; a figure has {', '.join(SPEED_UPS.values())}"
+                check(pick.statistic not in SPEED_UPS, f"{self.name}.statistic", pick.statistic, requirement)
+                picks[name][label] = pick
+        return picks
 
     def pictures(self, results: Results, job: Job) -> dict[str, Picture]:
-        picks = self.by_line(results.labels)
-        measured = {name: list(map(results.measured, points.values())) for name, points in picks.items()}
-        points = list(next(iter(picks.values())))
-        kept = [i for i in range(len(points)) if any(line[i].runs for line in measured.values())]
-        labels = [points[i] for i in kept]
-        lines = {name: [line[i] for i in kept] for name, line in measured.items()}
+        labels: list[str] = []
+        lines: dict[str, list[Measurement]] = {}
+        measured: dict[str, dict[str, Measurement]] = {}
+        for name, points in self.by_line(results.labels).items():
+            lines[name] = []
+            measured[name] = {label: results.measured(pick) for label, pick in points.items()}
+        # A point stays if one of the lines has runs there, so that all lines have the same points.
+        for label in next(iter(measured.values())):
+            if any(line[label].runs for line in measured.values()):
+                labels.append(label)
+                for name, line in measured.items():
+                    lines[name].append(line[label])
         self._write(results, job, labels, lines)
         return {self.name: _paired(self._plot(labels, lines, self._unit(results)))}
 
     def _write(self, results: Results, job: Job, labels: list[str], lines: Mapping[str, list[Measurement]]) -> None:
-        rows = [[label, *(str(line[i]) for line in lines.values())] for i, label in enumerate(labels)]
+        """Write the numbers as a table, a row for each point."""
+        rows = []
+        for i, label in enumerate(labels):
+            rows.append([label, *(str(line[i]) for line in lines.values())])
         columns = [self.label, *lines]
         table = {"title": self.title, "columns": columns, "rows": rows, "note": "", "command": job.command}
         (results.out / "tables").mkdir(parents=True, exist_ok=True)
@@ -203,19 +226,27 @@ class ValuesFigure(Figure):
         return f"{criterion.name} (%), " if criterion.share else f"{criterion.name}, "
 
     def _plot(self, labels: list[str], lines: Mapping[str, list[Measurement]], unit: str) -> Picture:
+        """The lines over the points; error bars only where a line has deviations."""
         layers = []
         for i, (name, line) in enumerate(lines.items()):
-            known = [(x, m.value, m.std or 0.0) for x, m in enumerate(line) if m.value is not None]
-            if known:
-                x, y, errors = zip(*known, strict=True)
-                layers.append(Line(name, x, y, look(i), errors=errors if any(errors) else None))
+            x = []
+            y = []
+            deviations = []
+            for place, measurement in enumerate(line):
+                if measurement.value is not None:
+                    x.append(place)
+                    y.append(measurement.value)
+                    deviations.append(measurement.std or 0.0)
+            if x:
+                errors = deviations if any(deviations) else None
+                layers.append(Line(name, x, y, look(i), errors=errors))
         across = Axis(self.label, -0.5, len(labels) - 0.5, dict(enumerate(labels)))
         upward = Axis(f"{unit}{STATISTICS[(START | self.where).statistic]}")
         return Picture(self.title, [Panel(self.name, across, upward, layers, 7, 4.5)])
 
 
 @dataclass(frozen=True)
-class LookedAt:
+class StudyPanel:
     """A panel of a study's figure: its models, by the number of rounds, and the runs, if it has its own."""
 
     models: Models | None = None
@@ -233,7 +264,7 @@ class StudyFigure(Figure):
     """
 
     study: Study | None = None
-    panels: Mapping[str, LookedAt] = field(default_factory=lambda: {"": LookedAt()})
+    panels: Mapping[str, StudyPanel] = field(default_factory=lambda: {"": StudyPanel()})
     shows: tuple[str, ...] = ()
     overlay: bool = False
     over: str = ""
@@ -241,8 +272,8 @@ class StudyFigure(Figure):
     def __post_init__(self) -> None:
         check(self.study is not None, f"{self.name}.study", self.study, "must be a study")
         for label, panel in self.panels.items():
-            right = f"the study {self.study and self.study.kind} looks at no models"
-            check(panel.models is None or hasattr(self.study, "models"), f"{self.name}.panels", label, right)
+            requirement = f"the study {self.study and self.study.kind} looks at no models"
+            check(panel.models is None or hasattr(self.study, "models"), f"{self.name}.panels", label, requirement)
 
     def picks(self, axes: AxisLabels) -> list[Pick]:
         picks = [self.where | panel.where for panel in self.panels.values()]
@@ -263,44 +294,46 @@ class StudyFigure(Figure):
         rounds: set[int] = set()
         for panel in self.panels.values():
             if (self.where | panel.where).takes(run.labels):
-                study = self._at(panel, run.experiment.rounds)
-                named = (re.search(r"(?:@|round:)(\d+)$", model) for model in getattr(study, "models", ()))
-                rounds |= {int(place[1]) for place in named if place}
-                rounds |= {*(getattr(study, "rounds", None) or ()), getattr(study, "round", None)} - {None}
+                rounds |= _rounds_of(self._at(panel, run.experiment.rounds))
         return rounds
 
-    def _at(self, panel: LookedAt, last: int) -> Study:
+    def _at(self, panel: StudyPanel, last: int) -> Study:
         """The study of a panel in a run of `last` rounds."""
         assert self.study is not None
-        return replace(self.study, models=tuple(panel.models(last))) if panel.models else self.study  # type: ignore[call-arg]
+        if panel.models is None:
+            return self.study
+        return replace(self.study, models=tuple(panel.models(last)))  # type: ignore[call-arg]
 
     def pictures(self, results: Results, job: Job) -> dict[str, Picture]:
         findings = []
         for label, panel in self.panels.items():
             for group in self._groups(panel, results):
                 try:
-                    found = self._found(panel, group, results, job)
+                    table = self._studied(panel, group, results, job)
                 except (FedsashError, OSError) as error:
                     job.say(f"{self.name}: {group[0].name}: {' '.join(str(error).split())}")
                 else:
-                    findings.append(Finding(label, ", ".join(self._labels(group[0], results)), found))
+                    findings.append(Finding(label, ", ".join(self._labels(group[0], results)), table))
         if self.shows and findings:
             return {self.name: composed(self.title, findings, self.shows, self.overlay)}
-        drawn = pictures([each.found for each in findings])
-        return {
-            "-".join(filter(None, [self.name, each.label])): replace(
-                picture, title=", ".join(filter(None, [self.title, each.label]))
-            )
-            for each, picture in zip(findings, drawn, strict=True)
-        }
+        drawn = pictures([finding.table for finding in findings])
+        by_name = {}
+        for finding, picture in zip(findings, drawn, strict=True):
+            name = self.name
+            title = self.title
+            if finding.label:
+                name = f"{name}-{finding.label}"
+                title = f"{title}, {finding.label}"
+            by_name[name] = replace(picture, title=title)
+        return by_name
 
     def findings(self, results: Results, job: Job | None = None) -> Iterator[tuple[str, PlannedRun, dict[str, Any]]]:
         """What the study finds: for each panel and run (the first of a group) the panel, the run, the findings."""
         for label, panel in self.panels.items():
             for group in self._groups(panel, results):
-                yield label, group[0], self._found(panel, group, results, job or Job(progress=False))
+                yield label, group[0], self._studied(panel, group, results, job or Job(progress=False))
 
-    def _groups(self, panel: LookedAt, results: Results) -> Iterator[list[PlannedRun]]:
+    def _groups(self, panel: StudyPanel, results: Results) -> Iterator[list[PlannedRun]]:
         """The finished runs that the study looks at: each alone, or together those that differ only in `over`."""
         groups: dict[tuple[tuple[str, str], ...], list[PlannedRun]] = {}
         for run in results.runs(self.where | panel.where):
@@ -311,34 +344,38 @@ class StudyFigure(Figure):
     def _labels(self, run: PlannedRun, results: Results) -> list[str]:
         """A run's labels on the axes on which the runs of the figure differ, those not asked for this time, too."""
         picks = self.picks(results.labels)
-        shown = [other.labels for pick in picks for other in results.sweep.runs if pick.takes(other.labels)]
-        return [
-            label
-            for axis, label in run.labels.items()
-            if axis != self.over and len({labels[axis] for labels in shown}) > 1
-        ]
+        shown = [other for other in results.sweep.runs if any(pick.takes(other.labels) for pick in picks)]
+        labels = []
+        for axis, label in run.labels.items():
+            differs = len({other.labels[axis] for other in shown}) > 1
+            if differs and axis != self.over:
+                labels.append(label)
+        return labels
 
-    def _found(self, panel: LookedAt, runs: list[PlannedRun], results: Results, job: Job) -> dict[str, Any]:
+    def _studied(self, panel: StudyPanel, runs: list[PlannedRun], results: Results, job: Job) -> dict[str, Any]:
         """The findings in some runs, from the first run's `analyses/` if they are there."""
         study = self._at(panel, runs[0].experiment.rounds)
-        rounds = {run.name: run.experiment.rounds for run in runs}  # the models of a run that has grown are others
-        mark = show({"study": repr(study), "runs": rounds})
-        name = f"{study.kind}-{sha256(mark.encode()).hexdigest()[:12]}"
+        # The rounds belong to the file's name, because the models of a run that has grown are others.
+        rounds = {run.name: run.experiment.rounds for run in runs}
+        identity = show({"study": repr(study), "runs": rounds})
+        name = f"{study.kind}-{sha256(identity.encode()).hexdigest()[:12]}"
         with suppress(FileNotFoundError, RunError):  # if it is damaged, it is made again
             return read_table(results.folder(runs[0]) / "analyses" / f"{name}.json")
         from ..studies.opened import open_run
 
         with ExitStack() as stack:
             opened = [stack.enter_context(closing(open_run(results.folder(run)))) for run in runs]
-            if models := getattr(study, "models", ()):
+            models = getattr(study, "models", ())
+            if models:
                 study = replace(study, models=tuple(_client(model, opened[0]) for model in models))  # type: ignore[call-arg]
-            bars = list[Progress]()
+            bar: Progress | None = None
             limit = time_limit()
 
             def tick(done: int, total: int) -> None:
-                if not bars:
-                    bars.append(stack.enter_context(Progress(total, job.progress)))
-                bars[0].update(done)
+                nonlocal bar
+                if bar is None:  # the study says only now how much it has to do
+                    bar = stack.enter_context(Progress(total, job.progress))
+                bar.update(done)
                 if limit is not None:
                     limit.tick("study")
                     if limit.over:
@@ -353,13 +390,27 @@ def trained(runs: Sequence[PlannedRun]) -> str:
     if len(subjects) > 2:
         subjects = [f"{len(subjects)} networks or data sets"]
     rounds = dict.fromkeys(f"{run.experiment.rounds:,}" for run in runs)
-    seeds = len({run.experiment.seed for run in runs})
-    return f"{'; '.join(subjects)}; {' and '.join(rounds)} rounds, {seeds} seed{'s' * (seeds > 1)}"
+    count = len({run.experiment.seed for run in runs})
+    seeds = "1 seed" if count == 1 else f"{count} seeds"
+    return f"{'; '.join(subjects)}; {' and '.join(rounds)} rounds, {seeds}"
 
 
 def _data(experiment: Experiment) -> str:
     """The data set of an experiment in words."""
     return type(experiment.data).__name__
+
+
+def _rounds_of(study: Study) -> set[int]:
+    """The rounds that a study names: in its models, as in `client:3@20` or `round:50`, or in settings of its own."""
+    rounds = set(getattr(study, "rounds", None) or ())
+    round = getattr(study, "round", None)
+    if round is not None:
+        rounds.add(round)
+    for model in getattr(study, "models", ()):
+        match = re.search(r"(?:@|round:)(\d+)$", model)
+        if match is not None:
+            rounds.add(int(match[1]))
+    return rounds
 
 
 def first_clients(share: float, before: int = 0) -> Models:
@@ -379,19 +430,19 @@ def _round(share: float, last: int, shift: int) -> int:
 
 def _client(model: str, run: OpenRun) -> str:
     """The model's name for `studies`. `#1` becomes the first client of the round, and so on."""
-    place = re.fullmatch(r"client:#(\d+)@(\d+)", model)
-    if place is None:
+    match = re.fullmatch(r"client:#(\d+)@(\d+)", model)
+    if match is None:
         return model
     experiment: Experiment = run.experiment
-    number = int(place[1])
-    round = int(place[2])
+    number = int(match[1])
+    round = int(match[2])
     ids = experiment.sampling.clients(round, run.federation.sizes, experiment.seed)
     if not 1 <= number <= len(ids):
         raise RunError(f"{model}: {len(ids)} clients take part in the round after {round}")
     return f"client:{ids[number - 1]}@{round}"
 
 
-def _check_given(picks: Picks, place: str) -> None:
+def _check_picks(picks: Picks, place: str) -> None:
     """Raise `SettingError` if there are no picks."""
     check(len(picks) > 0, place, picks, "must be an axis, a list of axes, or picks by label")
 
@@ -400,7 +451,12 @@ def _paired(picture: Picture) -> Picture:
     """The picture with lines "A + ..." in the style of their line "A", dashed."""
     (panel,) = picture.panels
     styles = paired([layer.name for layer in panel.layers if isinstance(layer, Line)])
-    layers = [replace(of, style=styles[of.name]) if isinstance(of, Line) else of for of in panel.layers]
+    layers: list[Layer] = []
+    for layer in panel.layers:
+        if isinstance(layer, Line):
+            layers.append(replace(layer, style=styles[layer.name]))
+        else:
+            layers.append(layer)
     return replace(picture, panels=[replace(panel, layers=layers)])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..studies.decomposition import DecompositionStudy
 from ..studies.ensemble import EnsembleStudy
 from ..studies.landscape import LandscapeStudy
-from .figures import CurvesFigure, LookedAt, StudyFigure, ValuesFigure, first_clients, global_models
+from .figures import CurvesFigure, StudyFigure, StudyPanel, ValuesFigure, first_clients, global_models
 from .pick import Labels, pick
 from .reproduction import Reproduction, Scale, Settings, combined, prose
 from .tables import Table
@@ -566,14 +566,14 @@ FEDERATIONS: dict[str, Settings] = {
 FIRST = "CIFAR-10 CNN #C=2"
 
 CLIENTS = {
-    "early": LookedAt(first_clients(0.05)),
-    "middle": LookedAt(first_clients(0.5)),
-    "final": LookedAt(first_clients(1.0, before=1)),
+    "early": StudyPanel(first_clients(0.05)),
+    "middle": StudyPanel(first_clients(0.5)),
+    "final": StudyPanel(first_clients(1.0, before=1)),
 }
 GLOBALS = {
-    "early": LookedAt(global_models(0.05, (0, 1, 2))),
-    "middle": LookedAt(global_models(0.5, (0, 1, 2))),
-    "final": LookedAt(global_models(1.0, (-2, -1, 0))),
+    "early": StudyPanel(global_models(0.05, (0, 1, 2))),
+    "middle": StudyPanel(global_models(0.5, (0, 1, 2))),
+    "final": StudyPanel(global_models(1.0, (-2, -1, 0))),
 }
 
 # Planes and lines are through the models of each panel, which take the place of these.
@@ -645,7 +645,7 @@ FIGURE_1 = Reproduction(
             "IMA, Figure 5b: between global models of two rounds",
             pick(run=FIRST),
             study=LINE,
-            panels={"": LookedAt(_late_globals)},
+            panels={"": StudyPanel(_late_globals)},
         ),
         StudyFigure(
             "ima-figure-5c",

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations, product
 from operator import sub, truediv
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -138,8 +138,9 @@ def _of_table_2(results: Results) -> Evidence:
         chosen = START | pick("sent", "rounds_to_target", method=method, start=start, P="5")
         for run in results.runs(chosen):
             measured = results.measured(chosen | pick(seed=run.labels["seed"]))
-            missed = run.experiment.rounds + 1
-            needed = measured.value if measured.beyond is None else missed
+            needed = measured.value
+            if measured.beyond is not None:
+                needed = run.experiment.rounds + 1
             if needed is not None:
                 rounds.setdefault((method, start), {})[str(run.experiment.seed)] = needed
                 length = max(length, run.experiment.rounds)
@@ -154,8 +155,8 @@ def _length(rounds: int) -> Numbers:
 def _means_in_print() -> Evidence:
     """Table 1's accuracies of the two methods that Table 2 leaves out, which are means over ten rounds."""
     means = _table_1()["accuracy"].at(row=TARGETED, column=BELOW_TARGET)
-    found = {(*key, "last ten"): quantity for key, quantity in means.items()}
-    return {"accuracy": Numbers(("method", "cell", "of"), found)}
+    accuracies = {(*key, "last ten"): quantity for key, quantity in means.items()}
+    return {"accuracy": Numbers(("method", "cell", "of"), accuracies)}
 
 
 def _of_below_target(results: Results) -> Evidence:
@@ -174,7 +175,8 @@ def _of_below_target(results: Results) -> Evidence:
             curve = results.curve(run, chosen.model)
             value = max(curve.values(), default=math.nan) * results.criterion(chosen).scale
             whole = len(curve) >= run.experiment.rounds
-            highest[str(run.experiment.seed)] = value if whole or value >= TARGET else math.nan
+            known = whole or value >= TARGET
+            highest[str(run.experiment.seed)] = value if known else math.nan
         if highest:
             values[method, cell, "highest"] = highest
     return {"accuracy": Numbers.measured(("method", "cell", "of"), values)}
@@ -196,7 +198,8 @@ def _by_scheme(table: Numbers) -> Numbers:
 def _gains_in_print() -> Evidence:
     """Table 1's gains with CIFAR-10's CNN at alpha = 0.1, which is one of Figure 6a's points."""
     gains = gain(_table_1()["accuracy"].at(row="CIFAR-10 CNN a=0.1"))
-    return {"gain": Numbers(("method", "alpha"), {(*key, 0.1): quantity for key, quantity in gains.items()})}
+    at_alpha = {(*key, 0.1): quantity for key, quantity in gains.items()}
+    return {"gain": Numbers(("method", "alpha"), at_alpha)}
 
 
 def _of_figure_6(part: str, dim: str) -> Callable[[Results], Evidence]:
@@ -207,9 +210,11 @@ def _of_figure_6(part: str, dim: str) -> Callable[[Results], Evidence]:
         gains: dict[Key, Quantity] = {}
         for line in map(str, values.labels("line")):
             method = line.removesuffix(" + IMA")
-            if line != method:
-                for (point,), quantity in (values.at(line=line) - values.at(line=method)).items():
-                    gains[method, float(point)] = quantity
+            if line == method:
+                continue
+            more = values.at(line=line) - values.at(line=method)
+            for (point,), quantity in more.items():
+                gains[method, float(point)] = quantity
         return {"gain": Numbers(("method", dim), gains)}
 
     return measure
@@ -218,27 +223,39 @@ def _of_figure_6(part: str, dim: str) -> Callable[[Results], Evidence]:
 def _by_skew(results: Results) -> Evidence:
     """Figure 6a's gains from the least skewed split to the most; skew is 1/alpha."""
     gains = _of_figure_6("a", "alpha")(results)["gain"]
-    return {"gain": Numbers(("method", "skew"), {(key[0], 1 / float(key[1])): each for key, each in gains.items()})}
+    by_skew: dict[Key, Quantity] = {}
+    for (method, alpha), quantity in gains.items():
+        by_skew[method, 1 / float(alpha)] = quantity
+    return {"gain": Numbers(("method", "skew"), by_skew)}
 
 
 def _last_models(results: Results) -> Evidence:
     """The last three global models in their plane, and their mean (Figure 1, the last column)."""
     loss: dict[Key, dict[str, float]] = {}
-    spread: dict[Key, dict[str, float]] = {(): {}}
+    spread: dict[Key, dict[str, float]] = {}
     figure = _figure(FIGURE_1, "ima-figure-1", StudyFigure, results)
-    for panel, run, found in figure.findings(results):
-        if panel == "final, global":
-            seed = str(run.experiment.seed)
-            for number, at in enumerate(found["at_models"].values(), 1):
-                loss.setdefault((str(number),), {})[seed] = at["loss"]
-            loss.setdefault(("mean",), {})[seed] = found["at_mean"]["loss"]
-            offsets = np.array([np.subtract(place, found["mean"]) for place in found["models"].values()])
-            products = offsets @ offsets.T
-            size = float(np.trace(products))
-            spread[()][seed] = float((products**2).sum()) / size**2 if size else math.nan
-    if not spread[()]:
-        spread = {}
+    for panel, run, plane in figure.findings(results):
+        if panel != "final, global":
+            continue
+        seed = str(run.experiment.seed)
+        for number, at_model in enumerate(plane["at_models"].values(), 1):
+            loss.setdefault((str(number),), {})[seed] = at_model["loss"]
+        loss.setdefault(("mean",), {})[seed] = plane["at_mean"]["loss"]
+        spread.setdefault((), {})[seed] = _spread(plane)
     return {"loss": Numbers.measured(("model",), loss), "spread": Numbers.measured((), spread)}
+
+
+def _spread(plane: Mapping[str, Any]) -> float:
+    """How unevenly a plane's models lie around their mean: 1 on a line, 1/2 where all directions are alike.
+
+    It is the sum of the squared eigenvalues of their scatter matrix over the square of their sum.
+    """
+    offsets = np.array([np.subtract(place, plane["mean"]) for place in plane["models"].values()])
+    products = offsets @ offsets.T
+    size = float(np.trace(products))
+    if not size:
+        return math.nan
+    return float((products**2).sum()) / size**2
 
 
 def _of_figure_5b(results: Results) -> Evidence:
@@ -256,24 +273,34 @@ def _on_lines(
 ) -> Evidence:
     """Loss and error (per cent) on the lines of a figure, by `dim`, which a run's labels give, and beta."""
     curves: dict[str, dict[Key, dict[str, float]]] = {"loss": {}, "error": {}}
-    for _, run, found in _figure(reproduction, name, StudyFigure, results).findings(results):
+    figure = _figure(reproduction, name, StudyFigure, results)
+    for _, run, line in figure.findings(results):
+        seed = str(run.experiment.seed)
         for kind, scale in (("loss", 1.0), ("error", 100.0)):
-            for beta, value in zip(found["beta"], found[kind], strict=True):
+            for beta, value in zip(line["beta"], line[kind], strict=True):
                 by_seed = curves[kind].setdefault((label(run.labels), float(beta)), {})
-                by_seed[str(run.experiment.seed)] = math.nan if value is None else scale * value
+                by_seed[seed] = math.nan if value is None else scale * value
     return {kind: Numbers.measured((dim, "beta"), values) for kind, values in curves.items()}
 
 
 def _of_starts(results: Results) -> Evidence:
     """The last accuracies in the runs of Table 2, by method and start, with P = 5."""
-    ends = {(method, start): _end(results, method, start, "5") for method in METHODS for start in STARTS}
-    return {"accuracy": Numbers.measured(("method", "start"), {key: end for key, end in ends.items() if end})}
+    ends: dict[Key, Mapping[str, float]] = {}
+    for method, start in product(METHODS, STARTS):
+        end = _end(results, method, start, "5")
+        if end:
+            ends[method, start] = end
+    return {"accuracy": Numbers.measured(("method", "start"), ends)}
 
 
 def _of_windows(results: Results) -> Evidence:
     """FedAvg's last accuracies in the runs of Figure 7b, by start and P."""
-    ends = {(start, size): _end(results, "FedAvg", start, size) for start in STARTS[1:] for size in SIZES}
-    return {"accuracy": Numbers.measured(("start", "P"), {key: end for key, end in ends.items() if end})}
+    ends: dict[Key, Mapping[str, float]] = {}
+    for start, size in product(STARTS[1:], SIZES):
+        end = _end(results, "FedAvg", start, size)
+        if end:
+            ends[start, size] = end
+    return {"accuracy": Numbers.measured(("start", "P"), ends)}
 
 
 def _end(results: Results, method: str, start: str, size: str) -> Mapping[str, float]:
@@ -303,8 +330,8 @@ F = TypeVar("F", bound=Figure)
 def _figure(reproduction: Reproduction, name: str, kind: type[F], results: Results) -> F:
     """The figure of that name, at the scale of the results."""
     figures = reproduction.figures_at(results.scale)
-    (found,) = [figure for figure in figures if figure.name == name and isinstance(figure, kind)]
-    return found
+    (figure,) = [figure for figure in figures if figure.name == name and isinstance(figure, kind)]
+    return figure
 
 
 # --- What is made of the evidence ---
@@ -325,7 +352,8 @@ def compared(
     """
 
     def of_seed(one: float, other: float, most: float) -> float:
-        return math.nan if min(one, other) > most else operation(one, other)
+        both_missed = min(one, other) > most
+        return math.nan if both_missed else operation(one, other)
 
     return elementwise(of_seed, rounds, others, length)
 
@@ -342,14 +370,17 @@ def of_the_mean(finding: Finding, numbers: Numbers, **wanted: Iterable[Label]) -
     """The finding about a mean over all methods: neither yes nor no without one of them, or of the other labels."""
     labels = {dim: list(each) for dim, each in wanted.items()}
     named = of_all_methods(finding, numbers, **labels)
-    return Finding(None, named.words) if lacking(numbers, method=METHODS, **labels) else named
+    if lacking(numbers, method=METHODS, **labels):
+        return Finding(None, named.words)
+    return named
 
 
 def _of_methods(finding: Finding, numbers: Numbers) -> Finding:
     """The finding, whose words name the methods if some are not there."""
-    there = list(map(str, numbers.labels("method")))
-    whole = set(METHODS) <= set(there)
-    return finding if whole else Finding(finding.holds, f"{', '.join(there)} alone: {finding.words}")
+    methods = [str(method) for method in numbers.labels("method")]
+    if set(METHODS) <= set(methods):
+        return finding
+    return Finding(finding.holds, f"{', '.join(methods)} alone: {finding.words}")
 
 
 # --- D: the method ---
@@ -448,8 +479,8 @@ def lower_points_lie_between(loss: Numbers, error: Numbers) -> Finding:
     lowest value between them is below both. "Always" asks for many pairs, here at least ten, such as all those of the
     rounds 320, 340, ..., 400; fewer can only refute it. Figure 5b's line is one such pair.
     """
-    found = every(*(above(along(curve, "beta", inner_depth)) for curve in (loss, error)))
-    return of_many(found, len(loss.labels("pair")), MANY, "pairs")
+    finding = every(above(along(loss, "beta", inner_depth)), above(along(error, "beta", inner_depth)))
+    return of_many(finding, len(loss.labels("pair")), MANY, "pairs")
 
 
 @CLAIMS.add("D8", "A", where="§6, Figure 5c", cost="run X4: 0.25 h on two cores, 1 min on a GPU")
@@ -614,8 +645,8 @@ def fedfa_is_best_on_fmnist(accuracy: Numbers) -> Finding:
     """
     row = accuracy.at(row="FMNIST #C=2")
     best = row.at(column="FedFA", cell="+IMA")
-    found = every(largest(row.at(cell="+IMA"), column="FedFA"), below(row.at(cell="base") - best))
-    return of_all(found, row, column=METHODS, cell=CELLS)
+    finding = every(largest(row.at(cell="+IMA"), column="FedFA"), below(row.at(cell="base") - best))
+    return of_all(finding, row, column=METHODS, cell=CELLS)
 
 
 @CLAIMS.add(
@@ -800,8 +831,8 @@ def fewer_participants_give_more_gain(gain: Numbers) -> Finding:
     methods the words name them, and nothing is decided.
     """
     falls = below(along(gain, "participation", log_slope).over("method"))
-    found = of_all(falls, gain, participation=[0.05, 0.4])
-    return of_the_mean(found, gain, participation=gain.labels("participation"))
+    finding = of_all(falls, gain, participation=[0.05, 0.4])
+    return of_the_mean(finding, gain, participation=gain.labels("participation"))
 
 
 @CLAIMS.add(
@@ -820,8 +851,8 @@ def the_gain_doubles_from_a_fifth_to_a_twentieth(gain: Numbers) -> Finding:
     """
     two = gain.at(participation=[0.05, 0.2])
     mean = two.over("method")
-    found = every(between(mean.at(participation=0.05) / mean.at(participation=0.2), *TWICE), above(mean))
-    return of_the_mean(found, two, participation=[0.05, 0.2])
+    finding = every(between(mean.at(participation=0.05) / mean.at(participation=0.2), *TWICE), above(mean))
+    return of_the_mean(finding, two, participation=[0.05, 0.2])
 
 
 @CLAIMS.add(
@@ -838,8 +869,8 @@ def every_number_of_epochs_gains(gain: Numbers) -> Finding:
     `gain` (points), by method and epochs, from 3 to 17, with at least three numbers of epochs. Each is above 0, for all
     eight methods; with fewer methods the words name them, and there is no yes.
     """
-    found = of_many(above(gain), len(gain.labels("epochs")), SEVERAL, "numbers of epochs")
-    return of_all_methods(found, gain, epochs={3, 17, *gain.labels("epochs")})
+    finding = of_many(above(gain), len(gain.labels("epochs")), SEVERAL, "numbers of epochs")
+    return of_all_methods(finding, gain, epochs={3, 17, *gain.labels("epochs")})
 
 
 @CLAIMS.add(
@@ -857,8 +888,8 @@ def the_gain_is_stable_over_epochs(gain: Numbers) -> Finding:
     changes by at most 1.5 points from the fewest epochs to the most (ours). With fewer methods the words name them, and
     there is no yes.
     """
-    found = between(along(gain, "epochs", trend), -STEADY, STEADY)
-    return of_all_methods(found, gain, epochs={3, 17, *gain.labels("epochs")})
+    finding = between(along(gain, "epochs", trend), -STEADY, STEADY)
+    return of_all_methods(finding, gain, epochs={3, 17, *gain.labels("epochs")})
 
 
 # --- F: Table 2, Figure 7, Table 3, the closing section ---
@@ -912,11 +943,12 @@ def a_later_start_costs_more_rounds(rounds: Numbers, length: Numbers) -> Finding
     each method and each two starts the later one needs more; where both miss the target, nothing is known. In print
     FedAvg and FedGMA are slowest from 150, the earliest start.
     """
-    found: dict[Key, Quantity] = {}
+    differences: dict[Key, Quantity] = {}
     for earlier, later in combinations(STARTS, 2):
         more = compared(rounds.at(start=later), rounds.at(start=earlier), length)
-        found |= {(method, f"{later} - {earlier}"): quantity for (method,), quantity in more.items()}
-    return of_all(above(Numbers(("method", "starts"), found)), rounds, method=LISTED, start=STARTS)
+        for (method,), quantity in more.items():
+            differences[method, f"{later} - {earlier}"] = quantity
+    return of_all(above(Numbers(("method", "starts"), differences)), rounds, method=LISTED, start=STARTS)
 
 
 @CLAIMS.add(
@@ -961,7 +993,9 @@ def half_is_saved_from_150_on(rounds: Numbers, length: Numbers) -> Finding:
 
 def _saved(rounds: float, without: float, most: float) -> float:
     """The share of the rounds without IMA that is saved (per cent), if those without it are known."""
-    return math.nan if without > most else 100 - 100 * rounds / without
+    if without > most:
+        return math.nan
+    return 100 - 100 * rounds / without
 
 
 @CLAIMS.add(
@@ -1085,8 +1119,8 @@ def fma_models_are_at_the_wall(loss: Numbers) -> Finding:
     `loss` as in F13. For each method the loss at the FMA model is above the line's lowest, and it falls there towards
     IMA's model.
     """
-    found = every(above(along(loss, "beta", height_at(0))), below(along(loss, "beta", slope_at(0))))
-    return of_all(found, loss, method=METHODS)
+    finding = every(above(along(loss, "beta", height_at(0))), below(along(loss, "beta", slope_at(0))))
+    return of_all(finding, loss, method=METHODS)
 
 
 @CLAIMS.add(

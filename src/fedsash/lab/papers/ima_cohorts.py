@@ -51,13 +51,13 @@ TEN = Uniform(10)
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LabelCounts:
     """How many samples of each class each client holds, `counts` `[N, C]`."""
 
     counts: Ints
 
     @classmethod
-    def by(cls, clients: Sequence[Ints], labels: Ints) -> Held:
+    def of_partition(cls, clients: Sequence[Ints], labels: Ints) -> LabelCounts:
         """The counts of a partition of these labels."""
         classes = int(labels.max()) + 1
         return cls(np.array([np.bincount(labels[index], minlength=classes) for index in clients]))
@@ -73,7 +73,7 @@ class Held:
         return np.asarray(self.counts / self.sizes[:, None])
 
     @property
-    def all(self) -> Floats:
+    def overall(self) -> Floats:
         """The shares of labels among all samples, `[C]`."""
         return _shares(self.counts.sum(0))
 
@@ -98,17 +98,17 @@ def missing_labels(partition: Rule = TWO_SHARDS) -> Evidence:
     distance: dict[Key, list[float]] = {(share,): [] for share in PARTICIPATIONS}
     bias: dict[Key, list[float]] = {(share,): [] for share in PARTICIPATIONS}
     for seed in range(SEEDS):
-        held = Held.by(partition(CIFAR10, seed), CIFAR10)
+        label_counts = LabelCounts.of_partition(partition(CIFAR10, seed), CIFAR10)
         for share in PARTICIPATIONS:
-            apart = []
-            wrong = []
-            for ids in held.cohorts(share, seed):
-                ours = held.counts[ids].sum(0)
-                missing = held.counts.sum(0) - ours
-                apart.append(float(variation(_shares(ours), held.all)))
-                wrong.append(float(((_shares(missing) - _shares(ours)) ** 2).sum()))
-            distance[(share,)].append(float(np.mean(apart)))
-            bias[(share,)].append(float(np.mean(wrong)))
+            distances = []
+            biases = []
+            for ids in label_counts.cohorts(share, seed):
+                ours = label_counts.counts[ids].sum(0)
+                missing = label_counts.counts.sum(0) - ours
+                distances.append(float(variation(_shares(ours), label_counts.overall)))
+                biases.append(float(((_shares(missing) - _shares(ours)) ** 2).sum()))
+            distance[(share,)].append(float(np.mean(distances)))
+            bias[(share,)].append(float(np.mean(biases)))
     return {
         "distance": Numbers.measured(("participation",), distance),
         "bias": Numbers.measured(("participation",), bias),
@@ -134,16 +134,16 @@ def weighted_labels(weights: Callable[[Ints], Floats] = by_samples) -> Evidence:
     imbalance: dict[Key, list[float]] = {(kind,): [] for kind in kinds}
     distance: dict[Key, list[float]] = {(kind,): [] for kind in kinds}
     for seed in range(SEEDS):
-        held = Held.by(DirichletClasses(CLIENTS, 0.1)(CIFAR10, seed), CIFAR10)
-        alone = variation(held.shares, held.all)
+        label_counts = LabelCounts.of_partition(DirichletClasses(CLIENTS, 0.1)(CIFAR10, seed), CIFAR10)
+        of_clients = variation(label_counts.shares, label_counts.overall)
         for kind, weight in kinds.items():
-            own = []
+            single = []
             together = []
-            for ids in held.cohorts(0.1, seed):
-                p = weight(held.sizes[ids])
-                own.append(float(p @ alone[ids]))
-                together.append(float(variation(p @ held.shares[ids], held.all)))
-            imbalance[(kind,)].append(float(np.mean(own)))
+            for ids in label_counts.cohorts(0.1, seed):
+                p = weight(label_counts.sizes[ids])
+                single.append(float(p @ of_clients[ids]))
+                together.append(float(variation(p @ label_counts.shares[ids], label_counts.overall)))
+            imbalance[(kind,)].append(float(np.mean(single)))
             distance[(kind,)].append(float(np.mean(together)))
     return {
         "imbalance": Numbers.measured(("weights",), imbalance),
@@ -176,14 +176,17 @@ def label_skew(milder: Rule = PACHINKO) -> Evidence:
     """
     distance: dict[Key, list[float]] = {}
     for seed in range(SEEDS):
-        given = (CIFAR100, COARSE) if isinstance(milder, Pachinko) else (CIFAR100,)
-        parts = {"Pachinko": milder(*given, seed), "Dirichlet": DirichletClasses(CLIENTS, 0.1)(CIFAR100, seed)}
+        labels = [CIFAR100]
+        if isinstance(milder, Pachinko):
+            labels.append(COARSE)
+        parts = {"Pachinko": milder(*labels, seed), "Dirichlet": DirichletClasses(CLIENTS, 0.1)(CIFAR100, seed)}
         for name, clients in parts.items():
-            held = Held.by(clients, CIFAR100)
-            apart = np.linalg.norm(held.shares - held.all, axis=1)
-            cohorts = [_shares(held.counts[ids].sum(0)) for ids in held.cohorts(0.1, seed)]
-            distance.setdefault(("client", name), []).append(float(apart.mean()))
-            distance.setdefault(("cohort", name), []).append(float(variation(np.array(cohorts), held.all).mean()))
+            label_counts = LabelCounts.of_partition(clients, CIFAR100)
+            of_clients = np.linalg.norm(label_counts.shares - label_counts.overall, axis=1)
+            cohorts = [_shares(label_counts.counts[ids].sum(0)) for ids in label_counts.cohorts(0.1, seed)]
+            of_cohorts = variation(np.array(cohorts), label_counts.overall)
+            distance.setdefault(("client", name), []).append(float(of_clients.mean()))
+            distance.setdefault(("cohort", name), []).append(float(of_cohorts.mean()))
     return {"distance": Numbers.measured(("of", "partition"), distance)}
 
 
@@ -211,13 +214,17 @@ def _federation(models: int = 0) -> Federation:
     x = rng.normal(size=(40, 4))
     y = rng.integers(0, 3, 40)
     model = nn.Linear(4, 3, dtype=torch.float64)
-    averages = {"ima": Window(models)} if models else {}
+    averages = {}
+    broadcast = None
+    if models:
+        averages["ima"] = Window(models)
+        broadcast = Broadcast("ima", start=P + 2)
     return Federation(
         model,
         FederatedData.from_arrays(x, y, np.split(np.arange(40), 8), classes=3),
         local=LocalTraining(lr=0.1, batch=5),
         averages=averages,
-        broadcast=Broadcast("ima", start=P + 2) if models else None,
+        broadcast=broadcast,
         sampling=Uniform(3),
         engine=LocalEngine("sequential", workers=1, threads=1),
         device="cpu",
@@ -241,4 +248,5 @@ def _round(federation: Federation) -> dict[str, Any]:
 
 
 def _shares(counts: Ints) -> Floats:
+    """The share of each class, `[C]`."""
     return np.asarray(counts / counts.sum())

@@ -67,7 +67,9 @@ class Trained:
 
     def shrunk(self, share: float, towards: Tensor | None = None) -> Tensor:
         """The clients' models at a share of their way from a centre `[R, D]`, by default their mean."""
-        centre = (weighted_mean(self.w, self.p) if towards is None else towards).unsqueeze(1)
+        if towards is None:
+            towards = weighted_mean(self.w, self.p)
+        centre = towards.unsqueeze(1)
         return centre + share * (self.w - centre)
 
     def answers(self, w: Tensor) -> Tensor:
@@ -98,13 +100,13 @@ class Trained:
 @cache
 def trained() -> Trained:
     """Clients of unequal sizes, each with few labels, after a few rounds of FedAvg."""
-    found = []
+    clients = []
     for seed in range(RUNS):
         federation, state = _after(ROUNDS, seed)
         with federation:
-            found.append(client_models(federation, state, np.arange(len(SIZES))))
-    w = torch.stack([models.w for models in found])
-    return Trained(federation.module, federation.training_data, w, found[0].p)
+            clients.append(client_models(federation, state, np.arange(len(SIZES))))
+    w = torch.stack([models.w for models in clients])
+    return Trained(federation.module, federation.training_data, w, clients[0].p)
 
 
 @cache
@@ -258,8 +260,10 @@ def nearer_clients(towards: Tensor | None = None) -> Evidence:
     world = trained()
     before = world.loss(world.answers(weighted_mean(world.w, world.p)))
     changes: dict[Key, float] = {}
+    if towards is not None:
+        towards = towards.expand(RUNS, -1)
     for share in SHRINKAGES:
-        w = world.shrunk(share, None if towards is None else towards.expand(RUNS, -1))
+        w = world.shrunk(share, towards)
         changes[(share,)] = world.loss(world.answers(weighted_mean(w, world.p))) - before
     return {"change": Numbers.exact(("share",), changes)}
 
@@ -286,13 +290,15 @@ def kernel_variance(power: int = 1) -> Evidence:
     MMD is taken in the space of the kernel to a `power`. By "pairs", whether a sample's pair with itself counts among
     the client's own, and by "epsilon", the largest kernel of two of the client's samples.
     """
-    found: dict[Key, float] = {}
+    remainders: dict[Key, float] = {}
     for spacing in SPACINGS:
         own = spacing * np.arange(5.0)
         everyone = np.concatenate([own + shift for shift in (0.0, 0.3, -0.5, 5.0 * spacing)])
         size = 2.0
         n = len(own)
-        inner, across, whole = (_kernel(a, b, size) for a, b in ((own, own), (everyone, own), (everyone, everyone)))
+        inner = _kernel(own, own, size)
+        across = _kernel(everyone, own, size)
+        whole = _kernel(everyone, everyone, size)
         explained = np.einsum("ij,ji->i", across, np.linalg.solve(inner, across.T))
         variance = float((whole.diagonal() - explained).mean())
         epsilon = float(inner[~np.eye(n, dtype=bool)].max())
@@ -300,8 +306,8 @@ def kernel_variance(power: int = 1) -> Evidence:
         for pairs, within in own_pairs.items():
             mmd = float(within.mean() - 2 * (across**power).mean() + (whole**power).mean())
             sums = n / (2 * size) * mmd + float(whole.diagonal().mean()) - n / (2 * size) * float((whole**2).mean())
-            found[pairs, epsilon] = abs(variance - sums) / epsilon
-    return {"remainder": Numbers.exact(("pairs", "epsilon"), found)}
+            remainders[pairs, epsilon] = abs(variance - sums) / epsilon
+    return {"remainder": Numbers.exact(("pairs", "epsilon"), remainders)}
 
 
 def _kernel(a: Floats, b: Floats, size: float) -> Floats:

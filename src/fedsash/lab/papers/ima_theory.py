@@ -89,18 +89,18 @@ class Plane:
     `models` are called by their places, because each run has other clients: "model 1", "model 2", "model 3".
     """
 
-    found: Mapping[str, Any]
+    table: Mapping[str, Any]
 
     @property
     def models(self) -> dict[str, Floats]:
         """The places of the three models."""
-        places = list(self.found["models"].values())
+        places = list(self.table["models"].values())
         return {f"model {i}": np.asarray(place, dtype=float) for i, place in enumerate(places, 1)}
 
     @property
     def mean(self) -> Floats:
         """The place of their mean."""
-        return np.asarray(self.found["mean"], dtype=float)
+        return np.asarray(self.table["mean"], dtype=float)
 
     @property
     def radius(self) -> float:
@@ -109,25 +109,28 @@ class Plane:
 
     def values(self, what: str) -> dict[str, float]:
         """Loss or error of the three models and of the "mean"."""
-        at = [*self.found["at_models"].values(), self.found["at_mean"]]
-        return dict(zip([*self.models, "mean"], (float(values[what]) for values in at), strict=True))
+        values = {}
+        for name, at_model in zip(self.models, self.table["at_models"].values(), strict=True):
+            values[name] = float(at_model[what])
+        values["mean"] = float(self.table["at_mean"][what])
+        return values
 
     def lowest(self, what: str) -> tuple[Floats, float]:
         """The grid's point with the lowest loss or error, and its value; of several such points the middle one."""
-        grid = np.array(self.found[what], dtype=float)
+        grid = np.array(self.table[what], dtype=float)
         if np.isnan(grid).all():
             return np.array([math.nan, math.nan]), math.nan
         value = float(np.nanmin(grid))
         rows, columns = np.nonzero(grid == value)
-        x = np.asarray(self.found["x"], dtype=float)
-        y = np.asarray(self.found["y"], dtype=float)
+        x = np.asarray(self.table["x"], dtype=float)
+        y = np.asarray(self.table["y"], dtype=float)
         return np.array([x[columns].mean(), y[rows].mean()]), value
 
     @property
     def coarse(self) -> bool:
         """Whether a place that lies on no point of the grid may be `OFF` the nearest one: by half a cell's diagonal."""
-        x = self.found["x"]
-        y = self.found["y"]
+        x = self.table["x"]
+        y = self.table["y"]
         half = math.hypot(x[1] - x[0], y[1] - y[0]) / 2
         return half > OFF * self.radius
 
@@ -144,8 +147,10 @@ class Plane:
 
     def heights(self) -> dict[str, float]:
         """The loss above the lowest point: of the three models on average, as "clients", and of the "mean"."""
-        values, (_, lowest) = self.values("loss"), self.lowest("loss")
-        return {"clients": fmean(values[name] for name in self.models) - lowest, "mean": values["mean"] - lowest}
+        values = self.values("loss")
+        _, lowest = self.lowest("loss")
+        clients = fmean(values[name] for name in self.models)
+        return {"clients": clients - lowest, "mean": values["mean"] - lowest}
 
     def distances(self) -> dict[str, float]:
         """The distance from the lowest point: of the three models on average, as "clients", and of the "mean"."""
@@ -160,8 +165,8 @@ class Plane:
         """
         from scipy.interpolate import RegularGridInterpolator
 
-        axes = np.asarray(self.found["x"], dtype=float), np.asarray(self.found["y"], dtype=float)
-        loss = RegularGridInterpolator(axes, np.array(self.found["loss"], dtype=float).T)
+        axes = np.asarray(self.table["x"], dtype=float), np.asarray(self.table["y"], dtype=float)
+        loss = RegularGridInterpolator(axes, np.array(self.table["loss"], dtype=float).T)
         ends = list((self.models | {"mean": self.mean}).items())
         for i, (name, start) in enumerate(ends):
             for other, stop in ends[i + 1 :]:
@@ -250,13 +255,14 @@ def _decomposed(results: Results, kinds: Mapping[str, str]) -> Numbers:
     """
     from .ima import FIGURE_2
 
-    def read(found: Mapping[str, Any], run: PlannedRun) -> dict[Key, float]:
-        return {
-            (name, _in_print(round, run)): float(value) * (100 if kind == "test_error" else 1)
-            for name, kind in kinds.items()
-            for round, value in zip(found["rounds"], found[kind], strict=True)
-            if value is not None
-        }
+    def read(finding: Mapping[str, Any], run: PlannedRun) -> dict[Key, float]:
+        numbers: dict[Key, float] = {}
+        for name, kind in kinds.items():
+            scale = 100 if kind == "test_error" else 1
+            for round, value in zip(finding["rounds"], finding[kind], strict=True):
+                if value is not None:
+                    numbers[name, _in_print(round, run)] = float(value) * scale
+        return numbers
 
     return of_study(_figure(FIGURE_2, "ima-figure-2", results.scale), results, read, "kind", "round").at(panel="")
 
@@ -279,24 +285,26 @@ def _biases(results: Results) -> Evidence:
 
 
 def _last_round(results: Results) -> Evidence:
-    found = _by_round(similarity="cka", error="test_error")(results)
-    return {
-        name: numbers.at(round=max(map(int, numbers.labels("round")), default=0)) for name, numbers in found.items()
-    }
+    evidence = {}
+    for name, numbers in _by_round(similarity="cka", error="test_error")(results).items():
+        last = max(map(int, numbers.labels("round")), default=0)
+        evidence[name] = numbers.at(round=last)
+    return evidence
 
 
 def _ensembles(results: Results, read: Callable[[Mapping[str, Any], int], Mapping[Key, float]], *dims: str) -> Numbers:
     """What is read of each round of Figure 4's ensembles, by its place, by run and `dims`."""
     from .ima import FIGURE_2
 
-    def each(found: Mapping[str, Any], run: PlannedRun) -> dict[Key, float]:
-        return {
-            (_in_print(round, run), *key): value
-            for place, round in enumerate(found["rounds"])
-            for key, value in read(found, place).items()
-        }
+    def by_round(finding: Mapping[str, Any], run: PlannedRun) -> dict[Key, float]:
+        numbers: dict[Key, float] = {}
+        for place, round in enumerate(finding["rounds"]):
+            for key, value in read(finding, place).items():
+                numbers[(_in_print(round, run), *key)] = value
+        return numbers
 
-    return of_study(_figure(FIGURE_2, "ima-figure-4-models", results.scale), results, each, "round", *dims).at(panel="")
+    figure = _figure(FIGURE_2, "ima-figure-4-models", results.scale)
+    return of_study(figure, results, by_round, "round", *dims).at(panel="")
 
 
 def _errors_by_number(results: Results) -> Evidence:
@@ -342,8 +350,8 @@ def _climb(loss: Sequence[float]) -> float:
 def _common_basin(loss: Numbers, **wanted: Sequence[str]) -> Finding:
     """Whether no line has a barrier, and none to the mean a climb, for all the labels that are wanted."""
     to_mean = loss.at(line=[line for line in loss.labels("line") if str(line).endswith("to mean")])
-    found = every(below(loss.over("place", _barrier), 0.05), below(to_mean.over("place", _climb), 0.05))
-    return of_all(found, loss, line=LINES, **wanted)
+    finding = every(below(loss.over("place", _barrier), 0.05), below(to_mean.over("place", _climb), 0.05))
+    return of_all(finding, loss, line=LINES, **wanted)
 
 
 @CLAIMS.add("A1", "A", where="abstract, section 4.1, Figure 1", cost=X1, of="ima-figure-1", measure=_models_of_figure_1)
@@ -393,8 +401,8 @@ def global_models_are_off_the_lowest_point_too(offset: Numbers) -> Finding:
     The distance from the grid point with the lowest loss, in units of the models' mean distance from their mean, by
     "model": three global models (rounds 398, 399 and 400) and their "mean". Here: off by more than a tenth.
     """
-    found = every(above(offset.without(model="mean"), OFF), smallest(offset, model="mean"))
-    return of_all(found, offset, model=MODELS)
+    finding = every(above(offset.without(model="mean"), OFF), smallest(offset, model="mean"))
+    return of_all(finding, offset, model=MODELS)
 
 
 @CLAIMS.add("A7", "B", where="caption of Figure 1, section 4", cost=X1, of="ima-figure-1", measure=_climbs_of_figure_1)
@@ -406,7 +414,7 @@ def clients_climb_and_the_mean_descends(height: Numbers, distance: Numbers) -> F
     above the lowest of the plane, and the distance from its place. The mean's fall; the clients' grow or stay. Here
     they stay if they fall by at most 5 % of what they were at the stage before.
     """
-    found = []
+    findings = []
     for number in (height, distance):
         clients = number.at(model="clients")
         mean = number.at(model="mean")
@@ -414,8 +422,8 @@ def clients_climb_and_the_mean_descends(height: Numbers, distance: Numbers) -> F
         for earlier, later in pairwise(STAGES):
             growth = clients.at(panel=later) / clients.at(panel=earlier)
             steps += [above(growth - 1, -0.05), below(mean.at(panel=later) - mean.at(panel=earlier))]
-        found.append(of_all(every(*steps), number, panel=STAGES, model=("clients", "mean")))
-    return every(*found)
+        findings.append(of_all(every(*steps), number, panel=STAGES, model=("clients", "mean")))
+    return every(*findings)
 
 
 @CLAIMS.add("A8", "B", where="section 4", cost=X1)
@@ -784,8 +792,8 @@ def bias_and_error_are_correlated(bias: Numbers, error: Numbers) -> Finding:
     """
     late_bias = _rounds(bias, TURN)
     late_error = _rounds(error, TURN)
-    found = above(together("round", correlation, late_bias, late_error))
-    return of_all(of_all(found, late_bias, run=RUNS), late_error, run=RUNS)
+    finding = above(together("round", correlation, late_bias, late_error))
+    return of_all(of_all(finding, late_bias, run=RUNS), late_error, run=RUNS)
 
 
 @CLAIMS.add("C10", "A", where="section 5.3.2, Figure 3", cost=X2, of="ima-figure-2", measure=_distances)
@@ -847,8 +855,8 @@ def distances_settle(distance: Numbers) -> Finding:
     before = _rounds(distance, last=SETTLED)
     growth = along(settled, "round", slope) * _span(settled) / settled.over("round")
     bounded = settled.over("round", max) / before.over("round", max)
-    found = every(below(growth, 0.1), below(bounded, 1.1))
-    return of_all(of_all(found, settled, run=RUNS, kind=KINDS), before, run=RUNS, kind=KINDS)
+    finding = every(below(growth, 0.1), below(bounded, 1.1))
+    return of_all(of_all(finding, settled, run=RUNS, kind=KINDS), before, run=RUNS, kind=KINDS)
 
 
 DOMINANT = ["heterogeneous bias", "locality"]
@@ -867,8 +875,8 @@ def bias_and_distance_dominate(size: Numbers) -> Finding:
     late = _rounds(size, TURN)
     sizes = late.over("round", _size)
     others = sizes.at(factor=OTHERS)
-    found = every(*(below(others - sizes.at(factor=factor)) for factor in DOMINANT))
-    return of_all(found, late, run=RUNS, factor=[*DOMINANT, *OTHERS], round=late.labels("round"))
+    finding = every(*(below(others - sizes.at(factor=factor)) for factor in DOMINANT))
+    return of_all(finding, late, run=RUNS, factor=[*DOMINANT, *OTHERS], round=late.labels("round"))
 
 
 @CLAIMS.add(
@@ -891,11 +899,11 @@ def more_clients_help_less_and_less(error: Numbers) -> Finding:
     falls = []
     for fewer, more in pairwise(numbers):
         falls.append((error.at(clients=fewer) - error.at(clients=more)) * (1 / (more - fewer)))
-    found = every(
+    finding = every(
         *(above(fall.over("round")) for fall in falls),
         *(above((earlier - later).over("round")) for earlier, later in pairwise(falls)),
     )
-    return of_all(found, error, run=RUNS, clients=numbers)
+    return of_all(finding, error, run=RUNS, clients=numbers)
 
 
 @CLAIMS.add("C20", "A", where="section 5.3.4, Figure 4", cost=f"{X2}; the IID split 1 h on two cores, 1 min on a GPU")

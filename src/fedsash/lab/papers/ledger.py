@@ -31,7 +31,7 @@ from .pick import SPEED_UPS, Pick
 from .printed import PrintedNumber
 from .reproduction import Reproduction
 from .results import TO_TARGET, Results, safe
-from .tables import DIMS, START, BoundTable
+from .tables import DIMS, BoundTable
 
 FORMAT = 1
 SAME = 1e-9
@@ -58,19 +58,19 @@ class Cell:
     @property
     def name(self) -> str:
         """What people call it: its row, its column, and its place in the cell."""
-        return " / ".join(filter(None, (self.row, self.column, self.cell)))
+        return " / ".join(label for label in (self.row, self.column, self.cell) if label)
 
     @property
     def file(self) -> Path:
         """The path of its file in a ledger."""
-        return Path(safe(self.table.name)) / ("--".join(map(safe, (self.row, self.column, self.cell or "-"))) + ".json")
+        labels = (self.row, self.column, self.cell or "-")
+        name = "--".join(safe(label) for label in labels)
+        return Path(safe(self.table.name)) / f"{name}.json"
 
     @property
     def pick(self) -> Pick:
         """What selects its runs."""
-        table = self.table.table
-        places = self.table.rows[self.row] | self.table.columns[self.column] | table.cells[self.cell]
-        return START | table.where | places
+        return self.table.pick(self.row, self.column, self.cell)
 
     def takes(self, run: PlannedRun) -> bool:
         """Whether a run is one of its own, or of those that its speed-up is counted against."""
@@ -109,8 +109,10 @@ class PrintedSettings:
         for key, value in settings.items():
             if self.words.get(key) != value:
                 lines.append(f"{key} = {value} (print: {self.words.get(key, 'left out')})")
-        lost = [key for key in self.words if key in self.stated and key not in settings]
-        return lines + [f"{key} is left out (print: {self.words[key]})" for key in lost]
+        for key, printed in self.words.items():
+            if key in self.stated and key not in settings:
+                lines.append(f"{key} is left out (print: {printed})")
+        return lines
 
 
 def printed_settings(
@@ -118,12 +120,12 @@ def printed_settings(
 ) -> list[PrintedSettings]:
     """The settings of some of the paper's runs, each once. Without a `model` all averages count."""
     stated = _stated(reproduction)
-    found: list[PrintedSettings] = []
+    distinct: list[PrintedSettings] = []
     for run in runs:
         settings = PrintedSettings(settings_of(run, model), stated[run.name])
-        if settings not in found:
-            found.append(settings)
-    return found
+        if settings not in distinct:
+            distinct.append(settings)
+    return distinct
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,10 @@ def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:
     table = run.experiment.table()
     averages = dict(table.get("averages", {}))
     if model is not None:
-        broadcast = run.experiment.broadcast
-        wanted = {model} | (set(broadcast.averages) if broadcast else set())
-        averages = {name: each for name, each in averages.items() if name in wanted}
+        wanted = {model}
+        if run.experiment.broadcast:
+            wanted |= set(run.experiment.broadcast.averages)
+        averages = {name: average for name, average in averages.items() if name in wanted}
     words = {}
     for key, value in flat(table | {"averages": averages}):
         if changes_numbers(key) and key not in NO_SETTING:
@@ -219,33 +222,43 @@ def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:
     return words
 
 
-_plans: dict[int, tuple[Reproduction, Sweep, dict[str, frozenset[str]]]] = {}
+@dataclass(frozen=True)
+class _FullScale:
+    """The runs of a reproduction at full scale, and the keys that are stated for each of them."""
+
+    reproduction: Reproduction
+    sweep: Sweep
+    stated: dict[str, frozenset[str]]
+
+
+_full_scales: dict[int, _FullScale] = {}
+"""By the `id` of the reproduction, which is kept with it so that no other object gets the same `id`."""
 
 
 def planned(reproduction: Reproduction) -> Sweep:
     """All runs of a reproduction at full scale. They are cached: a plan is asked for again for every cell."""
-    return _cached(reproduction)[1]
+    return _full_scale(reproduction).sweep
 
 
 def _stated(reproduction: Reproduction) -> dict[str, frozenset[str]]:
-    return _cached(reproduction)[2]
+    return _full_scale(reproduction).stated
 
 
-def _cached(reproduction: Reproduction) -> tuple[Reproduction, Sweep, dict[str, frozenset[str]]]:
+def _full_scale(reproduction: Reproduction) -> _FullScale:
     key = id(reproduction)
-    if key not in _plans:
-        _plans[key] = reproduction, reproduction.plan(), reproduction.stated()  # the object is kept, and so is its id
-    return _plans[key]
+    if key not in _full_scales:
+        _full_scales[key] = _FullScale(reproduction, reproduction.plan(), reproduction.stated())
+    return _full_scales[key]
 
 
 def cells(reproduction: Reproduction) -> list[Cell]:
     """The cells of a reproduction in which the paper prints a number, table by table."""
-    found = []
+    printed = []
     for table in reproduction.bound_tables:
         for row, column, cell, number in table.places():
             if number.value is not None:
-                found.append(Cell(reproduction, table, row, column, cell, number))
-    return found
+                printed.append(Cell(reproduction, table, row, column, cell, number))
+    return printed
 
 
 def find(reproduction: Reproduction, name: str) -> list[Cell]:
@@ -256,19 +269,21 @@ def find(reproduction: Reproduction, name: str) -> list[Cell]:
     """
     wanted = [_plain(part) for part in SEPARATORS.split(name.strip())]
     known = cells(reproduction)
-    found = []
+    matches = []
     for cell in known:
         parts = [_plain(part) for part in (cell.row, cell.column, cell.cell) if part]
         if wanted in (parts, parts[:2], parts[:1]):
-            found.append(cell)
-    if not found:
-        close = suggestion(name, [cell.name for cell in known])
-        right = f"did you mean {close}?" if close else f"must be a row, a column and a part, such as {known[0].name}"
-        raise SettingError("", "--cell", name, right)
-    return found
+            matches.append(cell)
+    if matches:
+        return matches
+    close = suggestion(name, [cell.name for cell in known])
+    if close:
+        raise SettingError("", "--cell", name, f"did you mean {close}?")
+    raise SettingError("", "--cell", name, f"must be a row, a column and a part, such as {known[0].name}")
 
 
 def _plain(text: str) -> str:
+    """A name without what is forgiven in it: letter case, blanks, "+", and "alpha" for "a"."""
     return re.sub(r"[\s+]+", "", text.lower().replace("alpha", "a"))
 
 
@@ -291,37 +306,37 @@ class Ledger:
         A seed that is there already keeps its value, unless it is entered `anew`. Returns what became of it in words.
         """
         rows = self.rows(cell)
-        same = next((i for i, there in enumerate(rows) if there.identity == row.identity), None)
-        if same is None:
+        identities = [entered.identity for entered in rows]
+        if row.identity not in identities:
             rows.append(row)
-            what = f"{row.mean:.2f} from {_seeds(len(row.values))}"
-        elif anew:
-            rows[same] = replace(row, values={**rows[same].values, **row.values})
-            what = ""
+            message = _summary(row)
         else:
-            there = rows[same]
-            new = {seed: value for seed, value in row.values.items() if seed not in there.values}
-            other = [
-                f"seed {seed} is there with {there.values[seed]:.4g}, which stays, and not {value:.4g}"
-                for seed, value in row.values.items()
-                if abs(there.values.get(seed, value) - value) > SAME * max(1.0, abs(value))
-            ]
-            source = there.source if not new or row.source in there.source else f"{there.source}; {row.source}"
-            joined = replace(there, values={**there.values, **new}, source=source)
-            rows[same] = joined
-            what = "is there already" if not new else f"{joined.mean:.2f} from {_seeds(len(joined.values))}"
-            what = "; ".join([*other, *([] if other and not new else [what])])
-        about = {"paper": cell.reproduction.paper, "table": cell.table.name, "printed": cell.printed.text}
-        about |= {"row": cell.row, "column": cell.column, "cell": cell.cell}
+            place = identities.index(row.identity)
+            if anew:
+                rows[place] = replace(row, values={**rows[place].values, **row.values})
+                message = ""
+            else:
+                rows[place], message = _with_seeds(rows[place], row)
+        about = {
+            "paper": cell.reproduction.paper,
+            "table": cell.table.name,
+            "printed": cell.printed.text,
+            "row": cell.row,
+            "column": cell.column,
+            "cell": cell.cell,
+        }
         self._write(cell.file, about, [asdict(each) for each in rows])
-        return what
+        return message
 
     def numbers(self, reproduction: Reproduction, table: str = "") -> Numbers:
         """What was run at the printed setting, as the numbers of a table: one row of each cell (see `chosen`)."""
         bound = reproduction.table(table)
         values: dict[Key, Mapping[str, float]] = {}
         for cell in cells(reproduction):
-            if cell.table.name == bound.name and (row := self.chosen(cell)):
+            if cell.table.name != bound.name:
+                continue
+            row = self.chosen(cell)
+            if row is not None:
                 values[cell.row, cell.column, cell.cell] = row.values
         return Numbers.measured(DIMS, values)
 
@@ -334,8 +349,9 @@ class Ledger:
         rows = [row for row in rows if len(row.values) == most]
         if not cell.table.table.best_over:
             return rows[0]
-        fewer_is_better = cell.pick.statistic in TO_TARGET
-        return min(rows, key=lambda row: row.mean if fewer_is_better else -row.mean)
+        if cell.pick.statistic in TO_TARGET:
+            return min(rows, key=lambda row: row.mean)
+        return max(rows, key=lambda row: row.mean)
 
     def evidence(self, paper: str, claim: Claim) -> list[dict[str, Any]]:
         """The rows of a claim: each has `evidence`, the settings of its `runs`, and its `setting` in words."""
@@ -347,25 +363,25 @@ class Ledger:
         What the same command has entered of fewer runs, because one of its processes was killed, is replaced. Returns
         what all of its seeds say.
         """
-        evidence = {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
-        claim.judged(evidence)  # evidence of another shape is refused before anything is written
+        claim.judged(_numbers(row))  # evidence of another shape is refused before anything is written
         rows = []
-        for there in self.evidence(paper, claim):
-            if there["setting"] == row["setting"]:
-                row = {**row, "evidence": _joined(there["evidence"], row["evidence"])}
+        for entered in self.evidence(paper, claim):
+            if entered["setting"] == row["setting"]:
+                row = {**row, "evidence": _joined(entered["evidence"], row["evidence"])}
                 continue
-            is_part = there.get("source") == row.get("source") and all(run in row["runs"] for run in there["runs"])
-            if not is_part:
-                rows.append(there)
+            is_same_command = entered.get("source") == row.get("source")
+            is_part = all(run in row["runs"] for run in entered["runs"])
+            if not (is_same_command and is_part):
+                rows.append(entered)
+        rows.append(dict(row))
         about = {"paper": paper, "claim": claim.name, "says": claim.says}
-        self._write(self._claim(paper, claim), about, [*rows, dict(row)])
-        return claim.judged({name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()})
+        self._write(self._claim(paper, claim), about, rows)
+        return claim.judged(_numbers(row))
 
     def judged(self, paper: str, claim: Claim) -> Iterator[tuple[Mapping[str, Any], Finding]]:
         """Each row of a claim, and what its evidence says today. Numbers of runs are never exact."""
         for row in self.evidence(paper, claim):
-            evidence = {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
-            yield row, claim.judged(evidence)
+            yield row, claim.judged(_numbers(row))
 
     def _claim(self, paper: str, claim: Claim) -> Path:
         return Path(CLAIMS) / f"{safe(paper)}-{claim.name}.json"
@@ -389,16 +405,46 @@ class Ledger:
         files.write_table(path, {"format": FORMAT, **about, "rows": list(rows)})
 
 
+def _with_seeds(entered: Row, row: Row) -> tuple[Row, str]:
+    """An entered row with the seeds that only another one of the same settings has, and what came of each in words."""
+    new = {}
+    messages = []
+    for seed, value in row.values.items():
+        if seed not in entered.values:
+            new[seed] = value
+            continue
+        before = entered.values[seed]
+        if abs(before - value) > SAME * max(1.0, abs(value)):
+            messages.append(f"seed {seed} is there with {before:.4g}, which stays, and not {value:.4g}")
+    if not new:
+        return entered, "; ".join(messages) or "is there already"
+    source = entered.source
+    if row.source not in source:
+        source = f"{source}; {row.source}"
+    joined = replace(entered, values={**entered.values, **new}, source=source)
+    messages.append(_summary(joined))
+    return joined, "; ".join(messages)
+
+
+def _summary(row: Row) -> str:
+    """The mean of a row and the number of its seeds in words."""
+    count = len(row.values)
+    seeds = "one seed" if count == 1 else f"{count} seeds"
+    return f"{row.mean:.2f} from {seeds}"
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Numbers]:
+    """The evidence in the row of a claim. It is of runs, and so never exact, whatever the row says."""
+    return {name: Numbers.load(table, exact=False) for name, table in row["evidence"].items()}
+
+
 def collect(
     reproduction: Reproduction, results: Results, ledger: Ledger, wanted: Iterable[Cell], date: str, source: str
 ) -> int:
     """Enter what runs gave for some cells into a ledger. Returns the number of cells."""
     entered = 0
     for cell in wanted:
-        number = next(
-            n for n in cell.table.numbers(results) if (n.row, n.column, n.cell) == (cell.row, cell.column, cell.cell)
-        )
-        measured = number.measured
+        measured = cell.table.measured(cell.pick, results)
         if not measured.values:
             continue
         pick = cell.pick
@@ -436,16 +482,23 @@ def setting_of(reproduction: Reproduction, runs: Sequence[Mapping[str, str]], su
     `subject` are words for a claim whose runs are the paper's, but not those that it is about.
     """
     printed = printed_settings(reproduction, planned(reproduction).runs)
-    lines = dict.fromkeys(line for settings in runs for line in nearest_differences(settings, printed))
-    return "; ".join(filter(None, [*lines, subject])) or PRINTED
+    lines: list[str] = []
+    for settings in runs:
+        lines += nearest_differences(settings, printed)
+    if subject:
+        lines.append(subject)
+    return "; ".join(dict.fromkeys(lines)) or PRINTED
 
 
-def _joined(there: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(entered: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The evidence of two rows of a claim, seed by seed."""
-    joined = dict(there)
+    joined = dict(entered)
     for name, table in new.items():
-        numbers = Numbers.load(table, exact=False)
-        joined[name] = Numbers.load(there[name], exact=False).joined(numbers).saved() if name in there else table
+        if name in entered:
+            before = Numbers.load(entered[name], exact=False)
+            joined[name] = before.joined(Numbers.load(table, exact=False)).saved()
+        else:
+            joined[name] = table
     return joined
 
 
@@ -455,9 +508,7 @@ def _grid_note(cell: Cell, results: Results) -> str:
     if not grid:
         return ""
     whole = {run.labels[grid] for run in planned(cell.reproduction).runs if cell.pick.takes(run.labels)}
-    done = {run.labels[grid] for run in results.runs(cell.pick)}
-    return "" if done >= whole else f"{len(done & whole)} of {len(whole)} choices of {grid}: {', '.join(sorted(done))}"
-
-
-def _seeds(count: int) -> str:
-    return "one seed" if count == 1 else f"{count} seeds"
+    finished = {run.labels[grid] for run in results.runs(cell.pick)}
+    if finished >= whole:
+        return ""
+    return f"{len(finished & whole)} of {len(whole)} choices of {grid}: {', '.join(sorted(finished))}"

@@ -26,16 +26,17 @@ def along(numbers: Numbers, dim: str, function: Callable[[Sequence[float], Seque
     """
     check(dim in numbers.dims, "along", dim, f"must be one of {', '.join(numbers.dims)}")
     place = numbers.dims.index(dim)
-    groups: dict[Key, dict[float, Quantity]] = {}
+    lines: dict[Key, dict[float, Quantity]] = {}
     for key, quantity in numbers.items():
-        groups.setdefault((*key[:place], *key[place + 1 :]), {})[float(key[place])] = quantity
-    found: dict[Key, Quantity] = {}
-    for key, by_label in groups.items():
+        line = (*key[:place], *key[place + 1 :])
+        lines.setdefault(line, {})[float(key[place])] = quantity
+    results: dict[Key, Quantity] = {}
+    for line, by_label in lines.items():
         labels = sorted(by_label)
-        made = reduced([by_label[label] for label in labels], partial(function, labels))
-        if made is not None:
-            found[key] = made
-    return Numbers([each for each in numbers.dims if each != dim], found)
+        result = reduced([by_label[label] for label in labels], partial(function, labels))
+        if result is not None:
+            results[line] = result
+    return Numbers([each for each in numbers.dims if each != dim], results)
 
 
 def together(dim: str, function: Callable[..., float], *several: Numbers) -> Numbers:
@@ -46,21 +47,25 @@ def together(dim: str, function: Callable[..., float], *several: Numbers) -> Num
     first = several[0]
     count = len(several)
     place = first.dims.index(dim)
-    groups: dict[Key, list[Key]] = {}
+    lines: dict[Key, list[Key]] = {}
     for key in first:
         if all(key in other for other in several):
-            groups.setdefault((*key[:place], *key[place + 1 :]), []).append(key)
+            line = (*key[:place], *key[place + 1 :])
+            lines.setdefault(line, []).append(key)
 
     def of_series(values: Sequence[float]) -> float:
+        """`function` of the series that stand in `values` one after another, all of the same length."""
         length = len(values) // count
-        return function(*(values[length * i : length * (i + 1)] for i in range(count)))
+        series = [values[length * i : length * (i + 1)] for i in range(count)]
+        return function(*series)
 
-    found = {}
-    for key, keys in groups.items():
-        made = reduced([numbers[each] for numbers in several for each in keys], of_series)
-        if made is not None:
-            found[key] = made
-    return Numbers([each for each in first.dims if each != dim], found)
+    results = {}
+    for line, keys in lines.items():
+        quantities = [numbers[key] for numbers in several for key in keys]
+        result = reduced(quantities, of_series)
+        if result is not None:
+            results[line] = result
+    return Numbers([each for each in first.dims if each != dim], results)
 
 
 def slope(places: Sequence[float], values: Sequence[float]) -> float:
@@ -87,7 +92,8 @@ def lowest_at(places: Sequence[float], values: Sequence[float]) -> float:
     """Where the values are lowest: of several such places the middle one. Not a number if one of the values is none."""
     if not all(map(math.isfinite, values)):
         return math.nan
-    return fmean(place for place, value in zip(places, values, strict=True) if value == min(values))
+    lowest = min(values)
+    return fmean(place for place, value in zip(places, values, strict=True) if value == lowest)
 
 
 def inner_depth(places: Sequence[float], values: Sequence[float]) -> float:
@@ -108,10 +114,15 @@ def slope_at(place: float) -> Callable[[Sequence[float], Sequence[float]], float
 
 def _parabola(place: float, places: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     """The parabola's coefficients of (x - place)^2 and x - place; no numbers if fewer than three places are near."""
-    near = [i for i, each in enumerate(places) if abs(each - place) <= REACH + ROUNDING]
-    if len(near) < 3:
+    x = []
+    y = []
+    for each, value in zip(places, values, strict=True):
+        if abs(each - place) <= REACH + ROUNDING:
+            x.append(each - place)
+            y.append(value)
+    if len(x) < 3:
         return math.nan, math.nan
-    square, linear, _ = np.polyfit([places[i] - place for i in near], [values[i] for i in near], 2)
+    square, linear, _ = np.polyfit(x, y, 2)
     return float(square), float(linear)
 
 
@@ -135,7 +146,8 @@ def ascending(numbers: Numbers, dim: str) -> Numbers:
     """The same numbers in the order of a dimension's labels, which are numbers, as a judgement from one to the next
     takes them."""
     place = numbers.dims.index(dim)
-    return Numbers(numbers.dims, dict(sorted(numbers.items(), key=lambda item: float(item[0][place]))))
+    keys = sorted(numbers, key=lambda key: float(key[place]))
+    return Numbers(numbers.dims, {key: numbers[key] for key in keys})
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> float:

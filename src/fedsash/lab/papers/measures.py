@@ -87,11 +87,13 @@ def of_target(reproduction: Reproduction, results: Results, table: str = "", cel
     for number in reproduction.table(table).numbers(results):
         if number.cell != cell:
             continue
+        reached = (number.row, number.column, REACHED)
+        beyond = (number.row, number.column, BEYOND)
         for seed, rounds in number.measured.reached.items():
             if rounds is not None:
-                values.setdefault((number.row, number.column, REACHED), {})[seed] = rounds
+                values.setdefault(reached, {})[seed] = rounds
             elif number.measured.beyond is not None:
-                values.setdefault((number.row, number.column, BEYOND), {})[seed] = number.measured.beyond
+                values.setdefault(beyond, {})[seed] = number.measured.beyond
     return Numbers.measured(("row", "column", "target"), values)
 
 
@@ -100,7 +102,8 @@ def printed_target(reproduction: Reproduction, table: str = "", cell: str = "") 
     values: dict[Key, float] = {}
     for row, column, place, number in reproduction.table(table).places():
         if place == cell and number.value is not None:
-            values[row, column, BEYOND if number.beyond else REACHED] = number.value
+            target = BEYOND if number.beyond else REACHED
+            values[row, column, target] = number.value
     return Numbers.exact(("row", "column", "target"), values)
 
 
@@ -118,13 +121,15 @@ Counts: TypeAlias = Mapping[str, Count]
 
 def counts(numbers: Numbers) -> dict[Key, Counts]:
     """The counts in what `of_target` gave, by its other labels. What n rounds did not reach takes n + 1 at least."""
-    found: dict[Key, dict[str, Count]] = {}
-    for target, more in ((REACHED, 0), (BEYOND, 1)):
+    by_key: dict[Key, dict[str, Count]] = {}
+    for target in (REACHED, BEYOND):
+        reached = target == REACHED
         for key, quantity in numbers.at(target=target).items():
             seeds = ["exact"] if quantity.exact else quantity.names
             for seed, value in zip(seeds, quantity.values, strict=True):
-                found.setdefault(key, {})[seed] = Count(value + more, target == REACHED)
-    return dict(found)
+                least = value if reached else value + 1
+                by_key.setdefault(key, {})[seed] = Count(least, reached)
+    return dict(by_key)
 
 
 def compared(function: Callable[[float, float], float], own: Counts, other: Counts) -> Quantity | None:
@@ -138,10 +143,13 @@ def compared(function: Callable[[float, float], float], own: Counts, other: Coun
         theirs = other.get(seed)
         if theirs is None or not (mine.reached or theirs.reached):
             continue
-        open_ended = (mine.reached and not theirs.reached and mine.least >= theirs.least) or (
-            theirs.reached and not mine.reached and theirs.least >= mine.least
-        )
-        values[seed] = math.nan if open_ended else function(mine.least, theirs.least)
+        if mine.reached and theirs.reached:
+            decided = True
+        elif mine.reached:
+            decided = mine.least < theirs.least
+        else:
+            decided = theirs.least < mine.least
+        values[seed] = function(mine.least, theirs.least) if decided else math.nan
     if not values:
         return None
     if list(values) == ["exact"]:

@@ -21,14 +21,14 @@ MOST_DIFFERENCES = 3
 
 
 @dataclass
-class Merged:
+class MergeReport:
     """What came of a merge: a line for each row and each file, and how many rows were taken."""
 
     lines: list[str]
     taken: int = 0
 
 
-def merge(source: Path, ledger: Ledger, reproductions: Iterable[Reproduction], claims: Claims) -> Merged:
+def merge(source: Path, ledger: Ledger, reproductions: Iterable[Reproduction], claims: Claims) -> MergeReport:
     """Take the rows of another ledger, or those in the folder of a reproduction.
 
     A file says itself of which cell or claim it is, wherever it lies. Its values must be numbers that the cell can
@@ -42,18 +42,18 @@ def merge(source: Path, ledger: Ledger, reproductions: Iterable[Reproduction], c
         source = source / "rows"
     known = list(reproductions)
     by_place = {place(cell): cell for reproduction in known for cell in cells(reproduction)}
-    merged = Merged([])
+    report = MergeReport([])
     with locked(ledger.folder, wait=terminal.say):
         for path in sorted(source.rglob("*.json")):
             name = str(path.relative_to(source))
             try:
-                for line in _taken(files.table(path), ledger, by_place, known, claims):
-                    merged.lines.append(line)
-                    merged.taken += 1
+                for line in _entered(files.table(path), ledger, by_place, known, claims):
+                    report.lines.append(line)
+                    report.taken += 1
             except (FedsashError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 reason = one_line(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
-                merged.lines.append(f"{name}: left out: {reason}")
-    return merged
+                report.lines.append(f"{name}: left out: {reason}")
+    return report
 
 
 def check_ledger(folder: Path, option: str) -> None:
@@ -61,8 +61,7 @@ def check_ledger(folder: Path, option: str) -> None:
     if not folder.exists():
         return
     check(folder.is_dir(), option, str(folder), "must be a folder")
-    there = [path for path in folder.iterdir() if path.name != "lock"]
-    strange = [path.name for path in there if not _of_a_ledger(path)]
+    strange = [path.name for path in folder.iterdir() if path.name != "lock" and not _of_a_ledger(path)]
     check(not strange, option, str(folder), f"must be a ledger, or a new folder; it holds {', '.join(strange[:3])}")
 
 
@@ -79,40 +78,48 @@ def place(cell: Cell) -> tuple[str, str, str, str]:
     return cell.table.name, cell.row, cell.column, cell.cell
 
 
-def _taken(
+def _entered(
     table: Mapping[str, Any],
     ledger: Ledger,
     by_place: Mapping[tuple[str, str, str, str], Cell],
     reproductions: Iterable[Reproduction],
     claims: Claims,
 ) -> Iterator[str]:
-    """Take what a file holds, row by row; a line for each."""
+    """Enter what a file holds, row by row; a line for each."""
     if not isinstance(table, Mapping) or table.get("format") != FORMAT or not isinstance(table.get("rows"), list):
         raise RunError(f"it is no file of a ledger, or of another format than {FORMAT}")
     if "claim" in table:
-        yield from _taken_claim(table, ledger, reproductions, claims)
+        yield from _entered_claim(table, ledger, reproductions, claims)
         return
-    said = tuple(table.get(key) for key in ("table", "row", "column", "cell"))
-    if said not in by_place:
-        raise RunError(f"no paper has the number {' / '.join(map(str, said))}")
-    cell = by_place[said]  # type: ignore[index]
+    labels = tuple(table.get(key) for key in ("table", "row", "column", "cell"))
+    if labels not in by_place:
+        raise RunError(f"no paper has the number {' / '.join(map(str, labels))}")
+    cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
-    for row in rows:
+    for row in rows:  # all of them are looked at before the first is entered
         for seed, value in row.values.items():
-            if wrong := cell.check(value):
-                raise RunError(f"values.{seed} = {value:g}: {wrong}")
+            requirement = cell.check(value)
+            if requirement:
+                raise RunError(f"values.{seed} = {value:g}: {requirement}")
     for row in rows:
-        what = ledger.enter(cell, row)
-        differs = row.differences(cell)
-        more = f" and {len(differs) - MOST_DIFFERENCES} more" if len(differs) > MOST_DIFFERENCES else ""
-        kind = f"ours: {'; '.join(differs[:MOST_DIFFERENCES])}{more}" if differs else "at the printed setting"
-        yield f"{cell.name}: {what}, {kind}"
+        entered = ledger.enter(cell, row)
+        yield f"{cell.name}: {entered}, {_setting(row, cell)}"
 
 
-def _taken_claim(
+def _setting(row: Row, cell: Cell) -> str:
+    """The setting of a row in a few words: the printed one, or the first of its differences from it."""
+    differences = row.differences(cell)
+    if not differences:
+        return "at the printed setting"
+    words = f"ours: {'; '.join(differences[:MOST_DIFFERENCES])}"
+    more = len(differences) - MOST_DIFFERENCES
+    return f"{words} and {more} more" if more > 0 else words
+
+
+def _entered_claim(
     table: Mapping[str, Any], ledger: Ledger, reproductions: Iterable[Reproduction], claims: Claims
 ) -> Iterator[str]:
-    """Take the evidence for a claim."""
+    """Enter the evidence for a claim."""
     paper = str(table.get("paper"))
     name = str(table.get("claim"))
     if name not in claims.get(paper, {}):
@@ -120,8 +127,12 @@ def _taken_claim(
     claim = claims[paper][name]
     (reproduction,) = [each for each in reproductions if each.name == claim.of]
     for row in table["rows"]:
-        runs = [{str(key): str(word) for key, word in settings.items()} for settings in row["runs"]]
+        runs = []
+        for settings in row["runs"]:
+            runs.append({str(key): str(word) for key, word in settings.items()})
         setting = setting_of(reproduction, runs, str(row.get("subject", "")))
-        kept = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
-        finding = ledger.enter_claim(paper, claim, {**kept, "runs": runs, "setting": setting})
-        yield f"{paper} {name}: {finding.verdict} ({'the printed setting' if setting == PRINTED else 'ours'})"
+        entry = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
+        entry |= {"runs": runs, "setting": setting}
+        finding = ledger.enter_claim(paper, claim, entry)
+        whose = "the printed setting" if setting == PRINTED else "ours"
+        yield f"{paper} {name}: {finding.verdict} ({whose})"

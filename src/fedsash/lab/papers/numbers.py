@@ -65,7 +65,8 @@ class Quantity:
         """The values of these seeds, in their order; those of an exact number are the same for all."""
         if self.exact:
             return Quantity(self.values * len(seeds), seeds=tuple(seeds))
-        return Quantity(tuple(self.values[self.names.index(seed)] for seed in seeds), seeds=tuple(seeds))
+        by_seed = dict(zip(self.names, self.values, strict=True))
+        return Quantity(tuple(by_seed[seed] for seed in seeds), seeds=tuple(seeds))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,10 +76,10 @@ class Quantity:
 
 def shared_seeds(quantities: Sequence[Quantity]) -> tuple[str, ...]:
     """The seeds that all quantities have, in the order of the first; those of exact ones don't count."""
-    drawn = [quantity for quantity in quantities if not quantity.exact]
-    if not drawn:
+    measured = [quantity for quantity in quantities if not quantity.exact]
+    if not measured:
         return ("exact",)
-    return tuple(seed for seed in drawn[0].names if all(seed in quantity.names for quantity in drawn))
+    return tuple(seed for seed in measured[0].names if all(seed in quantity.names for quantity in measured))
 
 
 def reduced(quantities: Sequence[Quantity], function: Callable[[Sequence[float]], float]) -> Quantity | None:
@@ -128,10 +129,10 @@ class Numbers(Mapping[Key, Quantity]):
     @classmethod
     def load(cls, table: Mapping[str, Any], exact: bool | None = None) -> Numbers:
         """The numbers in what `saved` gave; with `exact`, whatever it says of that itself."""
-        entries = table["numbers"]
-        exact = bool(table.get("exact", False)) if exact is None else exact
+        if exact is None:
+            exact = bool(table.get("exact", False))
         quantities = {}
-        for entry in entries:
+        for entry in table["numbers"]:
             values = tuple(math.nan if value is None else float(value) for value in entry["values"])
             quantities[tuple(entry["at"])] = Quantity(values, exact, tuple(entry.get("seeds", ())))
         return cls(table["dims"], quantities)
@@ -168,20 +169,22 @@ class Numbers(Mapping[Key, Quantity]):
     def at(self, **labels: Label | Sequence[Label]) -> Numbers:
         """The numbers with these labels. One label takes its dimension away; a list of labels keeps it."""
         kept = dict(self._quantities)
+        single = []
         for dim, wanted in labels.items():
             place = self._place(dim)
-            choices = list(wanted) if isinstance(wanted, list | tuple | set | frozenset | range) else [wanted]
+            choices = _listed(wanted)
             kept = {key: quantity for key, quantity in kept.items() if key[place] in choices}
-        gone = [dim for dim, wanted in labels.items() if isinstance(wanted, str | int | float)]
-        dims = [dim for dim in self.dims if dim not in gone]
-        return Numbers(dims, {self._without(gone, key): quantity for key, quantity in kept.items()})
+            if isinstance(wanted, str | int | float):
+                single.append(dim)
+        dims = [dim for dim in self.dims if dim not in single]
+        return Numbers(dims, {self._without(single, key): quantity for key, quantity in kept.items()})
 
     def without(self, **labels: Label | Sequence[Label]) -> Numbers:
         """The numbers with other labels than these."""
         kept = dict(self._quantities)
         for dim, unwanted in labels.items():
             place = self._place(dim)
-            choices = list(unwanted) if isinstance(unwanted, list | tuple | set | frozenset | range) else [unwanted]
+            choices = _listed(unwanted)
             kept = {key: quantity for key, quantity in kept.items() if key[place] not in choices}
         return Numbers(self.dims, kept)
 
@@ -206,16 +209,17 @@ class Numbers(Mapping[Key, Quantity]):
         Numbers without names of seeds can't be told apart: those of `other` take their place.
         """
         check(other.dims == self.dims, "Numbers", other.dims, f"must have the dimensions {', '.join(self.dims)}")
-        found = dict(self._quantities)
+        quantities = dict(self._quantities)
         for key, theirs in other.items():
-            mine = found.get(key)
-            if mine is None or mine.exact or not (mine.seeds and theirs.seeds):
-                found[key] = theirs
+            mine = quantities.get(key)
+            if mine is None or mine.exact or not mine.seeds or not theirs.seeds:
+                quantities[key] = theirs
                 continue
-            new = [i for i, seed in enumerate(theirs.seeds) if seed not in mine.seeds]
-            values = mine.values + tuple(theirs.values[i] for i in new)
-            found[key] = Quantity(values, seeds=mine.seeds + tuple(theirs.seeds[i] for i in new))
-        return Numbers(self.dims, found)
+            by_seed = dict(zip(theirs.seeds, theirs.values, strict=True))
+            by_seed |= zip(mine.seeds, mine.values, strict=True)  # of a seed that both have, mine stays
+            seeds = mine.seeds + tuple(seed for seed in theirs.seeds if seed not in mine.seeds)
+            quantities[key] = Quantity(tuple(by_seed[seed] for seed in seeds), seeds=seeds)
+        return Numbers(self.dims, quantities)
 
     def over(self, dim: str, function: Callable[[Sequence[float]], float] = fmean) -> Numbers:
         """One number for those along a dimension: in each seed `function` of them, in the order of their labels.
@@ -225,23 +229,23 @@ class Numbers(Mapping[Key, Quantity]):
         groups: dict[Key, list[Quantity]] = {}
         for key, quantity in self._quantities.items():
             groups.setdefault(self._without([dim], key), []).append(quantity)
-        found = {}
+        results = {}
         for key, quantities in groups.items():
-            made = reduced(quantities, function)
-            if made is not None:
-                found[key] = made
-        return Numbers([each for each in self.dims if each != dim], found)
+            result = reduced(quantities, function)
+            if result is not None:
+                results[key] = result
+        return Numbers([each for each in self.dims if each != dim], results)
 
     def steps(self, dim: str) -> Numbers:
         """The differences of each number and the one before it along a dimension; it has the label of the later."""
         labels = self.labels(dim)
-        found: dict[Key, Quantity] = {}
         place = self._place(dim)
+        steps: dict[Key, Quantity] = {}
         for earlier, later in pairwise(labels):
             change = self.at(**{dim: later}) - self.at(**{dim: earlier})
             for key, quantity in change.items():
-                found[(*key[:place], later, *key[place:])] = quantity
-        return Numbers(self.dims, found)
+                steps[(*key[:place], later, *key[place:])] = quantity
+        return Numbers(self.dims, steps)
 
     def _combined(self, other: Numbers | float, operation: Callable[[float, float], float]) -> Numbers:
         if not isinstance(other, Numbers):
@@ -249,24 +253,33 @@ class Numbers(Mapping[Key, Quantity]):
         return elementwise(operation, self, other)
 
     def _place(self, dim: str) -> int:
+        """The place of a dimension's label in a key."""
         check(dim in self.dims, "Numbers", dim, f"must be one of {', '.join(self.dims)}")
         return self.dims.index(dim)
 
     def _without(self, dims: Sequence[str], key: Key) -> Key:
+        """A key without its labels of some dimensions."""
         return tuple(label for dim, label in zip(self.dims, key, strict=True) if dim not in dims)
+
+
+def _listed(wanted: Label | Sequence[Label]) -> list[Label]:
+    """One label or several, as a list."""
+    if isinstance(wanted, list | tuple | set | frozenset | range):
+        return list(wanted)
+    return [wanted]  # type: ignore[list-item]
 
 
 def stacked(dim: str, parts: Mapping[str, Numbers] | Mapping[float, Numbers]) -> Numbers:
     """Numbers with the same dimensions as one, under a further dimension: each part under its label."""
-    found: dict[Key, Quantity] = {}
+    quantities: dict[Key, Quantity] = {}
     dims: tuple[str, ...] = ()
     for label, part in parts.items():
-        right = f"must have the dimensions {', '.join(dims)}"
-        check(not dims or part.dims == dims, f"stacked: {label}", part.dims, right)
+        requirement = f"must have the dimensions {', '.join(dims)}"
+        check(not dims or part.dims == dims, f"stacked: {label}", part.dims, requirement)
         dims = part.dims
         for key, quantity in part.items():
-            found[(*key, label)] = quantity
-    return Numbers((*dims, dim), found)
+            quantities[(*key, label)] = quantity
+    return Numbers((*dims, dim), quantities)
 
 
 def elementwise(function: Callable[..., float], first: Numbers, *others: Numbers) -> Numbers:
@@ -277,13 +290,17 @@ def elementwise(function: Callable[..., float], first: Numbers, *others: Numbers
     for other in others:
         unknown = [dim for dim in other.dims if dim not in first.dims]
         check(not unknown, "Numbers", unknown, f"must be among {', '.join(first.dims)}")
-    found: dict[Key, Quantity] = {}
+    results: dict[Key, Quantity] = {}
     for key, quantity in first.items():
-        of_dim = dict(zip(first.dims, key, strict=True))
-        keys = [tuple(of_dim[dim] for dim in other.dims) for other in others]
-        if all(their in other for their, other in zip(keys, others, strict=True)):
-            theirs = [other[their] for their, other in zip(keys, others, strict=True)]
-            made = reduced([quantity, *theirs], lambda values: function(*values))
-            if made is not None:
-                found[key] = made
-    return Numbers(first.dims, found)
+        labels = dict(zip(first.dims, key, strict=True))
+        operands: list[Quantity | None] = [quantity]
+        for other in others:
+            its_key = tuple(labels[dim] for dim in other.dims)
+            operands.append(other.get(its_key))
+        known = [operand for operand in operands if operand is not None]
+        if len(known) < len(operands):
+            continue
+        result = reduced(known, lambda values: function(*values))
+        if result is not None:
+            results[key] = result
+    return Numbers(first.dims, results)

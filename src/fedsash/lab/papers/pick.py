@@ -43,12 +43,16 @@ class Pick:
     statistic: str = ""
 
     def __post_init__(self) -> None:
-        right = f"must be one of {', '.join(STATISTICS)}"
-        check(not self.statistic or self.statistic in STATISTICS, "statistic", self.statistic, right)
+        requirement = f"must be one of {', '.join(STATISTICS)}"
+        check(not self.statistic or self.statistic in STATISTICS, "statistic", self.statistic, requirement)
 
     def __or__(self, other: Pick) -> Pick:
         """The two picks combined. If both set a field, the value of `other` is used."""
-        return Pick({**self.where, **other.where}, other.model or self.model, other.statistic or self.statistic)
+        return Pick(
+            where={**self.where, **other.where},
+            model=other.model or self.model,
+            statistic=other.statistic or self.statistic,
+        )
 
     @property
     def on_network(self) -> bool:
@@ -79,8 +83,13 @@ def pick(model: str = "", statistic: str = "", **labels: str | float | Sequence[
 
     On an axis of values the label of a value is how an experiment file shows it: 0 and "0" are the same.
     """
-    several = {axis: [of] if isinstance(of, str | float | int) else of for axis, of in labels.items()}
-    return Pick({axis: tuple(map(label_of, of)) for axis, of in several.items()}, model, statistic)
+    where: dict[str, tuple[str, ...]] = {}
+    for axis, values in labels.items():
+        if isinstance(values, str | float | int):
+            where[axis] = (label_of(values),)
+        else:
+            where[axis] = tuple(label_of(value) for value in values)
+    return Pick(where, model, statistic)
 
 
 def by_label(picks: Picks, axes: AxisLabels, place: str) -> dict[str, Pick]:
@@ -112,4 +121,6 @@ def check_axis(axis: str, axes: AxisLabels, place: str) -> None:
 def hint(word: str, known: Sequence[str]) -> str:
     """What would be right in place of a word that is not known."""
     close = suggestion(word, known)
-    return f"did you mean {close}?" if close else f"must be one of {', '.join(known)}"
+    if close:
+        return f"did you mean {close}?"
+    return f"must be one of {', '.join(known)}"

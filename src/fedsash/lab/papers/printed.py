@@ -34,17 +34,13 @@ class PrintedNumber:
         text = text.strip()
         if text in ("N/A", "?"):
             return cls(text, doubt=text == "?")
-        found = NUMBER.fullmatch(text)
-        check(found is not None, "published", text, "must be such as 81.17, 45.8 ±0.3, 1000+, 22.75 ?, N/A or ?")
-        assert found is not None
-        std = found["std"]
-        return cls(
-            text,
-            float(found["value"]),
-            None if std is None else float(std),
-            bool(found["beyond"]),
-            bool(found["doubt"]),
-        )
+        match = NUMBER.fullmatch(text)
+        check(match is not None, "published", text, "must be such as 81.17, 45.8 ±0.3, 1000+, 22.75 ?, N/A or ?")
+        assert match is not None
+        std = None
+        if match["std"] is not None:
+            std = float(match["std"])
+        return cls(text, float(match["value"]), std, beyond=bool(match["beyond"]), doubt=bool(match["doubt"]))
 
 
 def read_cell(text: str, form: str, count: int) -> tuple[PrintedNumber, ...]:
@@ -52,7 +48,7 @@ def read_cell(text: str, form: str, count: int) -> tuple[PrintedNumber, ...]:
     if text in ("N/A", "?"):
         return (PrintedNumber.read(text),) * count
     between = [re.escape(part) for part in form.split("{}")]
-    found = re.fullmatch("(.+?)".join(between), text)
-    check(found is not None and len(between) == count + 1, "published", text, f"must have the form {form}")
-    assert found is not None
-    return tuple(map(PrintedNumber.read, found.groups()))
+    match = re.fullmatch("(.+?)".join(between), text)
+    check(match is not None and len(between) == count + 1, "published", text, f"must have the form {form}")
+    assert match is not None
+    return tuple(PrintedNumber.read(number) for number in match.groups())

@@ -28,13 +28,15 @@ from .results import Results, safe
 
 ROWS = "rows"
 """The folder, in that of a reproduction, with what it adds to a ledger."""
+MOST_VALUES = 4
+"""How many values of a setting a line on differences has."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked of a reproduction: a `scale`, `only` some runs, `overrides`; all as in `Reproduction.plan`.
+    """What is to be made of a reproduction: a `scale`, `only` some runs, `overrides`; all as in `Reproduction.plan`.
 
-    With `cells`, numbers of its tables, only their runs are asked for, and no figure is drawn. `data` holds a folder
+    With `cells`, numbers of its tables, only their runs are trained, and no figure is drawn. `data` holds a folder
     for each data set, with the data set's name.
     """
 
@@ -47,52 +49,57 @@ class Order:
     cells: Sequence[Cell] = ()
 
     @cached_property
-    def asked(self) -> Sweep:
-        """The runs that are asked for. Raises `ConfigError` for unknown labels and settings."""
+    def requested(self) -> Sweep:
+        """The runs that this call is for. Raises `ConfigError` for unknown labels and settings."""
         sweep = self.reproduction.plan(self.scale, self.only, self.overrides, self.own_code)
         if not self.cells:
             return sweep
         runs = [run for run in sweep.runs if any(cell.takes(run) for cell in self.cells)]
         if not runs:
             names = ", ".join(cell.name for cell in self.cells)
-            there = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in sweep.axes.items())
-            right = f"none of its runs is asked for; at scale {self.scale} these are: {there}"
-            raise ConfigError(f"--cell {names}: {right}")
+            axes = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in sweep.axes.items())
+            reason = f"none of its runs is asked for; at scale {self.scale} these are: {axes}"
+            raise ConfigError(f"--cell {names}: {reason}")
         return replace(sweep, runs=runs)
 
     @cached_property
     def whole(self) -> Sweep:
-        """All runs of the scale. If the overrides do not fit the other runs, only the runs that are asked for."""
-        return all_or(self.asked, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
+        """All runs of the scale. If the overrides do not fit the other runs, only the requested ones."""
+        return all_or(self.requested, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
 
     def check_runs(self, out: Path) -> None:
         """Raise `ConfigError` if `out` holds runs at another scale or with other settings.
 
-        Those that are asked for may have had fewer rounds: they go on.
+        The requested ones may have had fewer rounds: they go on.
         """
-        asked = {run.name for run in self.asked.runs}
-        for run in with_data(self.whole, self.data)[0].runs:
-            check_same(run.experiment, out / "runs" / run.name, longer=run.name in asked)
+        requested = {run.name for run in self.requested.runs}
+        sweep, _ = with_data(self.whole, self.data)
+        for run in sweep.runs:
+            check_same(run.experiment, out / "runs" / run.name, longer=run.name in requested)
 
     def results(self, out: Path, missing: Mapping[str, str]) -> Results:
-        """The results in `out` of the runs that are asked for now, and of those of earlier calls."""
-        names = {run.name for run in self.asked.runs}
-        others = [run for run in self.whole.runs if run.name not in names]
-        axes = {axis: list(dict.fromkeys([*own, *self.asked.axes[axis]])) for axis, own in self.whole.axes.items()}
-        sweep = replace(self.whole, axes=axes, runs=[*self.asked.runs, *others])
+        """The results in `out` of the requested runs, and of those of earlier calls."""
+        requested = {run.name for run in self.requested.runs}
+        others = [run for run in self.whole.runs if run.name not in requested]
+        axes = {}
+        for axis, labels in self.whole.axes.items():
+            axes[axis] = list(dict.fromkeys([*labels, *self.requested.axes[axis]]))
+        sweep = replace(self.whole, axes=axes, runs=[*self.requested.runs, *others])
         earlier = frozenset(run.name for run in others)
         return Results(sweep, out, self.reproduction.labels, missing, earlier, self.scale)
 
     def note(self) -> str:
         """What stands below its tables: how its runs differ from the paper's, and the reproduction's own note."""
-        plain = self.scale == "full" and not self.overrides
-        warning = _warning(self.scale, [] if plain else self.differences)
-        return "\n".join(filter(None, [warning, self.reproduction.note]))
+        lines = []
+        if self.scale != "full" or self.overrides:
+            lines.append(_warning(self.scale, self.differences))
+        lines.append(self.reproduction.note)
+        return "\n".join(line for line in lines if line)
 
     @cached_property
     def differences(self) -> list[str]:
         """The settings in which its runs differ from the paper's, one line a key."""
-        return differences(self.reproduction, self.asked)
+        return differences(self.reproduction, self.requested)
 
 
 @dataclass
@@ -132,27 +139,28 @@ def reproduce(
     other settings.
     """
     check_folder(out)
-    sweep, missing = with_data(order.asked, order.data)
+    sweep, missing = with_data(order.requested, order.data)
     order.check_runs(out)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
-    done = Outcome(nothing=not sweep.runs, note=order.note())
+    outcome = Outcome(nothing=not sweep.runs, note=order.note())
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed
-        done.failed = executed.failed
-        done.signal = executed.signal
+        outcome.failed = executed.failed
+        outcome.signal = executed.signal
     with locked(out, wait=say):  # another call may train other runs into the same folder
         results = order.results(out, missing)
-        for name, table in _tables(order.reproduction, results, done.note):
-            done.tables.append(table | {"command": command})
-            _write(out, name, done.tables[-1])
-        done.rows = _rows(order, results, command)
-        if not done.signal and not order.cells:
-            job = Job(command, done.missing.append, progress)
-            done.pictures = _figures(order, results, job)
-            done.claims = _claims(order, results, command)
-    return done
+        for name, filled in _tables(order.reproduction, results, outcome.note):
+            table = filled | {"command": command}
+            _write(out, name, table)
+            outcome.tables.append(table)
+        outcome.rows = _rows(order, results, command)
+        if not outcome.signal and not order.cells:
+            job = Job(command, outcome.missing.append, progress)
+            outcome.pictures = _figures(order, results, job)
+            outcome.claims = _claims(order, results, command)
+    return outcome
 
 
 def _rows(order: Order, results: Results, command: str) -> int:
@@ -176,11 +184,10 @@ def _without_data(command: str) -> str:
 def _claims(order: Order, results: Results, command: str) -> list[str]:
     """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each."""
     runs = [run for run in results.sweep.runs if run.name in results.finished]
-    whole = [run for run in runs if not stopped_early(results, run)]
-    if not whole or len(whole) < len(runs):
+    if not runs or any(stopped_early(results, run) for run in runs):
         return []
     settings: list[dict[str, str]] = []
-    for run in whole:
+    for run in runs:
         words = settings_of(run)
         if words not in settings:
             settings.append(words)
@@ -236,8 +243,8 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
         if getattr(data, "path", None) not in ("", f"data/{name}"):
             runs.append(run)
         elif place.exists():
-            found = replace(data, path=str(place))  # type: ignore[type-var]
-            runs.append(replace(run, experiment=replace(run.experiment, data=found)))
+            data = replace(data, path=str(place))  # type: ignore[type-var]
+            runs.append(replace(run, experiment=replace(run.experiment, data=data)))
         else:
             missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/how-to/data.md says how)"
     return replace(sweep, runs=runs), missing
@@ -245,35 +252,50 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
 
 def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     """The settings in which runs differ from the runs of the full scale with the same labels, one line per key."""
-    shared = {
-        axis: [label for label in labels if label in reproduction.labels[axis]] for axis, labels in here.axes.items()
-    }
-    full = reproduction.plan("full", [f"{axis}={label}" for axis, labels in shared.items() for label in labels])
+    only = []
+    for axis, labels in here.axes.items():
+        only += [f"{axis}={label}" for label in labels if label in reproduction.labels[axis]]
+    full = reproduction.plan("full", only)
     paper = {tuple(run.labels.items()): run for run in full.runs}
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    # Dictionaries instead of sets: their keys keep the order of the runs.
+    papers_values: dict[str, dict[str, None]] = {}
+    our_values: dict[str, dict[str, None]] = {}
     for run in here.runs:
-        if before := paper.get(tuple(run.labels.items())):
-            old, new = (dict(flat(r.experiment.table())) for r in (before, run))
-            for key in sorted(filter(changes_numbers, old.keys() | new.keys())):
-                if old.get(key) != new.get(key) and _has_meaning(key, old, new):
-                    olds, news = found.setdefault(key, ({}, {}))
-                    olds[_shown(old, key)] = news[_shown(new, key)] = None
-    return [f"{key} {_few(news)} (full scale: {_few(olds)})" for key, (olds, news) in found.items()]
+        counterpart = paper.get(tuple(run.labels.items()))
+        if counterpart is None:
+            continue
+        theirs = dict(flat(counterpart.experiment.table()))
+        ours = dict(flat(run.experiment.table()))
+        for key in sorted(theirs.keys() | ours.keys()):
+            differs = theirs.get(key) != ours.get(key)
+            if differs and changes_numbers(key) and _has_meaning(key, theirs, ours):
+                papers_values.setdefault(key, {})[_shown(theirs, key)] = None
+                our_values.setdefault(key, {})[_shown(ours, key)] = None
+    lines = []
+    for key, values in our_values.items():
+        lines.append(f"{key} {_few(values)} (full scale: {_few(papers_values[key])})")
+    return lines
 
 
-def _has_meaning(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _has_meaning(key: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     """Whether a setting is one of both: an option of the one method or data set alone is said by its name."""
+    if key in theirs and key in ours:
+        return True
     name = f"{key.rpartition('.')[0]}.name"
-    return (key in old and key in new) or old.get(name) == new.get(name)
+    return theirs.get(name) == ours.get(name)
 
 
 def _shown(table: Mapping[str, Any], key: str) -> str:
+    """A setting's value in words."""
     return show(table[key]) if key in table else "left out"
 
 
 def _few(values: Iterable[str]) -> str:
-    values = list(values)
-    return ", ".join(values[:4]) + (", ..." if len(values) > 4 else "")
+    """The first values of some."""
+    words = list(values)
+    if len(words) > MOST_VALUES:
+        return ", ".join(words[:MOST_VALUES]) + ", ..."
+    return ", ".join(words)
 
 
 def _warning(scale: str, differs: Sequence[str]) -> str:
@@ -295,9 +317,11 @@ def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
 
 
 def markdown(table: Mapping[str, Any]) -> str:
-    """A filled table as Markdown."""
-    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
-    lines = ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(
-        [f"# {table['title']}", "", *lines, "", table["note"].replace("\n", "\n\n"), "", f"    {table['command']}", ""]
-    )
+    """A filled table as Markdown: its title, the table, its note, and the command that made it."""
+    lines = [f"# {table['title']}", ""]
+    for row in [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]:
+        cells = [str(cell).replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    note = table["note"].replace("\n", "\n\n")
+    lines += ["", note, "", f"    {table['command']}", ""]
+    return "\n".join(lines)

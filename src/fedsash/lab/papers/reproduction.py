@@ -105,8 +105,8 @@ class Reproduction:
         for name in names:
             check(names.count(name) == 1, self.name, name, "must be the name of one table or figure only")
         check(bool(names), self.name, (), "must have tables or figures: nothing is made of its runs")
-        for each in self.figures:
-            each.picks(self.labels)
+        for figure in self.figures:
+            figure.picks(self.labels)  # which raises for an axis or a label that there is not
 
     def _check_scale(self, scale: Scale, place: str) -> None:
         """Raise `SettingError` for axes, labels, figures and settings of figures that there are not."""
@@ -122,11 +122,11 @@ class Reproduction:
     @cached_property
     def labels(self) -> dict[str, list[str]]:
         """The labels of each axis, at full scale."""
-        return {axis: list(map(label_of, values)) for axis, values in self.axes.items()}
+        return _labels(self.axes)
 
     def _labels_at(self, scale: Scale) -> AxisLabels:
         """The labels of each axis from which a scale chooses."""
-        return self.labels | {axis: list(map(label_of, values)) for axis, values in scale.values.items()}
+        return self.labels | _labels(scale.values)
 
     @cached_property
     def bound_tables(self) -> list[BoundTable]:
@@ -135,9 +135,11 @@ class Reproduction:
 
     def table(self, name: str = "") -> BoundTable:
         """The table of that name; the first one without."""
+        if not name:
+            return self.bound_tables[0]
         tables = {table.name: table for table in self.bound_tables}
-        check(not name or name in tables, "table", name, f"must be one of {', '.join(tables)}")
-        return tables[name] if name else self.bound_tables[0]
+        check(name in tables, "table", name, f"must be one of {', '.join(tables)}")
+        return tables[name]
 
     def printed(self, table: str = "") -> Numbers:
         """The numbers that the paper prints in a table, by row, column and cell."""
@@ -152,11 +154,11 @@ class Reproduction:
         the axis, so that nothing would be made of the runs.
         """
         check_axis(axis, self.labels, f"{self.name}.axes")
-        given = self.axes[axis]
-        if not isinstance(given, Mapping):
+        by_label = self.axes[axis]
+        if not isinstance(by_label, Mapping):
             raise SettingError("", f"{self.name}.axes", axis, "has values of a key: its labels have no settings")
-        check(label not in given, f"{self.name}.axes.{axis}", label, "is there already")
-        axes = {**self.axes, axis: {**given, label: settings}}
+        check(label not in by_label, f"{self.name}.axes.{axis}", label, "is there already")
+        axes = {**self.axes, axis: {**by_label, label: settings}}
         scales = {}
         for name, scale in self.scales.items():
             only = dict(scale.only)
@@ -164,19 +166,21 @@ class Reproduction:
                 only[axis] = [*only[axis], label]
             scales[name] = replace(scale, only=only)
         tables = [table.extended(axis, label) for table in self.tables]
-        made = replace(self, axes=axes, scales=scales, tables=tables)
-        shown = made._goes_by(axis, label)
-        check(
-            shown, f"{self.name}.axes", axis, "no table or figure has a row, a column or a line for each of its labels"
-        )
-        return made
+        extended = replace(self, axes=axes, scales=scales, tables=tables)
+        requirement = "no table or figure has a row, a column or a line for each of its labels"
+        check(extended._goes_by(axis, label), f"{self.name}.axes", axis, requirement)
+        return extended
 
     def _goes_by(self, axis: str, label: str) -> bool:
         """Whether a table or a figure has a number or a line of this label, or the best over its axis."""
-        picks = [pick for table in self.bound_tables for pick in table.picks]
-        picks += [pick for figure in self.figures for pick in figure.picks(self.labels)]
-        best = any(table.best_over == axis for table in self.tables)
-        return best or any(label in pick.where.get(axis, ()) for pick in picks)
+        if any(table.best_over == axis for table in self.tables):
+            return True
+        picks: list[Pick] = []
+        for table in self.bound_tables:
+            picks += table.picks
+        for figure in self.figures:
+            picks += figure.picks(self.labels)
+        return any(label in pick.where.get(axis, ()) for pick in picks)
 
     def at(self, scale: str) -> Scale:
         """The scale of that name. Raises `SettingError` if there is none."""
@@ -203,17 +207,22 @@ class Reproduction:
         `ConfigError` for unknown scales, labels and settings.
         """
         chosen = self.at(scale)
-        only = list(only)
-        given = {axis: chosen.values.get(axis, values) for axis, values in self.axes.items()}
-        axes = {axis: values if isinstance(values, Mapping) else list(values) for axis, values in given.items()}
-        named = {named_axis(choice.partition("=")[0], axes) for choice in only}
-        kept = [f"{axis}={label}" for axis, labels in chosen.only.items() if axis not in named for label in labels]
+        axes: dict[str, Any] = {}
+        for axis, values in self.axes.items():
+            values = chosen.values.get(axis, values)
+            axes[axis] = values if isinstance(values, Mapping) else list(values)
+        choices = list(only)
+        named = {named_axis(choice.partition("=")[0], axes) for choice in choices}
+        of_scale = []
+        for axis, labels in chosen.only.items():
+            if axis not in named:
+                of_scale += [f"{axis}={label}" for label in labels]
         content = {"title": self.title, "base": self.base, "axes": axes}
 
         def changed(run: Labels, table: TomlTable) -> TomlTable | None:
             return self._changed(run, table, chosen)
 
-        planned = sweep(content, only=[*kept, *only], overrides=overrides, own_code=own_code, changed=changed)
+        planned = sweep(content, only=of_scale + choices, overrides=overrides, own_code=own_code, changed=changed)
         figures = self.figures_at(scale)
         self._check_networks(planned.runs)
         return replace(planned, runs=[_keeping(run, figures) for run in planned.runs])
@@ -244,12 +253,23 @@ class Reproduction:
 
     def _check_networks(self, runs: Sequence[PlannedRun]) -> None:
         """Raise `ConfigError` if a table or a figure counts the client trips of a run without a network."""
-        counting = {table.name: table.picks_on_networks for table in self.bound_tables}
-        counting |= {figure.name: figure.picks_on_networks(self.labels) for figure in self.figures}
+        on_networks = {table.name: table.picks_on_networks for table in self.bound_tables}
+        for figure in self.figures:
+            on_networks[figure.name] = figure.picks_on_networks(self.labels)
         for run in runs:
-            for name, picks in counting.items():
-                if not isinstance(run.experiment, NetworkExperiment) and any(pick.takes(run.labels) for pick in picks):
+            if isinstance(run.experiment, NetworkExperiment):
+                continue
+            for name, picks in on_networks.items():
+                if any(pick.takes(run.labels) for pick in picks):
                     raise ConfigError(f"{name} counts client trips, and the run {run.name} has no network")
+
+
+def _labels(axes: Mapping[str, Axis]) -> dict[str, list[str]]:
+    """The labels of each axis."""
+    labels = {}
+    for axis, values in axes.items():
+        labels[axis] = [label_of(value) for value in values]
+    return labels
 
 
 def prose(text: str) -> str:
@@ -268,9 +288,11 @@ def combined(settings: Settings, *changes: Settings) -> dict[str, Any]:
 def _keeping(run: PlannedRun, figures: Iterable[Figure]) -> PlannedRun:
     """The run, which also keeps the states that figures look at."""
     experiment = run.experiment
-    rounds = {round for figure in figures for round in figure.rounds(run)}
+    rounds: set[int] = set()
+    for figure in figures:
+        rounds |= figure.rounds(run)
     if not rounds:
         return run
-    keep = tuple(sorted({*experiment.checkpoint.keep, *rounds}))
-    checkpoint = replace(experiment.checkpoint, keep=keep)
+    rounds |= set(experiment.checkpoint.keep)
+    checkpoint = replace(experiment.checkpoint, keep=tuple(sorted(rounds)))
     return replace(run, experiment=replace(experiment, checkpoint=checkpoint))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ class Measurement:
     """One number from `runs` runs: their mean and, if there are several, their standard deviation (dividing by n - 1).
 
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
-    None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
+    None. `why` says why runs are missing or stuck; it is empty if no run was `requested`. The number is printed
     with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several. `values`
     has the number of each run, by its seed. `reached` has the rounds or trips of each run until the target, by its
     seed, and None of a run that did not reach it: some runs may have where `beyond` says that another one has not.
@@ -43,7 +43,7 @@ class Measurement:
     runs: int = 0
     beyond: int | None = None
     why: str = ""
-    asked: bool = True
+    requested: bool = True
     digits: int = 2
     chosen: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
@@ -53,9 +53,12 @@ class Measurement:
         if self.beyond is not None:
             return f"{self.beyond}+"
         if self.value is None:
-            return "not run" if self.asked and not self.runs else "-"
+            missing = self.requested and self.runs == 0
+            return "not run" if missing else "-"
         number = f"{self.value:.{self.digits}f}"
-        return number if self.std is None else f"{number} ±{self.std:.{self.digits}f}"
+        if self.std is None:
+            return number
+        return f"{number} ±{self.std:.{self.digits}f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +79,9 @@ class Results:
 
     def runs(self, pick: Pick) -> list[PlannedRun]:
         """The finished runs of a pick."""
-        return [run for run in self.asked(pick) if run.name in self.finished]
+        return [run for run in self.selected(pick) if run.name in self.finished]
 
-    def asked(self, pick: Pick) -> list[PlannedRun]:
+    def selected(self, pick: Pick) -> list[PlannedRun]:
         """All runs of a pick, finished or not."""
         runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
         return [run for run in runs if run.name not in self.others or run.name in self.finished]
@@ -102,28 +105,36 @@ class Results:
 
     def measured(self, pick: Pick) -> Measurement:
         """The number of a pick, over all runs that it selects."""
-        asked = self.asked(pick)
-        why = "; ".join(dict.fromkeys(filter(None, map(self._why, asked))))
-        if not asked:
-            return Measurement(asked=False)
-        done = [run for run in asked if run.name in self.finished]
-        if not done:
+        selected = self.selected(pick)
+        if not selected:
+            return Measurement(requested=False)
+        why = _once(self._why(run) for run in selected)
+        finished = [run for run in selected if run.name in self.finished]
+        if not finished:
             return Measurement(why=why)
-        found = [self._number(run, pick) for run in done]
-        values = [value for value in found if value is not None]
-        counted = TO_TARGET.get(pick.statistic)
-        seeds = [str(run.experiment.seed) for run in done]
-        reached = dict(zip(seeds, found, strict=True)) if counted else {}
-        if counted and len(values) < len(found):
-            last = max(getattr(record, counted, None) or 0 for run in done for record in self._history(run))
-            return Measurement(runs=len(done), beyond=last, why=why, reached=reached)
-        if len(values) < len(found):
-            return Measurement(runs=len(done), why="not a number in each of the last evaluations")
-        std = stdev(values) if len(values) > 1 else None
-        digits = 0 if counted else 2
-        by_seed = dict(zip(seeds, values, strict=True))
-        mean = fmean(values)
-        return Measurement(mean, std, len(values), why=why, digits=digits, values=by_seed, reached=reached)
+        if pick.statistic in TO_TARGET:
+            return self._until_target(finished, pick, why)
+        values = []
+        for run in finished:
+            value = self._number(run, pick)
+            if value is None:
+                return Measurement(runs=len(finished), why="not a number in each of the last evaluations")
+            values.append(value)
+        return _averaged(values, finished, why)
+
+    def _until_target(self, runs: Sequence[PlannedRun], pick: Pick, why: str) -> Measurement:
+        """The rounds or trips of finished runs until the target."""
+        counted = TO_TARGET[pick.statistic]
+        numbers = [self._number(run, pick) for run in runs]
+        reached = {str(run.experiment.seed): number for run, number in zip(runs, numbers, strict=True)}
+        values = [number for number in numbers if number is not None]
+        if len(values) == len(runs):
+            return replace(_averaged(values, runs, why), digits=0, reached=reached)
+        last = 0
+        for run in runs:
+            for record in self._history(run):
+                last = max(last, getattr(record, counted, None) or 0)
+        return Measurement(runs=len(runs), beyond=last, why=why, reached=reached)
 
     def best(self, pick: Pick, axis: str = "") -> Measurement:
         """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an
@@ -135,15 +146,19 @@ class Results:
         if not axis:
             return self.measured(pick)
         labels = pick.where.get(axis, self.sweep.axes[axis])
-        found = {label: self.measured(pick | Pick({axis: (label,)})) for label in labels}
-        found = {label: each for label, each in found.items() if each.asked} or found
-        known = {label: each.value for label, each in found.items() if each.value is not None}
-        why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))
-        if not known:
-            return replace(max(found.values(), key=lambda each: each.runs), why=why)
-        lowest = pick.statistic in TO_TARGET or self.criterion(pick).better == "lower"
-        chosen = (min if lowest else max)(known, key=known.__getitem__)
-        return replace(found[chosen], why=why, chosen=chosen if len(found) > 1 else "")
+        measured = {label: self.measured(pick | Pick({axis: (label,)})) for label in labels}
+        requested = {label: number for label, number in measured.items() if number.requested}
+        candidates = requested or measured
+        why = _once(number.why for number in candidates.values())
+        values = {label: number.value for label, number in candidates.items() if number.value is not None}
+        if not values:
+            most_runs = max(candidates.values(), key=lambda number: number.runs)
+            return replace(most_runs, why=why)
+        if pick.statistic in TO_TARGET or self.criterion(pick).better == "lower":
+            chosen = min(values, key=values.__getitem__)
+        else:
+            chosen = max(values, key=values.__getitem__)
+        return replace(candidates[chosen], why=why, chosen=chosen if len(candidates) > 1 else "")
 
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
         """A model's values by evaluated round or by client trips."""
@@ -152,33 +167,42 @@ class Results:
         return {getattr(score, by): score.get(criterion.name) for score in scores}
 
     def _number(self, run: PlannedRun, pick: Pick) -> float | None:
+        """What a finished run says of a pick; None where it has no such number, or did not reach the target."""
         criterion, _ = goal_of(self.folder(run))
         scores = _of(self._history(run), pick.model, run.experiment, criterion)
         if scores and pick.statistic == "best":  # `evaluation.best_on` says where it is chosen
             scores += _of(self._history(run), pick.model, run.experiment, criterion, "held_out")
         counted = TO_TARGET.get(pick.statistic)
         if counted:
-            first = next((score for score in scores if criterion.reached(score.get(criterion.name))), None)
-            return None if first is None else float(getattr(first, counted))
-        if pick.statistic in OF_THE_END and not self._end(run, pick.statistic) <= {score.round for score in scores}:
+            for score in scores:
+                if criterion.reached(score.get(criterion.name)):
+                    return float(getattr(score, counted))
             return None
+        if pick.statistic in OF_THE_END:
+            scored = {score.round for score in scores}
+            if not self._end(run, pick.statistic) <= scored:
+                return None
         summary = summarise(History(scores), run.experiment.evaluation, criterion)["models"].get(pick.model, {})
-        best = summary.get("best") or {}
-        found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
-        return None if found is None else criterion.scale * float(found)
+        value = summary.get(pick.statistic)
+        if pick.statistic == "best" and value:
+            value = value["value"]
+        return None if value is None else criterion.scale * float(value)
 
     def _end(self, run: PlannedRun, statistic: str) -> set[int]:
         """The rounds of the run's last evaluations, whatever models they were of."""
         rounds = {score.round: 0.0 for score in self._history(run).scores("test")}
-        return {*last_rounds({"": rounds}, 1 if statistic == "value" else run.experiment.evaluation.last)}
+        count = 1 if statistic == "value" else run.experiment.evaluation.last
+        return set(last_rounds({"": rounds}, count))
 
     def _why(self, run: PlannedRun) -> str:
         """Why a run is missing, or since when it is stuck."""
         if run.name in self.finished:
             since = files.table(self.folder(run) / "summary.json").get("stuck")
             return stuck_text(since) if since else ""
-        begun = Records(self.folder(run)).begun
-        return self.missing.get(run.name) or ("not finished" if begun else "not trained")
+        reason = self.missing.get(run.name)
+        if reason:
+            return reason
+        return "not finished" if Records(self.folder(run)).begun else "not trained"
 
     def _history(self, run: PlannedRun) -> History:
         """The records of a run. Those of the last run are cached, since its numbers are needed one after another."""
@@ -186,6 +210,19 @@ class Results:
             self._read.clear()
             self._read[run.name] = Records(self.folder(run)).load()
         return self._read[run.name]
+
+
+def _averaged(values: Sequence[float], runs: Sequence[PlannedRun], why: str) -> Measurement:
+    """The mean of the runs' values, and their standard deviation if there are several."""
+    by_seed = {str(run.experiment.seed): value for run, value in zip(runs, values, strict=True)}
+    mean = fmean(values)
+    std = stdev(values) if len(values) > 1 else None
+    return Measurement(mean, std, len(values), why=why, values=by_seed)
+
+
+def _once(reasons: Iterable[str]) -> str:
+    """The reasons in one line, each once; an empty one is none."""
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
 def _of(history: History, model: str, experiment: Experiment, criterion: Criterion, split: str = "test") -> list[Score]:
@@ -219,14 +256,19 @@ def _choices(history: History, broadcast: Broadcast | None) -> dict[int, Choice]
     """The choice of a broadcast by the round from which on it holds: as it is set, and then as its evaluations were."""
     if broadcast is None or broadcast.order != "after":
         return {}
-    decided = {made.round: Choice(broadcast, made.average, made.start) for made in history.decisions}
-    return {0: broadcast.first()} | decided
+    choices = {0: broadcast.first()}
+    for decision in history.decisions:
+        choices[decision.round] = Choice(broadcast, decision.average, decision.start)
+    return choices
 
 
 def _sent(choices: Mapping[int, Choice], round: int) -> str:
     """The name of what clients receive after so many rounds."""
-    last = max((begin for begin in choices if begin <= round), default=None)
-    return "model" if last is None or not choices[last].sends(round) else choices[last].average
+    begun = [begin for begin in choices if begin <= round]
+    if not begun:
+        return "model"
+    choice = choices[max(begun)]
+    return choice.average if choice.sends(round) else "model"
 
 
 def safe(label: str) -> str:

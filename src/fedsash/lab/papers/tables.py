@@ -97,11 +97,15 @@ class Table:
     def extended(self, axis: str, label: str) -> Table:
         """The table with a row or a column for one more label, if it lists labels of the axis by their own names."""
 
-        def more(picks: Picks) -> Picks:
-            own = isinstance(picks, Mapping) and all(each == Pick({axis: (name,)}) for name, each in picks.items())
-            return {**picks, label: Pick({axis: (label,)})} if own and isinstance(picks, Mapping) else picks
+        def with_label(picks: Picks) -> Picks:
+            if not isinstance(picks, Mapping):
+                return picks  # an axis or several: the new label is among theirs by itself
+            for name, pick in picks.items():
+                if pick != Pick({axis: (name,)}):
+                    return picks
+            return {**picks, label: Pick({axis: (label,)})}
 
-        return replace(self, rows=more(self.rows), columns=more(self.columns))
+        return replace(self, rows=with_label(self.rows), columns=with_label(self.columns))
 
     def _printed(self, row: str, columns: int, place: str) -> tuple[tuple[PrintedNumber, ...], ...]:
         """The numbers that the paper prints in a row; of a column that a reader has added, none."""
@@ -125,15 +129,21 @@ class BoundTable:
     @property
     def picks(self) -> Iterator[Pick]:
         """What its numbers select."""
-        table = self.table
-        for row, column, cell in product(self.rows.values(), self.columns.values(), table.cells.values()):
-            yield START | table.where | row | column | cell
+        for row, column, cell in product(self.rows, self.columns, self.table.cells):
+            yield self.pick(row, column, cell)
+
+    def pick(self, row: str, column: str, cell: str) -> Pick:
+        """What selects the runs of one number."""
+        return START | self.table.where | self.rows[row] | self.columns[column] | self.table.cells[cell]
 
     @property
     def picks_on_networks(self) -> list[Pick]:
         """Those of its picks whose runs need a network."""
-        table = self.table
-        return [of for pick in self.picks if pick.on_network for of in (pick, pick | table.against)]
+        picks = []
+        for pick in self.picks:
+            if pick.on_network:
+                picks += [pick, pick | self.table.against]
+        return picks
 
     def printed(self) -> Numbers:
         """The numbers that the paper prints, by row, column and cell. Those that it has not are left out.
@@ -156,10 +166,9 @@ class BoundTable:
 
     def numbers(self, results: Results) -> Iterator[Number]:
         """All numbers of the table, row by row."""
-        table = self.table
         for row, column, cell, number in self.places():
-            pick = START | table.where | self.rows[row] | self.columns[column] | table.cells[cell]
-            yield Number(row, column, cell, number, self._measured(pick, results))
+            measured = self.measured(self.pick(row, column, cell), results)
+            yield Number(row, column, cell, number, measured)
 
     def places(self) -> Iterator[tuple[str, str, str, PrintedNumber]]:
         """Each number that a paper could print, with its row, column and cell."""
@@ -168,17 +177,27 @@ class BoundTable:
                 for cell, number in zip(self.table.cells, numbers, strict=True):
                     yield row, column, cell, number
 
-    def _measured(self, pick: Pick, results: Results) -> Measurement:
+    def measured(self, pick: Pick, results: Results) -> Measurement:
+        """The measured number of a pick: for a speed-up the quotient of two, over all seeds and in each of them."""
         if pick.statistic not in SPEED_UPS:
             return results.best(pick, self.table.best_over)
         count = Pick(statistic=SPEED_UPS[pick.statistic])
         own = results.best(pick | count, self.table.best_over)
         base = results.best(pick | self.table.against | count, self.table.best_over)
-        ratio = base.value / own.value if own.value and base.value else None
-        ratios = {seed: base.values[seed] / count for seed, count in own.values.items() if seed in base.values}
-        why = own.why or base.why
+        ratio = None
+        if own.value and base.value:
+            ratio = base.value / own.value
+        ratios = {}
+        for seed, rounds in own.values.items():
+            if seed in base.values:
+                ratios[seed] = base.values[seed] / rounds
         return Measurement(
-            ratio, runs=own.runs, why=why, asked=own.asked and base.asked, chosen=own.chosen, values=ratios
+            ratio,
+            runs=own.runs,
+            why=own.why or base.why,
+            requested=own.requested and base.requested,
+            chosen=own.chosen,
+            values=ratios,
         )
 
     def filled(self, results: Results) -> dict[str, Any]:
@@ -188,42 +207,57 @@ class BoundTable:
         columns are left out if none of their runs was asked for. `missing` says why numbers are missing, `chosen` what
         they are the best of."""
         numbers = list(self.numbers(results))
-        asked = [number for number in numbers if number.measured.asked]
-        columns = [column for column in self.columns if any(number.column == column for number in asked)]
+        requested = [number for number in numbers if number.measured.requested]
+        requested_columns = {number.column for number in requested}
+        columns = [column for column in self.columns if column in requested_columns]
+        cells: dict[tuple[str, str], list[Number]] = {}
+        for number in numbers:
+            cells.setdefault((number.row, number.column), []).append(number)
         lines: list[list[str]] = []
-        for row in dict.fromkeys(number.row for number in asked):
-            cells = [[n for n in numbers if (n.row, n.column) == (row, column)] for column in columns]
-            printed = [[number.published.text for number in cell] for cell in cells]
-            kinds = {"paper": printed} if any(text != "?" for cell in printed for text in cell) else {}
-            kinds["here"] = [[str(number.measured) for number in cell] for cell in cells]
-            gaps = [[_signed(number) for number in cell] for cell in cells]
-            kinds |= {"difference": gaps} if any(text != "-" for cell in gaps for text in cell) else {}
-            lines += [[row, kind, *map(self._put, texts)] for kind, texts in kinds.items()]
+        for row in dict.fromkeys(number.row for number in requested):
+            lines += self._lines(row, [cells[row, column] for column in columns])
         return {
             "title": self.title,
             "columns": ["", "", *columns],
             "rows": lines,
             "numbers": [number.record() for number in numbers],
-            "missing": _missing(asked),
-            "chosen": self._chosen(asked, results),
+            "missing": _missing(requested),
+            "chosen": self._chosen(requested, results),
         }
+
+    def _lines(self, row: str, cells: Sequence[Sequence[Number]]) -> Iterator[list[str]]:
+        """The lines of one row of the paper: published, measured, and the difference, each with its cells' texts."""
+        published = []
+        here = []
+        differences = []
+        for cell in cells:
+            published.append([number.published.text for number in cell])
+            here.append([str(number.measured) for number in cell])
+            differences.append([_signed(number) for number in cell])
+        if _says_more(published, than="?"):
+            yield [row, "paper", *map(self._joined, published)]
+        yield [row, "here", *map(self._joined, here)]
+        if _says_more(differences, than="-"):
+            yield [row, "difference", *map(self._joined, differences)]
 
     def _chosen(self, numbers: list[Number], results: Results) -> list[str]:
         """The grid that numbers are the best of, and what was chosen from it."""
         names: dict[str, list[str]] = {}
         for number in numbers:
             if number.measured.chosen:
-                name = ", ".join(filter(None, (number.row, number.column, number.cell)))
+                name = ", ".join(label for label in (number.row, number.column, number.cell) if label)
                 names.setdefault(number.measured.chosen, []).append(name)
         if not names:
             return []
         axis = self.table.best_over
         where = START | self.table.where
         grid = [label for label in results.sweep.axes[axis] if results.runs(where | Pick({axis: (label,)}))]
-        lines = [f"{label} was best for {'; '.join(of)}" for label, of in names.items()]
-        return [f"The best over {axis} ({', '.join(grid)}), for each number by itself.", *lines]
+        lines = [f"The best over {axis} ({', '.join(grid)}), for each number by itself."]
+        for label, places in names.items():
+            lines.append(f"{label} was best for {'; '.join(places)}")
+        return lines
 
-    def _put(self, texts: list[str]) -> str:
+    def _joined(self, texts: list[str]) -> str:
         """The text of a cell. If all its numbers have the same word, the word is written once."""
         if len(set(texts)) == 1 and texts[0] in ("N/A", "?", "-", "not run"):
             return texts[0]
@@ -232,7 +266,15 @@ class BoundTable:
 
 
 def _signed(number: Number) -> str:
-    return "-" if number.difference is None else f"{number.difference:+.{number.measured.digits}f}"
+    """The difference to the paper with its sign; "-" if there is none."""
+    if number.difference is None:
+        return "-"
+    return f"{number.difference:+.{number.measured.digits}f}"
+
+
+def _says_more(cells: Sequence[Sequence[str]], than: str) -> bool:
+    """Whether a text in one of the cells is another than this one."""
+    return any(text != than for cell in cells for text in cell)
 
 
 def _missing(numbers: list[Number]) -> list[str]:

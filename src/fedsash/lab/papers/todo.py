@@ -95,28 +95,33 @@ class Task:
     @property
     def names(self) -> list[str]:
         """The names of its cells, as `ledger.find` takes them: a row alone where all that is open of it is here."""
-        here = {cell.file for cell in self.cells}
-        rows: dict[tuple[str, str], bool] = {}
+        own = {cell.file for cell in self.cells}
+        incomplete = set()
         for cell in cells(self.reproduction):
-            place = (cell.table.name, cell.row)
-            rows[place] = rows.get(place, True) and cell.file in here
+            if cell.file not in own:
+                incomplete.add((cell.table.name, cell.row))
         names = []
         for cell in self.cells:
-            whole = rows[cell.table.name, cell.row]
-            names.append(cell.row if whole else f"{cell.row} / {cell.column}")
+            if (cell.table.name, cell.row) in incomplete:
+                names.append(f"{cell.row} / {cell.column}")
+            else:
+                names.append(cell.row)
         return list(dict.fromkeys(names))
 
     @property
     def command(self) -> str:
         """The command that runs it."""
         words = ["fedsash", "reproduce", self.reproduction.name]
-        words += [word for name in self.names for word in ("--cell", name)]
-        words += ["--data", str(self.data)] if self.data != Path("data") else []
+        for name in self.names:
+            words += ["--cell", name]
+        if self.data != Path("data"):
+            words += ["--data", str(self.data)]
         return shlex.join(words)
 
     def record(self) -> dict[str, Any]:
         """The task as plain data."""
-        hours, minutes = (None if math.isnan(v) else v for v in (self.cost.hours, self.cost.minutes))
+        hours = None if math.isnan(self.cost.hours) else self.cost.hours
+        minutes = None if math.isnan(self.cost.minutes) else self.cost.minutes
         return {
             "reproduction": self.reproduction.name,
             "cells": self.names,
@@ -129,32 +134,53 @@ class Task:
 
 def todo(reproductions: Iterable[Reproduction], ledger: Ledger, data: Path) -> list[Task]:
     """The tasks that are left, most cells an hour first; then those of unknown cost, then those without their data."""
-    tasks = [task for reproduction in reproductions for task in _tasks(reproduction, ledger, data)]
+    tasks: list[Task] = []
+    for reproduction in reproductions:
+        tasks += _tasks(reproduction, ledger, data)
 
     def order(task: Task) -> tuple[bool, bool, float]:
-        hours = task.cost.hours
-        return bool(task.missing), math.isnan(hours), 0.0 if math.isnan(hours) else hours / len(task.cells)
+        unavailable = bool(task.missing)
+        if not task.cost.known:
+            return unavailable, True, 0.0
+        return unavailable, False, task.cost.hours / len(task.cells)
 
     return sorted(tasks, key=order)
 
 
 def _tasks(reproduction: Reproduction, ledger: Ledger, data: Path) -> Iterator[Task]:
+    """What is left of one reproduction."""
     sweep = planned(reproduction)
-    families = {run.name: _family(run) for run in sweep.runs}
+    for group in _groups(reproduction, ledger):
+        runs = tuple(run for run in sweep.runs if any(cell.takes(run) for cell in group))
+        name = REGISTRIES["datasets"].name_of(runs[0].experiment.data)
+        available = name == "digits" or (data / name).exists()
+        missing = "" if available else f"{name} is not there"
+        yield Task(reproduction, tuple(group), runs, cost_of(runs), data, missing)
+
+
+def _groups(reproduction: Reproduction, ledger: Ledger) -> list[list[Cell]]:
+    """The incomplete cells in groups whose runs may share rounds.
+
+    A cell that shares rounds with several groups makes one group of them.
+    """
+    sweep = planned(reproduction)
+    family_of = {run.name: _family(run) for run in sweep.runs}
     groups: list[tuple[set[str], list[Cell]]] = []
     for cell in cells(reproduction):
         if complete(cell, ledger):
             continue
-        mine = {families[run.name] for run in sweep.runs if cell.takes(run)}
-        alike = [group for group in groups if group[0] & mine]
-        groups = [group for group in groups if not group[0] & mine]
-        together = [each for _, of in alike for each in of]
-        groups.append((mine.union(*(names for names, _ in alike)), [*together, cell]))
-    for _, group in groups:
-        runs = tuple(run for run in sweep.runs if any(cell.takes(run) for cell in group))
-        name = REGISTRIES["datasets"].name_of(runs[0].experiment.data)
-        missing = "" if (data / name).exists() or name == "digits" else f"{name} is not there"
-        yield Task(reproduction, tuple(group), runs, cost_of(runs), data, missing)
+        families = {family_of[run.name] for run in sweep.runs if cell.takes(run)}
+        joined: list[Cell] = []
+        apart = []
+        for group_families, group in groups:
+            # Families of different groups are disjoint, so it does not matter that `families` grows here.
+            if group_families & families:
+                families |= group_families
+                joined += group
+            else:
+                apart.append((group_families, group))
+        groups = [*apart, (families, [*joined, cell])]
+    return [group for _, group in groups]
 
 
 def _family(run: PlannedRun) -> str:
@@ -170,7 +196,10 @@ def complete(cell: Cell, ledger: Ledger) -> bool:
     runs = [run for run in planned(cell.reproduction).runs if cell.pick.takes(run.labels)]
     seeds = {run.experiment.seed for run in runs}
     rows = [row for row in ledger.rows(cell) if len(row.values) >= len(seeds)]
-    return all(any(not settings.differences(row.settings) for row in rows) for settings in cell.settings)
+    missing = list(cell.settings)
+    for row in rows:
+        missing = [settings for settings in missing if settings.differences(row.settings)]
+    return not missing
 
 
 def cost_of(runs: Iterable[PlannedRun]) -> Cost:
@@ -192,17 +221,16 @@ def cost_of(runs: Iterable[PlannedRun]) -> Cost:
 
 
 def _trained(runs: Iterable[PlannedRun]) -> Iterator[tuple[int, Experiment]]:
-    """The rounds to train, and the experiments that they are of. A plan of 10,000 rounds takes long, so it is made only
-    for runs that can share rounds."""
+    """The rounds to train, and the experiments that they are of."""
     families: dict[str, list[PlannedRun]] = {}
     for run in runs:
         families.setdefault(_family(run), []).append(run)
     for family in families.values():
-        if len(family) == 1:
+        if len(family) == 1:  # without a plan, which takes long for 10,000 rounds
             yield family[0].experiment.rounds, family[0].experiment
             continue
-        for leg in plan(family).legs:
-            yield leg.rounds, leg.experiment
+        for segment in plan(family).segments:
+            yield segment.rounds, segment.experiment
 
 
 def _samples_a_round(experiment: Experiment) -> float:
@@ -210,10 +238,14 @@ def _samples_a_round(experiment: Experiment) -> float:
     table = experiment.table()
     samples = SAMPLES.get(table["data"]["name"], math.nan)
     clients = float(table["partition"].get("clients") or math.nan)
-    if "scheduler" in table:  # on a network a round of one trip, but for vanilla's
-        count = clients if table["scheduler"]["name"] == "synchronous" else table["scheduler"].get("slide", 1)
-    else:
+    if "scheduler" not in table:
         count = table["sampling"].get("count", math.nan)
+    elif table["scheduler"]["name"] == "synchronous":
+        count = clients
+    else:  # on a network a round of one trip, or of as many as its window slides
+        count = table["scheduler"].get("slide", 1)
     share = float(count) / clients
     epochs = experiment.local.epochs
-    return samples * share * (epochs if isinstance(epochs, int | float) else math.nan)
+    if not isinstance(epochs, int | float):
+        return math.nan
+    return samples * share * epochs

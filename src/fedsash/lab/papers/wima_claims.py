@@ -203,12 +203,15 @@ def _curves_of(reproduction: Reproduction, place: int = 0) -> CurvesFigure:
 def _figure_1(results: Results) -> Evidence:
     """Figure 1's curves by method, cell and round, from the round on after which the window is full."""
     figure = _curves_of(TABLE_2)
-    runs = [run for each in figure.by_line(results.labels).values() for run in results.runs(each)]
-    sizes = [run.experiment.averages["wima"] for run in runs]
-    full = max((average.size for average in sizes if isinstance(average, Window)), default=0)
+    full = 0
+    for line in figure.picks(results.labels):
+        for run in results.runs(line):
+            average = run.experiment.averages["wima"]
+            if isinstance(average, Window):
+                full = max(full, average.size)
     curves: dict[Key, Quantity] = {}
-    for (line, round), quantity in of_curves(figure, results).items():
-        method, _, cell = str(line).partition(" + ")
+    for (label, round), quantity in of_curves(figure, results).items():
+        method, _, cell = str(label).partition(" + ")
         if float(round) >= full:
             curves[method, cell or "base", round] = quantity
     return {"curves": Numbers(("method", "cell", "round"), curves)}
@@ -255,7 +258,9 @@ def _part(curves: Numbers, begin: float, end: float) -> Numbers:
 def _evenly(curves: Numbers) -> Numbers:
     """The curves at rounds that are as far apart as the first two: at the end of a run every round is evaluated."""
     rounds = [float(round) for round in curves.labels("round")]
-    step = rounds[1] - rounds[0] if len(rounds) > 1 else 1
+    if len(rounds) < 2:
+        return curves
+    step = rounds[1] - rounds[0]
     return curves.at(round=[round for round in rounds if (round - rounds[0]) % step == 0])
 
 
@@ -533,7 +538,9 @@ def window_and_pseudo_gradients(equal: bool = False) -> Evidence:
     gaps: dict[Key, float] = {}
     for rate in (1.0, 0.5):
         walk = _walk(ServerSGD(rate), size=4, rounds=6)
-        factors = torch.ones(4).double() if equal else _falling_factors(4)
+        factors = _falling_factors(4)
+        if equal:
+            factors = torch.ones(4).double()
         gaps[(rate,)] = _distance(walk.window, walk.w[2] - rate * (factors @ walk.pseudo_gradients[2:]))
     return {"gap": Numbers.exact(("rate",), gaps)}
 
@@ -619,10 +626,14 @@ def weights_by_age(place: Literal["position", "velocity"] = "position") -> Evide
     memory = momentum.init(w)
     for update in torch.eye(size, dtype=torch.float64):
         w, memory = momentum.step(w, update, memory)
-    methods = {"WiMA": _factors(size), "momentum": w if place == "position" else memory["v"]}
-    weights: dict[Key, float] = {
-        (method, age): float(each[size - 1 - age]) for method, each in methods.items() for age in range(size)
-    }
+    window = _factors(size)
+    if place == "velocity":
+        w = memory["v"]
+    weights: dict[Key, float] = {}
+    for age in range(size):  # the update of age a stands at size - 1 - a
+        weights["WiMA", age] = float(window[size - 1 - age])
+    for age in range(size):
+        weights["momentum", age] = float(w[size - 1 - age])
     return {"weight": Numbers.exact(("method", "age"), weights)}
 
 

@@ -2,13 +2,13 @@
 
 from .axes import PlannedRun, Sweep, all_or, load, parse
 from .execute import check_same, execute
-from .foreman import SweepReport
-from .plan import Leg, Plan, plan
+from .plan import Plan, Segment, plan
+from .scheduling import SweepReport
 
 __all__ = [
-    "Leg",
     "Plan",
     "PlannedRun",
+    "Segment",
     "Sweep",
     "SweepReport",
     "all_or",

@@ -56,12 +56,17 @@ class SweepAxis:
         """The dotted keys that it sets, each with a plain value."""
         if self.key is not None:
             return {self.key}
-        return {key for settings in self.settings.values() for key, _ in flat(settings)}
+        keys = set()
+        for settings in self.settings.values():
+            keys |= {key for key, _ in flat(settings)}
+        return keys
 
     def part(self, label: str) -> str:
         """The part of a run's folder name for a label: the label, after its key if the axis has one."""
         word = re.sub(r"[^\w.+=-]+", "-", label)
-        return f"{short(self.key)}={word}" if self.key else word.strip("-.") or "-"
+        if self.key:
+            return f"{short(self.key)}={word}"
+        return word.strip("-.") or "-"
 
 
 Axes = Mapping[str, SweepAxis]
@@ -77,8 +82,10 @@ def short(axis: str) -> str:
 def named_axis(name: str, axes: Iterable[str]) -> str:
     """The axis that a user means: the one of this name, or else the only one that is `short` for it, or the name."""
     axes = list(axes)
+    if name in axes:
+        return name
     meant = [axis for axis in axes if short(axis) == name]
-    return meant[0] if name not in axes and len(meant) == 1 else name
+    return meant[0] if len(meant) == 1 else name
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +116,12 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
         return parse(table, path.parent, only, overrides, own_code)
 
 
-def all_or(asked: Sweep, every: Callable[[], Sweep]) -> Sweep:
-    """All runs, which `every` gives; only those that are `asked` for if the overrides don't fit the others."""
+def all_or(requested: Sweep, every: Callable[[], Sweep]) -> Sweep:
+    """All runs, which `every` gives; only those that are `requested` if the overrides don't fit the others."""
     try:
         return every()
     except ConfigError:
-        return asked
+        return requested
 
 
 def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
@@ -123,10 +130,18 @@ def _check_free(table: TomlTable, overrides: Iterable[str]) -> None:
     for override in overrides:
         key = override.partition("=")[0].strip()
         for name, axis in axes.items():
-            table_of = key.removesuffix("name") if key.endswith(".name") else f"{key}."  # another thing: another table
-            if any(f"{own}.".startswith(table_of) or f"{key}.".startswith(f"{own}.") for own in axis.sets):
-                right = f"the axis {name} sets it: leave it out, or change the axis in the file; --only chooses labels"
-                raise ConfigError(f"--set {shortened(key)}: {right}")
+            if any(_sets_part_of(key, set_by_axis) for set_by_axis in axis.sets):
+                advice = f"the axis {name} sets it: leave it out, or change the axis in the file; --only chooses labels"
+                raise ConfigError(f"--set {shortened(key)}: {advice}")
+
+
+def _sets_part_of(key: str, other: str) -> bool:
+    """Whether setting `key` changes the setting `other`: one of them is the other, or lies in it.
+
+    Another `name` is another thing: it changes the whole table that it stands in.
+    """
+    table = key.removesuffix("name") if key.endswith(".name") else f"{key}."
+    return f"{other}.".startswith(table) or f"{key}.".startswith(f"{other}.")
 
 
 def parse(
@@ -161,18 +176,22 @@ def parse(
     overrides = list(overrides)
     runs = []
     for labels in _combinations(axes, zipped, chosen):
-        if (applied := changed(labels, _applied(base, axes, labels))) is not None:
+        applied = changed(labels, _applied(base, axes, labels))
+        if applied is not None:
             runs.append(_run(_folder_of(axes, labels), labels, applied, overrides, own_code))
-    names = [run.name for run in runs]
     if not runs:
         raise ConfigError("no run is left: there is none with these labels")
-    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise ConfigError(f"axes: two runs would have the folder {twice}; name their labels more differently")
-    kept = {name: [label for label in a.settings if _kept({name: label}, chosen)] for name, a in axes.items()}
+    for name, count in Counter(run.name for run in runs).items():
+        if count > 1:
+            raise ConfigError(f"axes: two runs would have the folder {name}; name their labels more differently")
+    kept = {}
+    for name, axis in axes.items():
+        kept[name] = [label for label in axis.settings if _kept({name: label}, chosen)]
     return Sweep(str(table.get("title", "")), kept, runs)
 
 
 def _base(base: Any, folder: Path) -> TomlTable:
+    """The base as a table: what the file holds, if it is the path of one."""
     if isinstance(base, str):
         with prefixed(folder / base):
             return read(folder / base)
@@ -188,11 +207,13 @@ def _named(base: TomlTable) -> TomlTable:
     """
     if "built_by" in base:
         return base
-    usual = (NetworkExperiment() if "network" in base or "scheduler" in base else Experiment()).table()
-    return named(base, {key: value for key, value in usual.items() if key != "engine"})
+    on_network = "network" in base or "scheduler" in base
+    default = NetworkExperiment() if on_network else Experiment()
+    return named(base, {key: value for key, value in default.table().items() if key != "engine"})
 
 
 def _axes(table: Any) -> dict[str, SweepAxis]:
+    """The axes of a file. Raises `ConfigError` if there are none."""
     if not isinstance(table, Mapping) or not table:
         raise ConfigError("axes is missing: must be a table such as [axes] with seed = [0, 1, 2]")
     return {name: _axis(name, values) for name, values in table.items()}
@@ -204,6 +225,7 @@ def label_of(value: Any) -> str:
 
 
 def _axis(name: str, values: Any) -> SweepAxis:
+    """An axis of a file. Raises `ConfigError` for values that are neither a list of a key's nor tables by label."""
     if isinstance(values, list) and values and KEY.fullmatch(name):
         labels = [label_of(value) for value in values]
         if len(set(labels)) < len(labels):
@@ -211,11 +233,13 @@ def _axis(name: str, values: Any) -> SweepAxis:
         return SweepAxis(dict(zip(labels, values, strict=True)), name)
     if isinstance(values, Mapping) and values and all(isinstance(settings, Mapping) for settings in values.values()):
         return SweepAxis(values)
-    if isinstance(values, Mapping) and (inner := next((key for key, v in values.items() if isinstance(v, list)), "")):
-        key = f"{name}.{inner}"
-        raise ConfigError(f'axes.{key}: a dotted key is one name here, in quotes: "{key}" = {shown(values[inner])}')
-    right = "a list of values of the key that the axis is called after, or a table of settings for each label"
-    raise ConfigError(f"axes.{name} = {shown(values)}: must be {right}")
+    if isinstance(values, Mapping):
+        for inner, value in values.items():
+            if inner and isinstance(value, list):  # TOML reads local.lr = [...] without quotes as a table in a table
+                key = f"{name}.{inner}"
+                raise ConfigError(f'axes.{key}: a dotted key is one name here, in quotes: "{key}" = {shown(value)}')
+    requirement = "a list of values of the key that the axis is called after, or a table of settings for each label"
+    raise ConfigError(f"axes.{name} = {shown(values)}: must be {requirement}")
 
 
 def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
@@ -227,34 +251,44 @@ def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
     for group in groups:
         for axis in group:
             check_known(axis, axes, "zip: there is no axis")
-        counts = {axis: len(axes[axis].settings) for axis in group}
-        if len(set(counts.values())) > 1:
-            raise ConfigError(f"zip: axes that go together need as many labels each; there are {shown(counts)}")
-    together = [axis for group in groups for axis in group]
-    if twice := next((axis for axis in together if together.count(axis) > 1), None):
-        raise ConfigError(f"zip: {twice} is in it twice")
-    found: list[list[str]] = []
+        labels = {axis: len(axes[axis].settings) for axis in group}
+        if len(set(labels.values())) > 1:
+            raise ConfigError(f"zip: axes that go together need as many labels each; there are {shown(labels)}")
+    counts = Counter(axis for group in groups for axis in group)
+    for axis, count in counts.items():
+        if count > 1:
+            raise ConfigError(f"zip: {axis} is in it twice")
+    group_of: dict[str, list[str]] = {}
+    for group in groups:
+        group_of |= dict.fromkeys(group, group)
+    ordered: list[list[str]] = []
     for axis in axes:
-        group = next((group for group in groups if axis in group), [axis])
-        if group not in found:
-            found.append(group)
-    return found
+        group = group_of.get(axis, [axis])
+        if group not in ordered:
+            ordered.append(group)
+    return ordered
 
 
 def _combinations(
     axes: Axes, zipped: Sequence[Sequence[str]], chosen: Mapping[str, set[str]]
 ) -> Iterator[dict[str, str]]:
     """Every combination of the labels that are kept, in the order of the axes. Raises `ConfigError` for too many."""
-    together = [
-        [dict(zip(group, labels, strict=True)) for labels in zip(*(axes[axis].settings for axis in group), strict=True)]
-        for group in zipped
-    ]
-    choices = [[labels for labels in group if _kept(labels, chosen)] for group in together]
-    if (count := math.prod(map(len, choices))) > MOST_RUNS:
+    choices: list[list[dict[str, str]]] = []
+    for group in zipped:
+        of_group = []
+        for row in zip(*(axes[axis].settings for axis in group), strict=True):
+            labels = dict(zip(group, row, strict=True))
+            if _kept(labels, chosen):
+                of_group.append(labels)
+        choices.append(of_group)
+    count = math.prod(len(of_group) for of_group in choices)
+    if count > MOST_RUNS:
         raise ConfigError(f"axes: they make {count:,} runs, and a sweep has at most {MOST_RUNS:,}", "axes")
     for combined in product(*choices):
-        found = {axis: label for labels in combined for axis, label in labels.items()}
-        yield {axis: found[axis] for axis in axes}
+        run: dict[str, str] = {}
+        for labels in combined:
+            run |= labels
+        yield {axis: run[axis] for axis in axes}
 
 
 def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
@@ -272,7 +306,8 @@ def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
-    return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
+    """Whether all labels are chosen; on an axis for which none is, all are."""
+    return all(axis not in chosen or label in chosen[axis] for axis, label in labels.items())
 
 
 def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTable:
@@ -288,8 +323,8 @@ def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTabl
         for name in earlier:
             key = axes[name].key
             if key is not None and _has(before, key) and not _has(table, key):
-                right = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
-                raise ConfigError(f"axes.{name}: {right}")
+                reason = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
+                raise ConfigError(f"axes.{name}: {reason}")
         earlier.append(axis)
     return table
 
@@ -308,5 +343,6 @@ def _folder_of(axes: Axes, labels: Mapping[str, str]) -> str:
 
 
 def _run(name: str, labels: dict[str, str], table: TomlTable, overrides: Sequence[str], own_code: bool) -> PlannedRun:
+    """A run. Raises `ConfigError`, which names it."""
     with prefixed(name):
         return PlannedRun(name, labels, experiment(table, overrides, own_code))

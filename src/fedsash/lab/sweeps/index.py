@@ -24,26 +24,34 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """
     with locked(out, wait=log.warning):
-        new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
-        before = read(out) if (out / NAME).exists() else new
+        before: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
+        if (out / NAME).exists():
+            before = read(out)
         if list(before["axes"]) != list(sweep.axes):
-            there = ", ".join(before["axes"])
-            here = ", ".join(sweep.axes)
-            raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
-        axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
-        runs = {run.name: run.labels for run in sweep.runs}
-        others = {name: reason for name, reason in before["failed"].items() if name not in runs}
-        rounds = before["rounds"] | {run.name: run.experiment.rounds for run in sweep.runs}
-        known = {"runs": before["runs"] | runs, "rounds": rounds, "failed": {**others, **failed}}
-        files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
+            saved_axes = ", ".join(before["axes"])
+            own_axes = ", ".join(sweep.axes)
+            raise ConfigError(f"{out} holds a sweep over {saved_axes}, not over {own_axes}: choose another folder")
+        axes = {}
+        for axis, labels in sweep.axes.items():
+            axes[axis] = list(dict.fromkeys([*before["axes"][axis], *labels]))
+        runs = dict(before["runs"])
+        rounds = dict(before["rounds"])
+        reasons = dict(before["failed"])
+        for run in sweep.runs:
+            runs[run.name] = run.labels
+            rounds[run.name] = run.experiment.rounds
+            reasons.pop(run.name, None)
+        reasons |= failed
+        table = {"title": sweep.title, "axes": axes, "runs": runs, "rounds": rounds, "failed": reasons}
+        files.write_table(out / NAME, table)
 
 
 def read(out: Path) -> dict[str, Any]:
     """What `write` wrote. Raises `RunError` if the file is damaged."""
     file = out / NAME
-    found = {"rounds": {}} | files.table(file)  # it has no rounds if fedsash 0.1 wrote it
+    table = {"rounds": {}} | files.table(file)  # it has no rounds if fedsash 0.1 wrote it
     for key, kind in (("axes", list), ("runs", dict), ("rounds", int), ("failed", str)):
-        of_one = found.get(key)
-        if not isinstance(of_one, dict) or not all(isinstance(value, kind) for value in of_one.values()):
+        entries = table.get(key)
+        if not isinstance(entries, dict) or not all(isinstance(value, kind) for value in entries.values()):
             raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")
-    return found
+    return table

@@ -1,8 +1,8 @@
-"""A process that trains legs of a sweep.
+"""A process that trains segments of a sweep.
 
-It reads a line of JSON from standard input for each leg. It writes a line of JSON to standard output after every round
-and at the end of a leg; whatever else is printed goes to the log. If nobody reads its output, it stops at once and
-saves its last state: no process survives a killed sweep, and none holds runs that go on elsewhere.
+It reads a line of JSON from standard input for each segment. It writes a line of JSON to standard output after every
+round and at the end of a segment; whatever else is printed goes to the log. If nobody reads its output, it stops at
+once and saves its last state: no process survives a killed sweep, and none holds runs that go on elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Engines: TypeAlias = dict[tuple[str, int], dict[str, Any]]
 
 
 def main() -> None:
-    """Train one leg after another, each on the `cores` that its line names."""
+    """Train one segment after another, each on the `cores` that its line names."""
     Messages.keep_apart()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # they come from the sweep, whatever it does with its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -51,44 +51,52 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
-        train(Assigned.of(job["leg"]), engines)
+        train(Assignment.load(job["segment"]), engines)
 
 
-def train(leg: Assigned, engines: Engines) -> None:
-    """Train a leg, and tell its end. If another sweep trains it at the moment, wait until that one has ended."""
+def train(segment: Assignment, engines: Engines) -> None:
+    """Train a segment, and tell its end. If another sweep trains it at the moment, wait until that one has ended."""
+
+    def waits(line: str) -> None:
+        tell(segment=segment.name, note=f"waiting: {line}")
+
     try:
-        ended = when_free(lambda: trained(leg, engines), lambda line: tell(leg=leg.name, note=f"waiting: {line}"))
+        result = when_free(lambda: trained(segment, engines), waits)
     except (FedsashError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        leg.failed(one_line(error))
+        segment.failed(one_line(error))
     else:
-        leg.ended(ended)
+        segment.ended(result)
 
 
-def trained(leg: Assigned, engines: Engines) -> Result | TimeStudy:
-    """Begin or resume the run up to the leg's last round, and return its result.
+def trained(segment: Assignment, engines: Engines) -> Result | TimeStudy:
+    """Begin or resume the run up to the segment's last round, and return its result.
 
     The first run with such steps gets the engine that is fastest for all rounds of them in this process, and the others
     have the same one: it is measured once, and what is compiled for the first run serves them all. A run on a network
     chooses its own.
     """
-    experiment = leg.experiment
+    experiment = segment.experiment
     if isinstance(experiment, NetworkExperiment) and experiment.stateless:
-        return experiment.study(leg.folder, stepped=lambda round: tell(leg=leg.name, round=round), again=leg.begun)
+
+        def stepped(round: int) -> None:
+            tell(segment=segment.name, round=round)
+
+        return experiment.study(segment.folder, stepped=stepped, again=segment.begun)
     driver = experiment.driver()
-    settings = leg.settings(driver)
-    if leg.begun:
-        return runs.resume(driver, experiment.rounds, leg.folder, **settings)
+    settings = segment.settings(driver)
+    if segment.begun:
+        return runs.resume(driver, experiment.rounds, segment.folder, **settings)
     if isinstance(experiment, NetworkExperiment):
-        return runs.run(driver, experiment.rounds, out=leg.folder, **settings)
-    place = leg.steps, torch.get_num_threads()
-    alike = driver.settled(engines.get(place, {}))
-    with alike.federation:
-        if leg.trains:
-            alike.prepare(leg.rounds_alike)
-            engines[place] = alike.federation.described()
-        return runs.run(alike, experiment.rounds, out=leg.folder, fork=leg.fork, **settings)
+        return runs.run(driver, experiment.rounds, out=segment.folder, **settings)
+    key = (segment.steps, torch.get_num_threads())
+    driver = driver.settled(engines.get(key, {}))
+    with driver.federation:
+        if segment.trains:
+            driver.prepare(segment.rounds_alike)
+            engines[key] = driver.federation.described()
+        return runs.run(driver, experiment.rounds, out=segment.folder, fork=segment.fork, **settings)
 
 
 def _stop_unheard() -> None:
@@ -112,8 +120,8 @@ def _keep_to(cores: list[int]) -> None:
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """A leg by its `name` in the sweep: its experiment, its folder, where it starts, and its last round.
+class Assignment:
+    """A segment by its `name` in the sweep: its experiment, its folder, where it starts, and its last round.
 
     `steps` names what its local steps depend on, and `rounds_alike` is about how many rounds its process trains with
     such steps.
@@ -130,13 +138,14 @@ class Assigned:
     rounds_alike: int
 
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> Assigned:
-        """A leg from what `Process.train` has written."""
+    def load(cls, message: Mapping[str, Any]) -> Assignment:
+        """A segment from what `Process.train` has written."""
+        fork = message["fork"]
         return cls(
             name=message["name"],
             table=message["experiment"],
             folder=Path(message["folder"]),
-            fork=message["fork"] and Fork(**message["fork"]),
+            fork=None if fork is None else Fork(**fork),
             until=message["until"],
             steps=message["steps"],
             rounds_alike=message["rounds_alike"],
@@ -144,7 +153,7 @@ class Assigned:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The experiment with the engine of the leg before, so that the numbers stay the same.
+        """The experiment with the engine of the segment before, so that the numbers stay the same.
 
         It has at most as many processes as there are cores. Each process has one thread: the number of threads could
         change the numbers, the number of processes cannot.
@@ -153,19 +162,21 @@ class Assigned:
         engine = experiment.engine
         if not isinstance(engine, LocalEngine):
             return experiment
-        engine = replace(engine, threads=1) if engine.threads == "auto" else engine
-        engine = replace(engine, workers=1) if engine.workers == "auto" and torch.get_num_threads() == 1 else engine
+        if engine.threads == "auto":
+            engine = replace(engine, threads=1)
+        if engine.workers == "auto" and torch.get_num_threads() == 1:
+            engine = replace(engine, workers=1)
         if self.fork is not None and not engine.resolved:
             settled = LocalEngine(pieces=engine.pieces, precision=engine.precision).settled
-            began = with_engine(Path(self.fork.folder), settled)
-            assert isinstance(began, LocalEngine)
-            if began.resolved:
-                engine = replace(began, workers=min(int(began.workers), torch.get_num_threads()))
+            earlier = with_engine(Path(self.fork.folder), settled)
+            assert isinstance(earlier, LocalEngine)
+            if earlier.resolved:
+                engine = replace(earlier, workers=min(int(earlier.workers), torch.get_num_threads()))
         return replace(experiment, engine=engine)
 
     @property
     def trains(self) -> bool:
-        """Whether rounds are left after those that it shares with other legs."""
+        """Whether rounds are left after those that it shares with other segments."""
         return self.fork is None or self.fork.round < self.until
 
     @property
@@ -175,31 +186,35 @@ class Assigned:
 
     def settings(self, driver: Driver) -> dict[str, Any]:
         """The arguments of its run, beside the driver, the rounds, the folder and the fork."""
-        settings = self.experiment.settings(driver)
-        own = {"callbacks": [*settings["callbacks"], Tell(self.name)], "progress": False, "until": self.until}
-        return settings | own
+        settings = dict(self.experiment.settings(driver))
+        settings["callbacks"] = [*settings["callbacks"], Tell(self.name)]
+        settings["progress"] = False
+        settings["until"] = self.until
+        return settings
 
     def ended(self, result: Result | TimeStudy) -> None:
         """Tell the end. A run that has ended early has reached its last round, too: nothing is left to train."""
         reached = self.until if result.summary["ended_early"] else result.summary["rounds"]
-        why = signal.Signals(result.signal).name if result.signal else ""
-        shown = {key: result.summary[key] for key in ("metric", "models", "rounds", "ended_early")}
-        shown["stuck"] = result.summary.get("stuck")  # a study of time has no updates that could be missing
-        tell(leg=self.name, reached=reached, summary=shown, error=f"stopped by {why}" if why else "")
+        error = ""
+        if result.signal:
+            error = f"stopped by {signal.Signals(result.signal).name}"
+        summary = {key: result.summary[key] for key in ("metric", "models", "rounds", "ended_early")}
+        summary["stuck"] = result.summary.get("stuck")  # a study of time has no updates that could be missing
+        tell(segment=self.name, reached=reached, summary=summary, error=error)
 
-    def failed(self, why: str) -> None:
+    def failed(self, reason: str) -> None:
         """Tell that it can't be trained."""
-        tell(leg=self.name, reached=None, error=why)
+        tell(segment=self.name, reached=None, error=reason)
 
 
 class Tell(Callback):
     """Tells the sweep the number of every finished round."""
 
-    def __init__(self, leg: str) -> None:
-        self._leg = leg
+    def __init__(self, segment: str) -> None:
+        self._segment = segment
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
-        tell(leg=self._leg, round=run.round)
+        tell(segment=self._segment, round=run.round)
 
 
 class Messages:

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from ...system.machine import core_count, cores
 from ...system.subprocesses import Child
-from .plan import Leg
+from .plan import Segment
 from .process import Program
 
 JOB = "fedsash.lab.sweeps.job"
@@ -19,7 +19,7 @@ JOB = "fedsash.lab.sweeps.job"
 class Machines(Protocol):
     """Has a number of `slots`: so many processes run at the same time.
 
-    With `together`, a process may have several slots. Legs whose process dies are tried `tries` times.
+    With `together`, a process may have several slots. Segments whose process dies are tried `tries` times.
     """
 
     together: ClassVar[bool]
@@ -27,7 +27,7 @@ class Machines(Protocol):
     slots: Sequence[int]
 
     def program(self, slot: int) -> Program:
-        """A new program that trains legs."""
+        """A new program that trains segments."""
 
     def cores(self, slots: Sequence[int]) -> Sequence[int]:
         """The cores of a process that has these slots; empty if it has one, whichever it gets."""
@@ -39,27 +39,33 @@ class Here(Machines):
     together = True
     tries = 1
 
-    def __init__(self, legs: Sequence[Leg], out: Path, jobs: int | None) -> None:
+    def __init__(self, segments: Sequence[Segment], out: Path, jobs: int | None) -> None:
         self._out = out
         self._cores = cores()
-        self.slots = range(min(jobs or self._most(legs), len(legs)))
+        self.slots = range(min(jobs or self._most(segments), len(segments)))
 
     def program(self, slot: int) -> Child:
         return Child(JOB, log_of(self._out, f"{slot}"), os.getcwd(), {})
 
     def cores(self, slots: Sequence[int]) -> Sequence[int]:
         count = len(self.slots)
-        cores = self._cores
-        return sorted({core for i in slots for core in cores[i::count] or [cores[i % len(cores)]]})
+        chosen: set[int] = set()
+        for slot in slots:
+            share = self._cores[slot::count]
+            if not share:  # there are more slots than cores
+                share = [self._cores[slot % len(self._cores)]]
+            chosen |= set(share)
+        return sorted(chosen)
 
-    def _most(self, legs: Sequence[Leg]) -> int:
+    def _most(self, segments: Sequence[Segment]) -> int:
         """One process for each core, or one for a GPU."""
         from ...engines import pick_device
 
-        devices = {leg.experiment.device for leg in legs}
-        gpu = any(device.startswith(("cuda", "mps")) for device in devices)
-        gpu |= "auto" in devices and pick_device("auto").type != "cpu"
-        return 1 if gpu else core_count()
+        for device in {segment.experiment.device for segment in segments}:
+            kind = pick_device("auto").type if device == "auto" else device
+            if kind.startswith(("cuda", "mps")):
+                return 1
+        return core_count()
 
 
 def log_of(out: Path, name: str) -> str:

@@ -14,40 +14,53 @@ from .axes import PlannedRun, Sweep, short
 
 def beyond_ends(sweep: Sweep) -> Iterator[str]:
     """The lines of `beyond` and `rate_notes` about the sweep's runs, after the labels of those that a line concerns."""
-    found: dict[str, list[PlannedRun]] = {}
+    concerned: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
         experiment = run.experiment
-        rounds = run.experiment.rounds
-        unreached = beyond(experiment, experiment.checkpoint, experiment.trajectory, rounds)
-        for line in (*unreached, *rate_notes(experiment.local, getattr(experiment, "scheduler", None), rounds)):
-            found.setdefault(line, []).append(run)
-    for line, runs in found.items():
-        yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"
+        lines = [
+            *beyond(experiment, experiment.checkpoint, experiment.trajectory, experiment.rounds),
+            *rate_notes(experiment.local, getattr(experiment, "scheduler", None), experiment.rounds),
+        ]
+        for line in lines:
+            concerned.setdefault(line, []).append(run)
+    for line, runs in concerned.items():
+        if len(runs) == len(sweep.runs):
+            yield line
+        else:
+            yield f"{_named(sweep, runs)}: {line}"
 
 
 def same(sweep: Sweep) -> Iterator[str]:
     """A line for each run that is the same experiment as an earlier one, as where a later axis sets the same key."""
     first: dict[str, PlannedRun] = {}
     for run in sweep.runs:
-        before = first.setdefault(json.dumps(run.experiment.table(), sort_keys=True, default=str), run)
-        if before is not run:
-            yield f"{run.name} is the same experiment as {before.name}"
+        settings = json.dumps(run.experiment.table(), sort_keys=True, default=str)
+        if settings in first:
+            yield f"{run.name} is the same experiment as {first[settings].name}"
+        else:
+            first[settings] = run
 
 
 def others(sweep: Sweep, out: Path) -> Iterator[str]:
     """A line if the folder holds runs over the same axes that the sweep lacks, as from before its file was edited."""
-    there = index.read(out) if (out / index.NAME).exists() else {"axes": {}, "runs": {}}
-    names = [name for name in there["runs"] if name not in {run.name for run in sweep.runs}]
-    if names and [*there["axes"]] == [*sweep.axes]:
-        right = "compare shows them, too: take another --out, or remove them"
-        yield f"{out} also holds runs that this file does not have, {some(names, 3)}; {right}"
+    if not (out / index.NAME).exists():
+        return
+    saved = index.read(out)
+    own = {run.name for run in sweep.runs}
+    names = [name for name in saved["runs"] if name not in own]
+    if names and list(saved["axes"]) == list(sweep.axes):
+        advice = "compare shows them, too: take another --out, or remove them"
+        yield f"{out} also holds runs that this file does not have, {some(names, 3)}; {advice}"
 
 
-def _which(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:
+def _named(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:
     """Some runs of a sweep: by the labels that they have and no others, or else the first and how many more."""
-    first = runs[0].labels
-    common = {axis: first[axis] for axis in sweep.axes if all(run.labels[axis] == first[axis] for run in runs)}
-    common = {axis: label for axis, label in common.items() if len(sweep.axes[axis]) > 1}
-    if len(runs) == sum(common.items() <= run.labels.items() for run in sweep.runs):
+    common = {}
+    for axis, labels in sweep.axes.items():
+        shared = {run.labels[axis] for run in runs}
+        if len(labels) > 1 and len(shared) == 1:
+            common[axis] = runs[0].labels[axis]
+    alike = [run for run in sweep.runs if common.items() <= run.labels.items()]
+    if len(alike) == len(runs):
         return ", ".join(f"{short(axis)}={label}" for axis, label in common.items())
     return f"{runs[0].name} and {len(runs) - 1} more"

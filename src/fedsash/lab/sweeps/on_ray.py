@@ -20,7 +20,7 @@ from ...system.machine import unlike, versions
 from ...system.subprocesses import Child
 from ..config import ConfigError, Experiment
 from .machines import JOB, Machines, log_of
-from .plan import Leg
+from .plan import Segment
 
 ENVIRON = "PYTHONPATH", "FEDSASH_CACHE"
 """What a process has of this one's environment: where its code lies, and what it keeps."""
@@ -31,26 +31,29 @@ WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 class OnRay(Machines):
     """A process for each core of the cluster. Ray decides which machine has which, and starts one when a core is free.
 
-    Raises `ConfigError` if a leg does not fit the cluster, or if a machine does not see the folder `out`.
+    Raises `ConfigError` if a segment does not fit the cluster, or if a machine does not see the folder `out`.
     """
 
     together = False
     tries = 3
 
-    def __init__(self, legs: Sequence[Leg], out: Path, jobs: int | None, address: str) -> None:
-        for leg in legs:
-            _check_fits(leg.experiment)
+    def __init__(self, segments: Sequence[Segment], out: Path, jobs: int | None, address: str) -> None:
+        for segment in segments:
+            _check_fits(segment.experiment)
         connect(None if address == "local" else address, "cluster")
         self._out = out.absolute()
-        self._width = max(_width(leg.experiment) for leg in legs)
+        self._width = max(_width(segment.experiment) for segment in segments)
         machines = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= self._width]
-        there = sum(int(node["Resources"]["CPU"]) // self._width for node in machines)
-        check(there > 0, "cluster", address, f"has no machine with the {self._width} cores that a run needs")
+        places = sum(int(node["Resources"]["CPU"]) // self._width for node in machines)
+        check(places > 0, "cluster", address, f"has no machine with the {self._width} cores that a run needs")
         _check_machines(machines, self._out)
-        self.slots = range(min(jobs or there, there, len(legs)))
+        self.slots = range(min(jobs or places, places, len(segments)))
 
     def program(self, slot: int) -> OnActor:
-        environ = WITHOUT_GPU | {name: os.environ[name] for name in ENVIRON if name in os.environ}
+        environ = dict(WITHOUT_GPU)
+        for name in ENVIRON:
+            if name in os.environ:
+                environ[name] = os.environ[name]
         make: Any = ray.remote(num_cpus=self._width, max_restarts=0, max_task_retries=0, max_concurrency=3)(Child)
         return OnActor(make.remote(JOB, log_of(self._out, f"{{machine}}-{slot}"), os.getcwd(), environ))
 
@@ -66,17 +69,17 @@ class OnActor:
         self._log = actor.log.remote()
 
     def log(self) -> str:
-        return str(_got(self._log))
+        return str(_answer(self._log))
 
     def write(self, line: str) -> None:
         self._actor.write.remote(line)
 
     def said(self) -> bytes:
-        said: bytes = _got(self._actor.said.remote())
-        return said
+        output: bytes = _answer(self._actor.said.remote())
+        return output
 
     def code(self) -> int:
-        code = int(_got(self._actor.code.remote()))
+        code = int(_answer(self._actor.code.remote()))
         ray.kill(self._actor)
         return code
 
@@ -91,10 +94,10 @@ class OnActor:
         self._actor.close.remote()
 
 
-def _got(answer: Any) -> Any:
+def _answer(reference: Any) -> Any:
     """An actor's answer. Raises `WorkerError` if it is dead."""
     try:
-        return ray.get(answer)
+        return ray.get(reference)
     except RayError as error:
         raise WorkerError(f"its actor died ({reason(error)})") from error
 
@@ -113,7 +116,8 @@ def _width(experiment: Experiment) -> int:
     """How many cores a process needs: its workers and threads as far as they are given, else one."""
     engine = experiment.engine
     assert isinstance(engine, LocalEngine)
-    workers, threads = (1 if count == "auto" else int(count) for count in (engine.workers, engine.threads))
+    workers = 1 if engine.workers == "auto" else int(engine.workers)
+    threads = 1 if engine.threads == "auto" else int(engine.threads)
     return workers * threads
 
 
@@ -122,8 +126,9 @@ def _check_machines(machines: Sequence[Mapping[str, Any]], out: Path) -> None:
     marker = out / f".seen-{uuid4().hex[:8]}"
     marker.touch()
     try:
-        asked = [(node["NodeManagerHostname"], _asked(node, str(marker))) for node in machines]  # names may be equal
-        for name, answer in asked:
+        # All are asked before the first answer is waited for. A list, because names may be equal.
+        checks = [(node["NodeManagerHostname"], _start_check(node, str(marker))) for node in machines]
+        for name, answer in checks:
             try:
                 why = ray.get(answer, timeout=PATIENCE)
             except GetTimeoutError:
@@ -136,7 +141,8 @@ def _check_machines(machines: Sequence[Mapping[str, Any]], out: Path) -> None:
         marker.unlink()
 
 
-def _asked(node: Mapping[str, Any], marker: str) -> Any:
-    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+def _start_check(node: Mapping[str, Any], marker: str) -> Any:
+    """Ask a machine in what it is unlike this one; its answer comes later."""
+    on_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     task: Any = ray.remote(num_cpus=0, max_retries=0)(unlike)
-    return task.options(scheduling_strategy=there).remote(marker, os.getcwd(), versions())
+    return task.options(scheduling_strategy=on_node).remote(marker, os.getcwd(), versions())

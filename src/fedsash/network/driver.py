@@ -177,7 +177,7 @@ class Asynchronous:
             self._advance(site, learning, version)
         learning.replaying = False
         models = {name.removeprefix(MODEL): w for name, w in saved.items() if name.startswith(MODEL)}
-        learning.ledger.load(models, state.w)
+        learning.numbering.load(models, state.w)
         self._site = site
         self._learning = learning
         self._stopped = False
@@ -196,7 +196,7 @@ class Asynchronous:
         vectors = {"step": torch.tensor(learning.state.round), "refused": refused}
         if self._site is not None:
             vectors |= self._site.saved()
-        vectors |= {MODEL + name: w for name, w in learning.ledger.saved().items()}
+        vectors |= {MODEL + name: w for name, w in learning.numbering.saved().items()}
         return ExecutorMemory(vectors)
 
     def _gradient(self) -> Callable[[Tensor], float] | None:

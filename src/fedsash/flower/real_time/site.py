@@ -152,7 +152,7 @@ class RealSite(Site):
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start))
         if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
-            trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
+            trip.start = start = start._replace(w=self.learner.numbering.loan(start.w))
         if download:
             self.log.bytes_down += self.learner.messages.down
         end: Arrival = yield over
@@ -201,7 +201,7 @@ class RealSite(Site):
         for client, number, answer, why in heard:
             version = self.version if number < 0 else self._flying[client, number][0].start.version
             if answer is not None:
-                self.learner.came[client, number] = answer
+                self.learner.answers[client, number] = answer
                 why = "" if self.learner.federation.aggregation.accepts(answer.norms) else REFUSED
             self._ahead.append(Arrival(now, client, number, version, why))
         if not heard:
@@ -237,4 +237,4 @@ class RealSite(Site):
             return
         self.learner.refused.add(training)
         if not self.learner.replaying:
-            self.learner.came.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))
+            self.learner.answers.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))

@@ -15,7 +15,7 @@ from .settings import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Remembered:
+class ClientStateParts:
     """The client state of C clients in its parts.
 
     - `method` `[C, ...]`: the method's vectors;
@@ -70,26 +70,26 @@ class ClientMemory:
             state[self._steps] = w.new_zeros(counters)
         return state
 
-    def split(self, rows: ClientState) -> Remembered:
+    def split(self, rows: ClientState) -> ClientStateParts:
         """The parts of a client state `[C, ...]`."""
         steps = None
         if self._counts:
             steps = rows[self._steps]
-        return Remembered(
+        return ClientStateParts(
             method={name: value for name, value in rows.items() if name not in self._others},
             moments={name: rows[state_name] for name, state_name in self._moments.items()},
             steps=steps,
             own=rows.get(OWN),
         )
 
-    def moments(self, w: Tensor, remembered: Remembered) -> Vectors:
+    def moments(self, w: Tensor, remembered: ClientStateParts) -> Vectors:
         """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
         if not self._keeps_moments:
             return self._optimiser.moments(w)
         return {name: rows.clone() for name, rows in remembered.moments.items()}
 
     def joined(
-        self, method: Vectors, moments: Vectors, models: WholeModel, before: Remembered, steps: Tensor
+        self, method: Vectors, moments: Vectors, models: WholeModel, before: ClientStateParts, steps: Tensor
     ) -> ClientState:
         """The client state after a round, from its parts.
 

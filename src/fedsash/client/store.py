@@ -37,7 +37,7 @@ class Handle(ABC):
 
 
 @dataclass(eq=False)
-class Copy(Handle):
+class ServerCopy(Handle):
     """A handle on a state of which only the server has a copy, `saved`."""
 
     def vectors(self) -> ClientState:
@@ -151,7 +151,7 @@ class ClientStore(Shown):
         shapes = ClientRows({})
         for name, value in client_state.items():
             shapes[name] = value.new_empty(clients, *value.shape, device="meta")
-        handles = np.full(clients, Copy(lambda: client_state), dtype=object)
+        handles = np.full(clients, ServerCopy(lambda: client_state), dtype=object)
         return cls(shapes, last, handles, clients)
 
     def recall(self, ids: Ints, device: torch.device) -> ClientTicket:
@@ -222,7 +222,7 @@ class ClientStore(Shown):
         """
         for file, client in self.files().items():
             if self.handles is not None:
-                self.handles[client] = Copy(partial(read, file))
+                self.handles[client] = ServerCopy(partial(read, file))
                 continue
             for name, tensor in read(file).items():
                 self.rows[name][client].copy_(tensor)

@@ -19,7 +19,7 @@ from ..vector.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
-from .memory import ClientMemory, Remembered
+from .memory import ClientMemory, ClientStateParts
 from .messages import Job, Reply, Request, largest_norms
 from .plan import Batches, BatchPlan, RoundPlan, RoundPlans, column, whole_passes
 from .settings import LocalTraining
@@ -191,7 +191,7 @@ class Trainer:
             return Uploaded(first_rows(upload, count)), ClientState(first_rows(client_state, count))
         return Uploaded(upload), client_state
 
-    def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> None:
+    def _train_alone(self, request: Request, plan: RoundPlan, before: ClientStateParts, inputs: StepInputs) -> None:
         """Let the personal part of the clients take its steps alone, in place."""
         batches = self._batches_alone.plan(request.round, request.ids, plan.work_alone)
         numbers = None
@@ -214,7 +214,7 @@ class Trainer:
         return self._plans.effort(request, self.batches.sizes_of(request.ids))
 
     def _begin(
-        self, request: Request, plan: RoundPlan, before: Remembered
+        self, request: Request, plan: RoundPlan, before: ClientStateParts
     ) -> tuple[LocalRun, Tensor, Tensor | None, Tensor | None]:
         """The clients of a request before their first step: as a method sees them, and as new tensors `[C, ...]` what
         they train, their statistics, and their personal part as they received it; None if it is not needed."""
@@ -288,7 +288,7 @@ class Trainer:
             widths=widths,
         )
 
-    def _step_numbers(self, before: Remembered, place: int, steps: int) -> Tensor:
+    def _step_numbers(self, before: ClientStateParts, place: int, steps: int) -> Tensor:
         """The numbers of the next steps, as in `StepInputs`, after those at a place of what clients remember."""
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
         if before.steps is None:

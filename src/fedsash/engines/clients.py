@@ -249,8 +249,8 @@ class LazyExecutor:
         self.current = NOT_STARTED
 
 
-class Reached:
-    """What reaches its clients by an executor, which starts when it is first needed and ends with `close` or `with`."""
+class WithExecutor:
+    """The base of a class with an executor, which starts when it is first needed and ends with `close` or `with`."""
 
     _lazy: LazyExecutor
 

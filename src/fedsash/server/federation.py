@@ -18,7 +18,7 @@ from ..client.messages import Answers, Request, RoundReport
 from ..client.store import ClientStore, StateRows
 from ..data.federated import FederatedData
 from ..engines import Engine, LocalEngine, Training, pick_device
-from ..engines.clients import Clients, LazyExecutor, Reached, clients_of
+from ..engines.clients import Clients, LazyExecutor, WithExecutor, clients_of
 from ..engines.processes import threads
 from ..engines.training import first_memory
 from ..engines.uploads import Uploads
@@ -47,7 +47,7 @@ from .state import State
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Federation(Setting, Reached, Shown):
+class Federation(Setting, WithExecutor, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
     `close()` or `with` ends all workers. Derived fields: `module`, the copy of the model, its `layout` and `sharing`,

@@ -133,7 +133,8 @@ def test_what_a_killed_worker_has_half_written_is_neither_read_nor_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"engine": WORKERS, "method": Scaffold(), "sampling": EVERYBODY}
-    undisturbed, give = after(federation(**settings), 3), Buffers.give
+    undisturbed = after(federation(**settings), 3)
+    put_reply = Buffers.put_reply
 
     def torn(self: Buffers, job: Job, rows: slice, reply: Reply) -> None:
         if rows.start == 4 and strike(str(tmp_path), 2):
@@ -141,9 +142,9 @@ def test_what_a_killed_worker_has_half_written_is_neither_read_nor_kept(
                 for value in vectors.values():
                     value[rows].fill_(1e9)
             die()
-        give(self, job, rows, reply)
+        put_reply(self, job, rows, reply)
 
-    monkeypatch.setattr(Buffers, "give", torn)
+    monkeypatch.setattr(Buffers, "put_reply", torn)
     assert identical(after(federation(**settings), 3), undisturbed)
     assert len(list(tmp_path.iterdir())) == 2
 

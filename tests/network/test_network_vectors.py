@@ -9,22 +9,22 @@ from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.vectors import Ledger
+from fedsash.network.vectors import Numbering
 from support.worlds import SIZES, federation
 
 
 def test_vectors_that_nobody_needs_any_more_are_not_saved() -> None:
-    ledger, one = Ledger(), torch.ones(2)
-    kept, gone = ledger.make(one), ledger.make(2 * one)
+    numbering, one = Numbering(), torch.ones(2)
+    kept, gone = numbering.make(one), numbering.make(2 * one)
     total = sum([kept, 2.0 * gone, kept - gone / 2])
-    ledger.step()
+    numbering.step()
     del gone
-    assert {int(number): w.tolist() for number, w in ledger.saved().items()} == {0: [1.0, 1.0], 7: [5.0, 5.0]}
+    assert {int(number): w.tolist() for number, w in numbering.saved().items()} == {0: [1.0, 1.0], 7: [5.0, 5.0]}
     mean = -total / 5  # between two steps what is used is kept, and what is new does not count
     del total
-    assert len(ledger.saved()) == 2 and torch.equal(mean.known, -one)
-    ledger.step()
-    assert {int(number) for number in ledger.saved()} == {0, mean.number}
+    assert len(numbering.saved()) == 2 and torch.equal(mean.known, -one)
+    numbering.step()
+    assert {int(number) for number in numbering.saved()} == {0, mean.number}
 
 
 @pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(3)], ids=["fedasync", "fedbuff"])
@@ -42,11 +42,11 @@ def test_a_saved_state_has_the_models_of_trips_that_go_on_and_not_of_those_that_
 
 
 def test_a_loan_is_the_same_vector_and_is_saved_only_if_it_is_needed_elsewhere() -> None:
-    ledger = Ledger()
-    own, lent = ledger.make(torch.ones(2)), ledger.make(torch.zeros(2))
-    loans = [ledger.loan(own), ledger.loan(lent)]
+    numbering = Numbering()
+    own, lent = numbering.make(torch.ones(2)), numbering.make(torch.zeros(2))
+    loans = [numbering.loan(own), numbering.loan(lent)]
     assert [loan.number for loan in loans] == [0, 1] and torch.equal(loans[0].known, own.known)
-    ledger.step()
+    numbering.step()
     del lent
     assert torch.equal((loans[1] + own).known, own.known)
-    assert list(ledger.saved()) == [f"{0:012d}"]
+    assert list(numbering.saved()) == [f"{0:012d}"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.client.store import ClientStore, Copy, Handle, StateHandles, StateRows, StateVersions
+from fedsash.client.store import ClientStore, Handle, ServerCopy, StateHandles, StateRows, StateVersions
 from fedsash.vector.arrays import Objects, Vectors
 
 CLIENTS = 5
@@ -32,7 +32,7 @@ def accept(to: ClientStore, ids: list[int], rows: Vectors, round: int) -> None:
 
 
 def behind(value: Vectors) -> Handle:
-    return Copy(lambda: value)
+    return ServerCopy(lambda: value)
 
 
 def rounds(to: ClientStore) -> None:

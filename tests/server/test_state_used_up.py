@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedsash.averages import EMA, Window
-from fedsash.client.store import Copy
+from fedsash.client.store import ServerCopy
 from fedsash.evaluation import Evaluation
 from fedsash.lab.studies.client_models import client_models
 from fedsash.methods import Scaffold
@@ -93,7 +93,7 @@ def test_a_loaded_state_is_not_put_into_a_start_that_is_used_up(tmp_path: Path) 
 def test_a_state_whose_clients_are_gathered_is_as_used_up_as_before() -> None:
     world = federation(method=Scaffold())
     state = after(world, 2)
-    handles = np.array([Copy(partial(state.clients.of_client, client)) for client in range(len(SIZES))])
+    handles = np.array([ServerCopy(partial(state.clients.of_client, client)) for client in range(len(SIZES))])
     away = replace(state, clients=replace(state.clients, handles=handles))
     assert identical(away, state) and not away.gathered().spent
     away.spent = True

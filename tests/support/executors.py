@@ -131,6 +131,8 @@ def interrupted_rounds(world: Federation, rounds: int, pause: float) -> State:
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(0.0, lambda: None)
+    timer.start()
     try:
         with world:
             state = world.start()
@@ -148,6 +150,8 @@ def interrupted_rounds(world: Federation, rounds: int, pause: float) -> State:
                     state = after
                 timer.join()
     finally:
+        timer.cancel()
+        timer.join()
         signal.signal(signal.SIGUSR1, before)
     assert interrupted > 0
     return state

@@ -36,10 +36,14 @@ class _Rates(Schedule):
 
 def fine_tuned(local: LocalTraining, tuning: FineTuning) -> LocalTraining:
     """The local training of clients that fine-tune a model: all by the same amount, from new moments."""
-    schedule = _Rates(local.schedule) if tuning.lr is None else Constant()
+    lr = local.lr
+    schedule: Schedule = _Rates(local.schedule)
+    if tuning.lr is not None:
+        lr = tuning.lr
+        schedule = Constant()
     return replace(
         local,
-        lr=local.lr if tuning.lr is None else tuning.lr,
+        lr=lr,
         schedule=schedule,
         epochs=tuning.epochs,
         steps=tuning.steps,
@@ -73,7 +77,9 @@ class ClientEvaluator:
         self._splits = splits
         self._sharing = sharing
         self._numbers = data.numbers
-        test = data.train if data.test is None else data.test
+        test = data.test
+        if test is None:
+            test = data.train
         self._samples: dict[Split, tuple[Samples, Sequence[Ints]]] = {
             "held_out": (data.train, data.held),
             "client_test": (test, data.client_test),
@@ -85,17 +91,19 @@ class ClientEvaluator:
 
         A client that keeps entries of the model puts them into the model that it scores.
         """
-        own = request.clients.own.get(OWN)
-        if own is None:
+        parts = request.clients.own.get(OWN)
+        if parts is None:
             return self._scores(request.job, request.sent, rows_of(request.ids, self._numbers))
-        return self._scores_of_each(request, (self._sharing.with_own(request.sent, row) for row in own))
+        models = (self._sharing.with_own(request.sent, part) for part in parts)  # one at a time in memory
+        return self._scores_of_each(request, models)
 
     def tune(self, request: Request) -> Uploaded:
         """The scores `[C, k]` of each client's copy of the model, which it has trained before."""
         if self.tuner is None:
             return self.evaluate(request)
-        own = ClientState({name: rows for name, rows in request.clients.own.items() if name == OWN})
-        training = replace(request, server_state=Download({}), clients=StateRows(own))
+        # The tuner starts from the client's part of the model, and from nothing else that the client remembers.
+        part = ClientState({name: rows for name, rows in request.clients.own.items() if name == OWN})
+        training = replace(request, server_state=Download({}), clients=StateRows(part))
         upload, client_state = self.tuner.train(training, self.tuner.plan(training))
         change = self._sharing.model_change(CommonPart(upload["delta"]), upload)
         models = WholeModel(request.sent + change)
@@ -105,13 +113,18 @@ class ClientEvaluator:
 
     def shapes(self, w: Tensor) -> dict[Job, Vectors]:
         """Scores `[1, k]` of the model `w` `[D]` for each job, with the names and lengths of what clients send."""
-        scores = self._scorer.scores(w, self._samples["clients"][0], [NO_ROWS]) if self._splits else {}
-        of_split = {name: torch.from_numpy(sums) for name, sums in scores.items()}
         shapes: dict[Job, Vectors] = {}
+        if not self._splits:
+            return shapes
+        samples, _ = self._samples["clients"]
+        scores = self._scorer.scores(w, samples, [NO_ROWS])
         for job in SCORES:
-            if job in self._splits:
-                splits = self._splits[job]
-                shapes[job] = {scored(split, name): sums for split in splits for name, sums in of_split.items()}
+            if job not in self._splits:
+                continue
+            shapes[job] = {}
+            for split in self._splits[job]:
+                for name, sums in scores.items():
+                    shapes[job][scored(split, name)] = torch.from_numpy(sums)
         return shapes
 
     def _scores(self, job: Job, w: Tensor, rows: Ints) -> Uploaded:
@@ -119,13 +132,18 @@ class ClientEvaluator:
         upload = Uploaded({})
         for split in self._splits[job]:
             samples, indices = self._samples[split]
-            of_clients = [indices[row] if len(indices) else NO_ROWS for row in rows]
+            of_clients = [NO_ROWS] * len(rows)
+            if len(indices):
+                of_clients = [indices[row] for row in rows]
             scores = self._scorer.scores(w, samples, of_clients)
-            upload |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
+            for name, sums in scores.items():
+                upload[scored(split, name)] = torch.from_numpy(sums)
         return upload
 
     def _scores_of_each(self, request: Request, models: Iterable[Tensor]) -> Uploaded:
         """The scores `[C, k]` of each client's own model `[D]` on its samples."""
         rows = rows_of(request.ids, self._numbers)
-        each = zip(models, np.split(rows, len(rows)), strict=True)
-        return Uploaded(joined([self._scores(request.job, w, row) for w, row in each]))
+        of_each: list[Vectors] = []
+        for w, row in zip(models, np.split(rows, len(rows)), strict=True):
+            of_each.append(self._scores(request.job, w, row))
+        return Uploaded(joined(of_each))

@@ -15,7 +15,7 @@ from .settings import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Remembered:
+class ClientStateParts:
     """The client state of C clients in its parts.
 
     - `method` `[C, ...]`: the method's vectors;
@@ -44,9 +44,11 @@ class ClientMemory:
         self._keeps_moments = local.keep_moments
         self._sharing = sharing
         prefix = type(local.optimiser).__name__.lower()
+        # The name of each kept moment in the client state, by the optimiser's own name.
         self._moments: dict[str, str] = {}
         if local.keep_moments:
-            self._moments = {name: f"{prefix}_{name}" for name in local.optimiser.moments(torch.empty(1, 1))}
+            for name in local.optimiser.moments(torch.empty(1, 1)):
+                self._moments[name] = f"{prefix}_{name}"
         self._counts = local.keep_moments and local.optimiser.counted
         self._steps = f"{prefix}_steps"
         self._others = {OWN, *self._moments.values()}
@@ -59,35 +61,44 @@ class ClientMemory:
         state = ClientState(self._method.client_state(sharing.common_of(w)) | sharing.own_state(w))
         if self._keeps_moments:
             moments = self._optimiser.moments(w[: sharing.trained].unsqueeze(0))
-            state |= {self._moments[name]: rows[0] for name, rows in moments.items()}
+            for name, rows in moments.items():
+                state[self._moments[name]] = rows[0]
         if self._counts:
-            state[self._steps] = w.new_zeros(2 if sharing.personal.alone else 1)
+            counters = 1
+            if sharing.personal.alone:
+                counters = 2
+            state[self._steps] = w.new_zeros(counters)
         return state
 
-    def split(self, rows: ClientState) -> Remembered:
+    def split(self, rows: ClientState) -> ClientStateParts:
         """The parts of a client state `[C, ...]`."""
-        return Remembered(
+        steps = None
+        if self._counts:
+            steps = rows[self._steps]
+        return ClientStateParts(
             method={name: value for name, value in rows.items() if name not in self._others},
-            moments={name: rows[kept] for name, kept in self._moments.items()},
-            steps=rows[self._steps] if self._counts else None,
+            moments={name: rows[state_name] for name, state_name in self._moments.items()},
+            steps=steps,
             own=rows.get(OWN),
         )
 
-    def moments(self, w: Tensor, remembered: Remembered) -> Vectors:
+    def moments(self, w: Tensor, remembered: ClientStateParts) -> Vectors:
         """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
         if not self._keeps_moments:
             return self._optimiser.moments(w)
         return {name: rows.clone() for name, rows in remembered.moments.items()}
 
     def joined(
-        self, method: Vectors, moments: Vectors, models: WholeModel, before: Remembered, steps: Tensor
+        self, method: Vectors, moments: Vectors, models: WholeModel, before: ClientStateParts, steps: Tensor
     ) -> ClientState:
         """The client state after a round, from its parts.
 
         The method's vectors, the optimiser's `moments`, and what stays of the `models` `[C, D]`. Clients have taken so
         many more `steps`, `[C, 1]` or `[C, 2]`, than `before`.
         """
-        state = method | {kept: moments[name] for name, kept in self._moments.items()}
+        state = dict(method)
+        for name, state_name in self._moments.items():
+            state[state_name] = moments[name]
         if before.steps is not None:
             state[self._steps] = before.steps + steps
         if self._sharing.own_size:

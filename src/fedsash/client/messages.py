@@ -63,10 +63,14 @@ class Request(Shown):
         """The request in blocks of `size` clients, with their places; an evaluation, whose batches may mix clients'
         samples, is one block."""
         count = len(self.ids)
-        size = max(count, 1) if self.job == "evaluate" else size
+        if count == 0:
+            return
+        if self.job == "evaluate" or size >= count:
+            yield slice(0, count), self
+            return
         for first in range(0, count, size):
             rows = slice(first, min(first + size, count))
-            yield rows, self if size >= count else self.only(rows)
+            yield rows, self.only(rows)
 
     def gathered(self) -> Request:
         """The same request with the client state behind handles, brought to this process."""
@@ -94,6 +98,9 @@ class Reply(Shown):
 
     def only(self, rows: list[int]) -> Reply:
         """The answer of some of the clients."""
+        handles = None
+        if self.handles is not None:
+            handles = self.handles[rows]
         return replace(
             self,
             places=self.places[rows],
@@ -101,7 +108,7 @@ class Reply(Shown):
             client_state=ClientState({name: value[rows] for name, value in self.client_state.items()}),
             norms=self.norms[rows],
             effort=self.effort.only(rows),
-            handles=None if self.handles is None else self.handles[rows],
+            handles=handles,
         )
 
 
@@ -136,7 +143,8 @@ class PartialSum(Shown):
     @property
     def places(self) -> Ints:
         """The places of all clients of the piece, ascending."""
-        return np.sort(np.concatenate([self.accepted, self.refused, [*self.missing]])).astype(np.int64)
+        missing = np.array([*self.missing], dtype=np.int64)
+        return np.sort(np.concatenate([self.accepted, self.refused, missing]))
 
 
 Answer: TypeAlias = Reply | Missing | PartialSum
@@ -175,21 +183,23 @@ class Collector:
         with closing(answers):
             for answer in answers:
                 places = answer.places.tolist()
-                missing = isinstance(answer, Missing)
-                late = bool(places) and places[0] <= newest and not missing
-                if late or not answered.isdisjoint(places):
+                uploaded = bool(places) and not isinstance(answer, Missing)
+                too_late = uploaded and places[0] <= newest
+                if too_late or not answered.isdisjoint(places):
                     promise = "every place is answered once, uploads in ascending order"
                     raise RuntimeError(f"the executor answers for the places {places} again, or too late: {promise}")
                 answered.update(places)
                 if isinstance(answer, Missing):
                     self.missing |= dict.fromkeys(places, answer.why)
                     continue
-                if places:
+                if uploaded:
                     newest = places[-1]
                 take(answer)
         if len(answered) < len(self.ids):
-            left = [client for place, client in enumerate(self.ids.tolist()) if place not in answered]
-            raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")
+            unanswered = [client for place, client in enumerate(self.ids.tolist()) if place not in answered]
+            raise RuntimeError(
+                f"the executor has not answered for the clients {unanswered}: every place must be answered"
+            )
 
     def replies(self, answers: Answers) -> list[Reply]:
         """All replies among the answers to a request, for who does not sum them up; all are accepted.
@@ -308,7 +318,8 @@ class RoundReport:
 
 def no_answer(missing: Mapping[int, str]) -> str:
     """A sentence about the clients that have not answered, and why."""
-    return f"no answer from {some([f'client {client} ({why})' for client, why in missing.items()], 10)}"
+    clients = [f"client {client} ({why})" for client, why in missing.items()]
+    return f"no answer from {some(clients, 10)}"
 
 
 def largest_norms(upload: Uploaded, client_state: ClientState, count: int) -> Tensor:
@@ -320,13 +331,17 @@ def largest_norms(upload: Uploaded, client_state: ClientState, count: int) -> Te
     norms: list[Tensor] = []
     for vectors in (upload, client_state):
         for name, value in vectors.items():
-            rows = value if value.dim() == 2 else value.reshape(len(value), math.prod(value.shape[1:]))
+            rows = value
+            if value.dim() != 2:
+                rows = value.reshape(len(value), math.prod(value.shape[1:]))
             if not rows.is_floating_point():  # client state may be whole numbers
                 rows = rows.double()
             norm = torch.linalg.vector_norm(rows, dim=1)
             if vectors is client_state or name == STATISTICS:
                 norm = 0 * norm
             norms.append(norm)
+    if not norms:
+        return torch.zeros(count)
     if len(norms) == 1:
         return norms[0]
-    return torch.stack(norms).amax(dim=0) if norms else torch.zeros(count)
+    return torch.stack(norms).amax(dim=0)

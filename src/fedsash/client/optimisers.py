@@ -62,22 +62,27 @@ class SGD(Optimiser, name="sgd"):
     """times w, it is added to the direction: an L2 term"""
 
     def __post_init__(self) -> None:
-        right = "needs a momentum above 0, and a dampening of 0"
-        check(not self.nesterov or (self.momentum > 0 and self.dampening == 0), "SGD.nesterov", self.nesterov, right)
+        if self.nesterov:
+            requirement = "needs a momentum above 0, and a dampening of 0"
+            check(self.momentum > 0 and self.dampening == 0, "SGD.nesterov", True, requirement)
 
     @property
     def counted(self) -> bool:
         return self.momentum > 0 and self.dampening > 0
 
     def moments(self, w: Tensor) -> Vectors:
-        return {"v": torch.zeros_like(w)} if self.momentum else {}
+        if not self.momentum:
+            return {}
+        return {"v": torch.zeros_like(w)}
 
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
         if self.weight_decay:
             g = torch.add(g, w, alpha=self.weight_decay)
         if self.momentum:
-            own = g - (n > 1) * (self.dampening * g) if self.dampening else g
-            v = moments["v"].mul_(self.momentum).add_(own)
+            dampened = g
+            if self.dampening:  # not in the first step, n = 1
+                dampened = g - (n > 1) * (self.dampening * g)
+            v = moments["v"].mul_(self.momentum).add_(dampened)
             g = torch.add(g, v, alpha=self.momentum) if self.nesterov else v
         _move(w, g, lr)
 
@@ -117,7 +122,8 @@ class Adam(Optimiser, name="adam"):
         v = moments["v"].mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
         share = _share(self.beta2, n)
         root = share.sqrt() if isinstance(share, Tensor) else sqrt(share)
-        _move(w, m / ((v.sqrt() / root).add_(self.epsilon)), lr / _share(self.beta1, n))
+        divisor = (v.sqrt() / root).add_(self.epsilon)
+        _move(w, m / divisor, lr / _share(self.beta1, n))
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,9 @@ class Adagrad(Optimiser, name="adagrad"):
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
         g = _decayed(g, w, self.weight_decay)
         v = moments["v"].addcmul_(g, g)
-        _move(w, g / (v.sqrt() + self.epsilon), lr / (1 + (n - 1) * self.lr_decay) if self.lr_decay else lr)
+        if self.lr_decay:
+            lr = lr / (1 + (n - 1) * self.lr_decay)
+        _move(w, g / (v.sqrt() + self.epsilon), lr)
 
 
 @dataclass(frozen=True)
@@ -184,8 +192,12 @@ class RMSprop(Optimiser, name="rmsprop"):
     """times w, it is added to the direction: an L2 term"""
 
     def moments(self, w: Tensor) -> Vectors:
-        names = ["v", *(["a"] if self.centered else []), *(["b"] if self.momentum else [])]
-        return {name: torch.zeros_like(w) for name in names}
+        moments = {"v": torch.zeros_like(w)}
+        if self.centered:
+            moments["a"] = torch.zeros_like(w)
+        if self.momentum:
+            moments["b"] = torch.zeros_like(w)
+        return moments
 
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
         g = _decayed(g, w, self.weight_decay)
@@ -194,14 +206,19 @@ class RMSprop(Optimiser, name="rmsprop"):
             a = moments["a"].lerp_(g, 1 - self.alpha)
             v = torch.addcmul(v, a, a, value=-1).clamp(min=0)  # rounding may leave a little less than 0
         d = g / (v.sqrt() + self.epsilon)
-        _move(w, moments["b"].mul_(self.momentum).add_(d) if self.momentum else d, lr)
+        if self.momentum:
+            d = moments["b"].mul_(self.momentum).add_(d)
+        _move(w, d, lr)
 
 
 OPTIMISERS = Optimiser.by_name
 
 
 def _decayed(g: Tensor, w: Tensor, weight_decay: float) -> Tensor:
-    return torch.add(g, w, alpha=weight_decay) if weight_decay else g
+    """The direction `g` with weight decay as an L2 term: `g + weight_decay * w`."""
+    if not weight_decay:
+        return g
+    return torch.add(g, w, alpha=weight_decay)
 
 
 def _move(w: Tensor, direction: Tensor, lr: Scalar) -> None:
@@ -214,4 +231,6 @@ def _move(w: Tensor, direction: Tensor, lr: Scalar) -> None:
 
 def _share(beta: float, n: Scalar) -> Scalar:
     """1 - beta^n, for a tensor in a way that is exact in float32, too."""
-    return -torch.expm1(n * log(beta)) if isinstance(n, Tensor) and beta else 1 - beta**n
+    if isinstance(n, Tensor) and beta > 0:
+        return -torch.expm1(n * log(beta))
+    return 1 - beta**n

@@ -17,7 +17,7 @@ from ..data.members import Members
 from ..methods import FedAvg, Method
 from ..methods.base import MEAN_DIRECTION, Effort
 from ..methods.schedules import Flat
-from ..settings.errors import check
+from ..settings.errors import SettingError, check
 from ..vector.arrays import Floats, Ints, Vectors
 from ..vector.randomness import Purpose, fold, fractions, keys
 from .messages import Request
@@ -63,7 +63,10 @@ class RoundPlan:
         self.local = local
         self.sizes = sizes
         self.amounts = amounts
-        self.work: Workload = local.batching.workload(sizes, amounts) if same is None else same.work
+        if same is None:
+            self.work: Workload = local.batching.workload(sizes, amounts)
+        else:
+            self.work = same.work
         self.steps = self.work.steps
         self.per_epoch = self.work.per_epoch
         self.samples = self.work.samples
@@ -71,16 +74,22 @@ class RoundPlan:
         self.all_steps = self.steps
         self.all_samples = self.samples
         if alone:
-            work_alone = whole_passes(local).workload(sizes, alone) if same is None else same.work_alone
-            self.work_alone: Workload = work_alone
+            if same is None:
+                self.work_alone: Workload = whole_passes(local).workload(sizes, alone)
+            else:
+                self.work_alone = same.work_alone
             self.steps_alone = self.work_alone.steps
             self.all_steps = self.steps + self.work_alone.steps
             self.all_samples = self.samples + self.work_alone.samples
-        normaliser = normalisers(local, method, self.steps) if normalises else None
+        normaliser = None
+        if normalises:
+            normaliser = normalisers(local, method, self.steps)
         self.effort = Effort(self.all_samples, self.steps, normaliser)
         self._method = method
         self._like = like
-        self._rates_like = FLOAT64 if exact else like
+        self._rates_like = like
+        if exact:
+            self._rates_like = FLOAT64
 
     @classmethod
     def mean(cls, local: LocalTraining, method: Method, sizes: Ints, *, alone: int = 0) -> RoundPlan:
@@ -149,7 +158,10 @@ class RoundPlans:
     def of(self, request: Request, sizes: Ints) -> RoundPlan:
         """The plan of the clients of a request to train, which have `sizes` `[C]` samples."""
         # Schedules count rounds, on a network without rounds the steps of the server.
-        local = self._local_at(request.round if request.server_steps is None else request.server_steps)
+        finished = request.server_steps
+        if finished is None:
+            finished = request.round
+        local = self._local_at(finished)
         amounts = drawn_amounts(local, request.round, request.ids, self._seed)
         key = (sizes.tobytes(), amounts.tobytes())
         plan = self._kept.get(key)
@@ -183,10 +195,13 @@ def drawn_amounts(local: LocalTraining, round: int, ids: Ints, seed: int) -> Int
     least, most = local.amount_range
     if least == most and local.stragglers == 0:
         return np.full_like(ids, least)
-    drawn = [fractions(fold(keys(seed, Purpose.WORKLOAD, round, ids), i)) for i in range(3)]
-    amounts = least + np.floor(drawn[0] * (most - least + 1))
-    fewer = 1 + np.floor(drawn[2] * amounts)
-    return np.where(drawn[1] < local.stragglers, fewer, amounts).astype(np.int64)
+    of_clients = keys(seed, Purpose.WORKLOAD, round, ids)
+    for_amount = fractions(fold(of_clients, 0))
+    for_straggling = fractions(fold(of_clients, 1))
+    for_fewer = fractions(fold(of_clients, 2))
+    amounts = least + np.floor(for_amount * (most - least + 1))
+    fewer = 1 + np.floor(for_fewer * amounts)
+    return np.where(for_straggling < local.stragglers, fewer, amounts).astype(np.int64)
 
 
 def mean_amount(local: LocalTraining) -> int:
@@ -221,11 +236,12 @@ def _moved(local: LocalTraining, method: Method, steps: Ints, pull: float) -> Fl
     """
     assert isinstance(local.optimiser, SGD)
     optimiser = replace(local.optimiser, weight_decay=0.0)
-    below = torch.zeros(len(steps), 1, dtype=torch.float64)
-    moments = optimiser.moments(below)
-    for k, factor in enumerate(torch.from_numpy(factors(local, method, steps)).unsqueeze(-1)):
-        optimiser.advance(below, moments, 1 + pull * below, factor, k + 1)
-    return -below[:, 0].numpy()
+    moved = torch.zeros(len(steps), 1, dtype=torch.float64)  # below 0: an optimiser moves against the direction
+    moments = optimiser.moments(moved)
+    rates = torch.from_numpy(factors(local, method, steps)).unsqueeze(-1)
+    for k, rate in enumerate(rates):
+        optimiser.advance(moved, moments, 1 + pull * moved, rate, k + 1)
+    return -moved[:, 0].numpy()
 
 
 def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
@@ -241,17 +257,25 @@ def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
     for schedule in (local.local_schedule, method.local_schedule):
         if schedule is None or type(schedule) is Flat:
             continue
-        place = f"{type(schedule).__name__}.factors"
-        some = np.asarray(schedule.factors(k, steps))
-        fits = some.dtype.kind in "fiub" and some.ndim <= 2
-        fits = fits and all(n in (1, m) for n, m in zip(some.shape[::-1], shape[::-1], strict=False))
-        check(fits, f"{place}: shape", list(some.shape), f"must be numbers of a shape that fits {list(shape)}")
-        whole = np.broadcast_to(some, shape)
+        setting = f"{type(schedule).__name__}.factors"
+        returned = np.asarray(schedule.factors(k, steps))
+        numbers = returned.dtype.kind in "fiub"
+        requirement = f"must be numbers of a shape that fits {list(shape)}"
+        check(numbers and _fits(returned.shape, shape), f"{setting}: shape", list(returned.shape), requirement)
+        whole = np.broadcast_to(returned, shape)
         used = whole[before_end]
-        wrong = used[~(np.isfinite(used) & (used >= 0))]
-        check(wrong.size == 0, place, float(wrong[0]) if wrong.size else None, "must be finite and at least 0")
+        refused = used[~(np.isfinite(used) & (used >= 0))]
+        if refused.size > 0:
+            raise SettingError.at(setting, float(refused[0]), "must be finite and at least 0")
         product = product * whole
     return np.where(before_end, product, 0.0)
+
+
+def _fits(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can be broadcast to the larger one."""
+    if len(shape) > len(larger):
+        return False
+    return all(size in (1, whole) for size, whole in zip(shape[::-1], larger[::-1], strict=False))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -298,8 +322,8 @@ def rows_of(ids: Ints, numbers: Ints | None) -> Ints:
     if numbers is None:
         return ids
     rows = np.searchsorted(numbers, ids)
-    here = numbers[np.minimum(rows, len(numbers) - 1)] == ids
-    check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
+    present = numbers[np.minimum(rows, len(numbers) - 1)] == ids
+    check(bool(present.all()), "clients", ids[~present].tolist(), "their samples are not held here")
     return rows
 
 
@@ -332,8 +356,9 @@ class Batches:
         self._seed = seed
         self._like = like
         self._purpose = purpose
-        most = int(self.sizes.max())
-        self.width = most if batching.batch == "full" else min(int(batching.batch), most)
+        self.width = int(self.sizes.max())
+        if batching.batch != "full":
+            self.width = min(int(batching.batch), self.width)
         # Most rounds have the workload of an earlier one. To cut a small one anew would take longer than to shuffle.
         self._cut_once = lru_cache(maxsize=8)(self._cut)
 
@@ -347,7 +372,7 @@ class Batches:
         h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], cut.places)
         if cut.padding is not None:
             np.copyto(h, np.uint64(LAST), where=cut.padding)
-        order = h.argsort(axis=2)
+        order = h.argsort(axis=2)  # a permutation for each client and pass; padding comes last
         first = self._first[rows_of(ids, self._numbers)]
         index = self._members.take(order.take(cut.flat) + first[:, None])
         return BatchPlan(index=index, weights=cut.weights, count=cut.count, steps=work.steps)
@@ -356,28 +381,40 @@ class Batches:
         """One pass over all samples of the clients `ids` `[C]`, in chunks of `batch`; a client's weights sum to 1."""
         rows = rows_of(ids, self._numbers)
         sizes = self.sizes[rows]
-        chunks = -(-int(sizes.max()) // batch)
-        position = np.arange(chunks * batch).reshape(chunks, 1, batch)
+        chunks = -(-sizes // batch)  # rounded up
+        most = int(chunks.max())
+        position = np.arange(most * batch).reshape(most, 1, batch)
         valid = position < sizes[None, :, None]
         index = self._members[np.where(valid, position, 0) + self._first[rows][None, :, None]]
         weights = torch.from_numpy(valid / sizes[None, :, None]).to(self._like)
-        return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
+        return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=chunks)
 
     def _cut(self, work: Workload) -> _Cut:
+        """The cut of the passes of C clients with this workload into K steps of up to B samples."""
+        # 1. Step k of a client is batch number `batch` of pass `epoch`, both [K, C]. Its sample b stands at `position`
+        #    of the shuffled pass, [K, C, B], unless the batch is smaller or the client takes fewer steps.
         sizes = work.size
         k = np.arange(work.steps.max())[:, None]
+        taken = k < work.steps
         epoch, batch = np.divmod(k, work.per_epoch)
         position = (batch * work.batch)[:, :, None] + np.arange(self.width)
-        valid = (position < sizes[:, None]) & (k < work.steps)[:, :, None]
+        valid = (position < sizes[:, None]) & taken[:, :, None]
         count = valid.sum(axis=2)
+
+        # 2. The shuffle has a place for each client, pass and sample. Draw j of pass p is numbered by p * 2^32 + j, so
+        #    a client's draws do not depend on how many samples others have.
         longest = int(sizes.max())
-        passes = int(epoch[k < work.steps].max()) + 1
-        row = np.arange(len(sizes))[:, None] * passes * longest
+        passes = int(epoch[taken].max()) + 1
         places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
+        padding = None
+        if sizes.min() < longest:
+            padding = np.arange(longest) >= sizes[:, None, None]
+        first_of_client = np.arange(len(sizes))[:, None] * passes * longest
+        within_client = np.where(valid, epoch[:, :, None] * longest + position, 0)
         return _Cut(
             places=places.astype(np.uint64),
-            padding=np.arange(longest) >= sizes[:, None, None] if sizes.min() < longest else None,
-            flat=row + np.where(valid, epoch[:, :, None] * longest + position, 0),
+            padding=padding,
+            flat=first_of_client + within_client,
             weights=torch.from_numpy(valid / np.maximum(count, 1)[:, :, None]).to(self._like),
             count=count,
         )

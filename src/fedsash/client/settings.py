@@ -50,17 +50,20 @@ class Batching:
     def single(self, sizes: Ints) -> Ints:
         """The clients with `sizes` `[N]` samples that have a batch of one sample."""
         batch = self.workload(sizes, 1).batch
-        rest = sizes % batch
-        return np.flatnonzero((batch == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
+        last_is_single = sizes % batch == 1
+        if self.drop_last:
+            last_is_single &= sizes == 1
+        return np.flatnonzero((batch == 1) | last_is_single)
 
     def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
         """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
         batch = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
-        per_epoch = np.maximum(sizes // batch, 1) if self.drop_last else -(-sizes // batch)
+        rounded_up = -(-sizes // batch)
+        per_epoch = np.maximum(sizes // batch, 1) if self.drop_last else rounded_up
         steps = np.full_like(sizes, amounts) if self.by_steps else per_epoch * amounts
         per_pass = np.minimum(sizes, per_epoch * batch)
-        passes, more = np.divmod(steps, per_epoch)
-        samples = passes * per_pass + np.minimum(more * batch, per_pass)
+        whole_passes, steps_left = np.divmod(steps, per_epoch)
+        samples = whole_passes * per_pass + np.minimum(steps_left * batch, per_pass)
         return Workload(size=sizes, batch=batch, steps=steps, per_epoch=per_epoch, samples=samples)
 
 
@@ -96,26 +99,31 @@ class LocalTraining(Setting):
 
     def __post_init__(self) -> None:
         for name in ("optimiser", "schedule", "local_schedule"):
-            own = getattr(self, name)
-            right = "must be a frozen dataclass, @dataclass(frozen=True): settings are compared"
-            check(type(own).__hash__ is not None, f"LocalTraining.{name}", own, right)
+            setting = getattr(self, name)
+            requirement = "must be a frozen dataclass, @dataclass(frozen=True): settings are compared"
+            check(type(setting).__hash__ is not None, f"LocalTraining.{name}", setting, requirement)
         _check_range("LocalTraining.epochs", self.epochs)
         _check_range("LocalTraining.steps", self.steps)
-        fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
-        check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
+        if self.schedule.moves_epochs:
+            requirement = "must be one number with a schedule of epochs"
+            check(isinstance(self.epochs, int), "LocalTraining.epochs", self.epochs, requirement)
         if self.steps is not None:
-            right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
-            check(self.epochs == 1 and not self.schedule.moves_epochs, "LocalTraining.steps", self.steps, right)
+            alone = self.epochs == 1 and not self.schedule.moves_epochs
+            requirement = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
+            check(alone, "LocalTraining.steps", self.steps, requirement)
 
     def fits(self, method: Method, aggregation: Aggregation) -> None:
         """Raise `SettingError` if the method or the aggregation rests on another local optimiser, or if there can be no
         stragglers."""
-        right = "has no effect on clients that train by 1: set epochs or steps above 1"
-        part = self.amount_range[1] > 1 or self.schedule.moves_epochs
-        check(self.stragglers == 0 or part, "LocalTraining.stragglers", self.stragglers, right)
-        nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
-        why = method.why_sgd or nova
-        if nova or method.divides_updates:
+        if self.stragglers > 0:
+            most = self.amount_range[1]
+            requirement = "has no effect on clients that train by 1: set epochs or steps above 1"
+            can_do_less = most > 1 or self.schedule.moves_epochs
+            check(can_do_less, "LocalTraining.stragglers", self.stragglers, requirement)
+        why = method.why_sgd
+        if aggregation.normalises:
+            why = why or "FedNova's normalisers follow its steps"
+        if aggregation.normalises or method.divides_updates:
             self.check_divides(why)
         elif why:
             self._check_sgd(why)
@@ -126,10 +134,12 @@ class LocalTraining(Setting):
         `why` says who takes it for that.
         """
         self._check_sgd(why)
-        right = f"must be false, because an update has the gradients of earlier rounds: {why}"
-        check(not (self.keep_moments and self.momentum), "LocalTraining.keep_moments", self.keep_moments, right)
+        if self.momentum:
+            requirement = f"must be false, because an update has the gradients of earlier rounds: {why}"
+            check(not self.keep_moments, "LocalTraining.keep_moments", self.keep_moments, requirement)
 
     def _check_sgd(self, why: str) -> None:
+        """Raise `SettingError` unless the optimiser is SGD; `why` says who rests on it."""
         check(isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}")
 
     @property
@@ -147,7 +157,9 @@ class LocalTraining(Setting):
     def amount_range(self) -> tuple[int, int]:
         """The least and the most epochs, or steps, of a client in a round, if none is a straggler."""
         amount = self.epochs if self.steps is None else self.steps
-        return (amount, amount) if isinstance(amount, int) else amount
+        if isinstance(amount, int):
+            return amount, amount
+        return amount
 
     @property
     def equal(self) -> bool:
@@ -169,8 +181,10 @@ class LocalTraining(Setting):
 
     def scheduled(self, round: int) -> tuple[float, Amount]:
         """The learning rate and the epochs that `schedule` gives in `round` (from 0)."""
-        epochs = self.schedule.epochs(round, self.epochs) if isinstance(self.epochs, int) else self.epochs
-        return self.schedule.lr(round, self.lr), epochs
+        lr = self.schedule.lr(round, self.lr)
+        if isinstance(self.epochs, int):
+            return lr, self.schedule.epochs(round, self.epochs)
+        return lr, self.epochs
 
 
 def _check_range(field: str, amount: Amount | None) -> None:

@@ -80,13 +80,17 @@ class StepInputs:
 
     def only(self, steps: slice) -> StepInputs:
         """The inputs of some of the steps."""
-        numbers = None if self.numbers is None else self.numbers[steps]
+        numbers = self.numbers
+        if numbers is not None:
+            numbers = numbers[steps]
         return replace(self, rates=self.rates[steps], numbers=numbers, draws=self.draws.only(steps))
 
     def moved(self) -> list[Tensor]:
         """All tensors that the steps change, in place."""
-        statistics = [] if self.statistics is None else [self.statistics]
-        return [self.w, *statistics, *self.moments.values(), *self.round_state.values()]
+        tensors = [self.w]
+        if self.statistics is not None:
+            tensors.append(self.statistics)
+        return [*tensors, *self.moments.values(), *self.round_state.values()]
 
 
 Steps: TypeAlias = Callable[[StepInputs], None]
@@ -156,13 +160,16 @@ class StepGradient:
     def at_sent(self) -> Tensor:
         """The gradient `[C, S]` at the received model, with what stays with the clients as they received it."""
         inputs = self._inputs
-        sent = inputs.sent.expand_as(self._seen)
-        whole = sent if inputs.received is None else torch.cat([sent, inputs.received], dim=1)
+        whole = inputs.sent.expand_as(self._seen)
+        if inputs.received is not None:
+            whole = torch.cat([whole, inputs.received], dim=1)
         return self._gradient(whole, self._batch, inputs.server_state, None)[:, self._part]
 
     def completed(self, direction: Tensor) -> Tensor:
         """The direction `[C, D]` of all that trains, from the method's for the parameters that come first."""
-        return direction if self._rest is None else torch.cat([direction, self._rest], dim=1)
+        if self._rest is None:
+            return direction
+        return torch.cat([direction, self._rest], dim=1)
 
 
 class LocalSteps:
@@ -191,20 +198,29 @@ class LocalSteps:
         self._augments = transform.augments
         self._prepares = prepares
         self._layout = layout
-        start = 0 if moves is None else moves.start
+        start = 0
+        if moves is not None:
+            start = moves.start
         self._part = slice(start, start + layout.size)
         self._moves = moves
+        has_direction = "direction" in method.overridden
         self._has_after = "after_step" in method.overridden
-        # Others would never look at a step.
-        self._makes_steps = "direction" in method.overridden or self._has_after
-        self._in_pieces = "direction" not in method.overridden and local.clip is None and moves is None
-        self._advance = local.optimiser.advance if local.clip is None else self._clipped_advance
+        # Other methods would never look at a step.
+        self._makes_steps = has_direction or self._has_after
+        # Each tensor of a plain gradient moves by itself: to join them into one vector would be a copy in every step.
+        self._in_pieces = not has_direction and local.clip is None and moves is None
+        self._advance: Callable[[Tensor, Vectors, Tensor, Scalar, Scalar], None] = local.optimiser.advance
+        if local.clip is not None:
+            self._advance = self._clipped_advance
+        # Padded steps are without a gradient, but would change moments that last beyond the round.
         self._freezes = local.keep_moments and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
         w = inputs.w
-        seen = w if self._layout.size == w.shape[1] else w[:, self._part]
+        seen = w
+        if self._layout.size != w.shape[1]:
+            seen = w[:, self._part]
         moving = w
         moments = inputs.moments
         if self._moves is not None:
@@ -214,28 +230,37 @@ class LocalSteps:
         # The parts that move together, each with its moments: the tensors of a plain gradient, or all as one.
         parts = [(moving, moments)]
         if self._in_pieces:
-            of_each = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
-            parts = [(part, dict(zip(moments, rows, strict=True))) for part, *rows in of_each]
+            views = [self._gradient.views(whole) for whole in (w, *moments.values())]
+            parts = []
+            for part, *rows in zip(*views, strict=True):
+                parts.append((part, dict(zip(moments, rows, strict=True))))
 
         # Plain numbers are faster than tensors of one.
         rates: Sequence[Scalar] | Tensor = inputs.rates
         numbers: Sequence[Scalar] | Tensor | None = inputs.numbers
         if self._gradient.one:
             rates = inputs.rates.flatten().tolist()
-            numbers = None if inputs.numbers is None else inputs.numbers.flatten().tolist()
+            if inputs.numbers is not None:
+                numbers = inputs.numbers.flatten().tolist()
 
         for k in range(len(rates)):
             batch = self._batch(inputs.draws, k, self._augments)
             lr = rates[k]
-            n = 1 if numbers is None else numbers[k]
-            before = {name: rows.clone() for name, rows in moments.items()} if self._freezes else {}
-            step = self._step(inputs, batch, lr, seen) if self._makes_steps else None
+            n: Scalar = 1
+            if numbers is not None:
+                n = numbers[k]
+            before: Vectors = {}
+            if self._freezes:
+                before = {name: rows.clone() for name, rows in moments.items()}
+            step = None
+            if self._makes_steps:
+                step = self._step(inputs, batch, lr, seen)
             if self._in_pieces:
                 directions = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
             else:
                 directions = [self._direction(inputs, batch, step)[:, : moving.shape[1]]]
-            for (part, its_moments), direction in zip(parts, directions, strict=True):
-                self._advance(part, its_moments, direction, lr, n)
+            for (part, moments_of_part), direction in zip(parts, directions, strict=True):
+                self._advance(part, moments_of_part, direction, lr, n)
             if step is not None and self._has_after:
                 self._method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
@@ -257,7 +282,7 @@ class LocalSteps:
         if isinstance(x, Tensor):
             x = x.view(index.shape + x.shape[1:])
         else:
-            x = {name: one.view(index.shape + one.shape[1:]) for name, one in x.items()}
+            x = {name: part.view(index.shape + part.shape[1:]) for name, part in x.items()}
         return Batch(x, y.view(index.shape + y.shape[1:]), draws.weights[k, :, :width], keys)
 
     def _direction(self, inputs: StepInputs, batch: Batch, step: Step | None) -> Tensor:

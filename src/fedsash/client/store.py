@@ -37,7 +37,7 @@ class Handle(ABC):
 
 
 @dataclass(eq=False)
-class Copy(Handle):
+class ServerCopy(Handle):
     """A handle on a state of which only the server has a copy, `saved`."""
 
     def vectors(self) -> ClientState:
@@ -105,8 +105,14 @@ class StateVersions(ClientTicket):
         return StateVersions(last=self.last[places], oldest=self.oldest, lineage=self.lineage)
 
     def run_of(self, version: int) -> str:
-        """The id of the run that made a version of client state, so that two runs do not mix their versions."""
-        return next((run for first, run in reversed(self.lineage) if first < version), "")
+        """The id of the run that made a version of client state, so that two runs do not mix their versions.
+
+        It is empty for version 0, the state before the first round.
+        """
+        for first, run in reversed(self.lineage):
+            if first < version:
+                return run
+        return ""
 
 
 @dataclass(repr=False)
@@ -132,13 +138,21 @@ class ClientStore(Shown):
     oldest: int = field(default=0, repr=False)
 
     @classmethod
-    def start(cls, own: ClientState, last: Tensor, clients: int, folder: Path | None, held: bool) -> ClientStore:
-        """The store in which all N `clients` have the state `own`: rows, on a disk in `folder`, or `held` elsewhere."""
-        if not held:
-            rows = {name: client_rows(value, clients, folder) for name, value in own.items()}
+    def start(
+        cls, client_state: ClientState, last: Tensor, clients: int, folder: Path | None, at_engine: bool
+    ) -> ClientStore:
+        """The store in which all N `clients` have the same `client_state`.
+
+        It has rows in memory or on a disk in `folder`; or handles, if the state stays where the engine trains clients.
+        """
+        if not at_engine:
+            rows = {name: client_rows(value, clients, folder) for name, value in client_state.items()}
             return cls(ClientRows(rows), last, count=clients)
-        kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
-        return cls(ClientRows(kinds), last, np.full(clients, Copy(lambda: own), dtype=object), clients)
+        shapes = ClientRows({})
+        for name, value in client_state.items():
+            shapes[name] = value.new_empty(clients, *value.shape, device="meta")
+        handles = np.full(clients, ServerCopy(lambda: client_state), dtype=object)
+        return cls(shapes, last, handles, clients)
 
     def recall(self, ids: Ints, device: torch.device) -> ClientTicket:
         """With what the clients `ids` `[s]` find their state; of rows a copy on a device."""
@@ -149,7 +163,8 @@ class ClientStore(Shown):
         if self._elsewhere:
             return self._versions(self.last.numpy()[ids])
         clients = torch.from_numpy(ids)
-        return StateRows(ClientState({name: rows[clients].to(device) for name, rows in self.rows.items()}))
+        copies = {name: rows[clients].to(device) for name, rows in self.rows.items()}
+        return StateRows(ClientState(copies))
 
     def everybody(self, name: str) -> ClientTicket:
         """With what all clients find one vector `[N, ...]` of their state; of rows the vector itself, not a copy."""
@@ -176,8 +191,12 @@ class ClientStore(Shown):
 
     def files(self) -> dict[str, int]:
         """The clients that have taken part, by the names of the files in which their state is saved."""
-        versions = enumerate(self.last.tolist() if self.rows else ())
-        return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
+        files: dict[str, int] = {}
+        if self.rows:
+            for client, version in enumerate(self.last.tolist()):
+                if version > 0:
+                    files[f"client-{client}.{version:08d}.safetensors"] = client
+        return files
 
     def of_client(self, client: int) -> ClientState:
         """The state of a client: views, or a copy that is brought here."""
@@ -203,7 +222,7 @@ class ClientStore(Shown):
         """
         for file, client in self.files().items():
             if self.handles is not None:
-                self.handles[client] = Copy(partial(read, file))
+                self.handles[client] = ServerCopy(partial(read, file))
                 continue
             for name, tensor in read(file).items():
                 self.rows[name][client].copy_(tensor)
@@ -212,11 +231,11 @@ class ClientStore(Shown):
         """The same store with the state of all clients in this process."""
         if self.handles is None:
             return self
-        rows = {name: torch.empty_like(kinds, device="cpu") for name, kinds in self.rows.items()}
+        gathered = ClientRows({name: torch.empty_like(rows, device="cpu") for name, rows in self.rows.items()})
         for client in range(len(self.handles)):
             for name, value in self.of_client(client).items():
-                rows[name][client] = value
-        return replace(self, rows=ClientRows(rows), handles=None)
+                gathered[name][client] = value
+        return replace(self, rows=gathered, handles=None)
 
     @property
     def _elsewhere(self) -> bool:
@@ -227,11 +246,12 @@ class ClientStore(Shown):
         return StateVersions(last=last, oldest=self.oldest, lineage=self.lineage)
 
     def _write(self, clients: Tensor, client_state: ClientState) -> None:
+        """Write the rows of these clients, in place."""
         for name, rows in client_state.items():
-            kept = self.rows[name]
-            kept[clients] = rows.to(kept.device)
+            of_all = self.rows[name]
+            of_all[clients] = rows.to(of_all.device)
 
     def _handle(self, client: int) -> Handle:
         assert self.handles is not None
-        found: Handle = self.handles[client]
-        return found
+        handle: Handle = self.handles[client]
+        return handle

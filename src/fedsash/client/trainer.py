@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from ..vector.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
-from .memory import ClientMemory, Remembered
+from .memory import ClientMemory, ClientStateParts
 from .messages import Job, Reply, Request, largest_norms
 from .plan import Batches, BatchPlan, RoundPlan, RoundPlans, column, whole_passes
 from .settings import LocalTraining
@@ -61,7 +61,8 @@ class Trainer:
         self._gradient = gradient
         self._sharing = sharing
         self._seed = seed
-        self._own_method = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
+        # Draws of a method of the user's own from global generators are refused; the library's methods draw none.
+        self._watches_draws = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self._counts_steps = local.optimiser.counted
         self._draws_keys = gradient.dropout or data.transform.augments
@@ -88,7 +89,9 @@ class Trainer:
             prepares=data.transform.prepares(data.train.x, self._like.dtype),
         )
         # Where a personal part trains by itself, the other steps move the rest alone.
-        body = slice(0, sharing.body) if sharing.personal.alone else None
+        body = None
+        if sharing.personal.alone:
+            body = slice(0, sharing.body)
         head = slice(sharing.body, sharing.trained)
         self._local_steps = steps(method=method, layout=sharing.common, moves=body)
         self.steps: Steps = self._local_steps
@@ -108,11 +111,12 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
+        watch: AbstractContextManager[None] = nullcontext()
+        if self._watches_draws:
+            watch = no_draws("Federation.method", self.method)
+        client_state = ClientState({})
         try:
-            # Draws of a method of one's own from global generators are refused; the library's methods draw none.
-            watched = no_draws("Federation.method", self.method) if self._own_method else nullcontext()
-            client_state = ClientState({})
-            with watched:
+            with watch:
                 if request.job == "train":
                     plan = self.plan(request)
                     upload, client_state = self.train(request, plan)
@@ -149,13 +153,16 @@ class Trainer:
         run, w, statistics, received = self._begin(request, plan, before)
         moments = self._memory.moments(w, before)
         batches = self.batches.plan(request.round, request.ids, plan.work)
+        numbers = None
+        if self._counts_steps:
+            numbers = self._step_numbers(before, 0, len(batches.index))
         inputs = StepInputs(
             w=w,
             moments=moments,
             statistics=statistics,
             sent=run.sent,
             rates=plan.step_rates,
-            numbers=self._step_numbers(before, 0, len(batches.index)) if self._counts_steps else None,
+            numbers=numbers,
             draws=self._draws(request, batches),
             server_state=run.server_state,
             client_state=run.client_state,
@@ -174,8 +181,9 @@ class Trainer:
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
-        models = WholeModel(w if statistics is None else torch.cat([w, statistics], dim=1))
+        models = WholeModel(w)
         if statistics is not None:
+            models = WholeModel(torch.cat([w, statistics], dim=1))
             upload = upload | self._sharing.statistics_upload(models, request.sent)
         client_state = self._memory.joined(method_state, moments, models, before, taken)
         check_returned(self.method, "upload", upload, "delta", run.w, client_state, request.clients.own)
@@ -183,10 +191,12 @@ class Trainer:
             return Uploaded(first_rows(upload, count)), ClientState(first_rows(client_state, count))
         return Uploaded(upload), client_state
 
-    def _train_alone(self, request: Request, plan: RoundPlan, before: Remembered, inputs: StepInputs) -> None:
+    def _train_alone(self, request: Request, plan: RoundPlan, before: ClientStateParts, inputs: StepInputs) -> None:
         """Let the personal part of the clients take its steps alone, in place."""
         batches = self._batches_alone.plan(request.round, request.ids, plan.work_alone)
-        numbers = self._step_numbers(before, 1, len(batches.index)) if self._counts_steps else None
+        numbers = None
+        if self._counts_steps:
+            numbers = self._step_numbers(before, 1, len(batches.index))
         draws = self._draws(request, batches, Purpose.ALONE_STEP)
         self.steps_alone(replace(inputs, rates=plan.step_rates_alone, numbers=numbers, draws=draws))
 
@@ -204,20 +214,26 @@ class Trainer:
         return self._plans.effort(request, self.batches.sizes_of(request.ids))
 
     def _begin(
-        self, request: Request, plan: RoundPlan, before: Remembered
+        self, request: Request, plan: RoundPlan, before: ClientStateParts
     ) -> tuple[LocalRun, Tensor, Tensor | None, Tensor | None]:
         """The clients of a request before their first step: as a method sees them, and as new tensors `[C, ...]` what
         they train, their statistics, and their personal part as they received it; None if it is not needed."""
         sharing = self._sharing
-        models = request.sent if before.own is None else sharing.with_own(request.sent, before.own)
+        models = request.sent
+        if before.own is not None:
+            models = sharing.with_own(models, before.own)
         models = WholeModel(models.expand(len(request.ids), -1))
         trained = sharing.layout.trained
         w = models[:, :trained].clone(memory_format=torch.contiguous_format)
-        common = w if trained == sharing.common_size else w[:, : sharing.common_size]
+        common = w
+        if trained != sharing.common_size:
+            common = w[:, : sharing.common_size]
         statistics = None
         if models.shape[1] > trained:
             statistics = models[:, trained:].clone(memory_format=torch.contiguous_format)
-        received = w[:, sharing.common_size :].clone() if self._keeps_received else None
+        received = None
+        if self._keeps_received:
+            received = w[:, sharing.common_size :].clone()
         run = LocalRun(
             round=request.round,
             w=common,
@@ -235,13 +251,17 @@ class Trainer:
     def _full_gradient(self, request: Request, models: Tensor, received: Tensor | None, w: Tensor) -> Tensor:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, over all its samples, without
         augmentation, in chunks of a batch. The others are as they were `received`, else as they are in its model."""
-        sizes = self.batches.sizes_of(request.ids)
-        size = int(sizes.max()) if self.local.batch == "full" else self.local.batch
-        draws = self._draws(request, self.batches.whole(request.ids, size))
-        whole = w
-        if models.shape[1] > w.shape[1]:
-            whole = torch.cat([w, models[:, w.shape[1] :] if received is None else received], dim=1)
-        return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
+        chunk = self.local.batch
+        if chunk == "full":
+            chunk = int(self.batches.sizes_of(request.ids).max())
+        draws = self._draws(request, self.batches.whole(request.ids, chunk))
+        common_size = w.shape[1]
+        if models.shape[1] > common_size:
+            others = models[:, common_size:]
+            if received is not None:
+                others = received
+            w = torch.cat([w, others], dim=1)
+        return self._local_steps.full_gradient(w, draws, request.server_state)[:, :common_size]
 
     def _draws(self, request: Request, batches: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
         """The draws of these batches. A single client's steps leave the padding out. Encoded images are decoded ahead
@@ -249,7 +269,9 @@ class Trainer:
         x = self._data.train.x
         device = self._like.device
         steps, clients, width = batches.index.shape
-        widths = batches.count[:, 0].tolist() if self._gradient.one else [width] * steps
+        widths = [width] * steps
+        if self._gradient.one:
+            widths = batches.count[:, 0].tolist()
         if isinstance(x, EncodedImages):
             x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(batches.index, widths, strict=True))
         if self._draws_keys:
@@ -266,7 +288,9 @@ class Trainer:
             widths=widths,
         )
 
-    def _step_numbers(self, before: Remembered, place: int, steps: int) -> Tensor:
+    def _step_numbers(self, before: ClientStateParts, place: int, steps: int) -> Tensor:
         """The numbers of the next steps, as in `StepInputs`, after those at a place of what clients remember."""
         numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
-        return numbers if before.steps is None else before.steps[:, place : place + 1] + numbers
+        if before.steps is None:
+            return numbers
+        return before.steps[:, place : place + 1] + numbers

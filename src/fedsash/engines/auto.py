@@ -70,7 +70,10 @@ class Candidate:
     @property
     def seconds(self) -> float:
         """The approximate time of a round."""
-        return self.steps * self.step + (MESSAGE if self.engine.workers != 1 else 0.0)
+        seconds = self.steps * self.step
+        if self.engine.workers != 1:
+            seconds += MESSAGE
+        return seconds
 
 
 def resolve(
@@ -112,49 +115,80 @@ def candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
     Steps are compiled only if `engine` demands it. How many steps the busiest process takes in a round is a mean over
     the first rounds.
     """
-    here = [np.isin(work.numbers, ids) for ids in work.training.sample]
-    rounds = [work.steps[clients] for clients in here if clients.any()] or [work.steps[:1]]
+    rounds = _steps_of_rounds(work)
     per_round = max(map(len, rounds))
-    kinds = _choices(engine.kind, ["vectorised"] if engine.compile is True else ["sequential", "vectorised"])
-    formats = _choices(engine.memory_format, ["channels_last", "contiguous"] if work.images else ["contiguous"])
+    possible_kinds = ["sequential", "vectorised"]
+    if engine.compile is True:
+        possible_kinds = ["vectorised"]
+    possible_formats = ["contiguous"]
+    if work.images:
+        possible_formats = ["channels_last", "contiguous"]
+    kinds = _choices(engine.kind, possible_kinds)
+    formats = _choices(engine.memory_format, possible_formats)
+    processes = _processes(engine, work, per_round)
     options = []
-    for kind, memory_format, (count, number) in product(kinds, formats, _processes(engine, work, per_round)):
+    for kind, memory_format, (count, threads) in product(kinds, formats, processes):
         block = 1
         if kind == "vectorised":
             share = math.ceil(per_round / count)
             fitting = max(min(share, STACKED_BYTES // work.model_bytes), 1)
             (block,) = _choices(engine.block, [fitting])
-        where = replace(engine, kind=kind, workers=count, threads=number, compile=engine.compile is True)
-        option = replace(where, block=block, memory_format=memory_format)
-        steps = np.mean([_busiest(each, block, count) for each in rounds])
+        option = replace(
+            engine,
+            kind=kind,
+            workers=count,
+            threads=threads,
+            compile=engine.compile is True,
+            block=block,
+            memory_format=memory_format,
+        )
+        steps = np.mean([_busiest(of_clients, block, count) for of_clients in rounds])
         options.append(Candidate(option, float(steps)))
     return options
 
 
+def _steps_of_rounds(work: ClientWork) -> list[Ints]:
+    """The local steps `[s]` of the clients on this machine in each of the first rounds, if any of them takes part."""
+    rounds: list[Ints] = []
+    for ids in work.training.sample:
+        chosen = np.isin(work.numbers, ids)
+        if chosen.any():
+            rounds.append(work.steps[chosen])
+    return rounds or [work.steps[:1]]
+
+
 def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> list[tuple[int, int]]:
     """Every number of processes, with every number of threads in each, that agrees with the engine's settings."""
-    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
-    counts = _choices(engine.workers, sorted({1, min(core_count(), per_round)}) if can_start else [1])
+    possible_counts = [1]
+    if work.on_cpu and (workers.can_fork() or engine.start == "spawn"):
+        possible_counts = sorted({1, min(core_count(), per_round)})
+    counts = _choices(engine.workers, possible_counts)
     pairs = []
     for count in counts:
-        numbers = [1]
+        possible_threads = [1]
         if not work.on_cpu:  # then threads decode images and do the server's part, and there is nothing to choose
-            numbers = [torch.get_num_threads()]
+            possible_threads = [torch.get_num_threads()]
         elif count == 1 and (len(counts) == 1 or per_round < FULL * core_count()):
-            numbers = sorted({1, min(torch.get_num_threads(), core_count())})
-        pairs += [(count, number) for number in _choices(engine.threads, numbers)]
+            possible_threads = sorted({1, min(torch.get_num_threads(), core_count())})
+        for threads in _choices(engine.threads, possible_threads):
+            pairs.append((count, threads))
     return pairs
 
 
 def _choices(setting: Any, possible: Sequence[Any]) -> Sequence[Any]:
     """The values among which a setting leaves the choice."""
-    return possible if setting == "auto" else [setting]
+    if setting == "auto":
+        return possible
+    return [setting]
 
 
 def _busiest(steps: Ints, block: int, count: int) -> int:
     """How many steps the busiest of `count` processes takes, if clients that take `steps` `[s]` train in stacks."""
-    longest = [int(steps[i : i + block].max()) for i in range(0, len(steps), block)]
-    return max(sum(longest[i] for i in share) for share in workers.dealt(longest, count))
+    of_stacks = [int(steps[first : first + block].max()) for first in range(0, len(steps), block)]
+    most = 0
+    for stacks in workers.dealt(of_stacks, count):
+        most = max(most, sum(of_stacks[stack] for stack in stacks))
+    return most
 
 
 def compare(options: Sequence[Candidate], timings: Timings, *, on_cpu: bool) -> list[Candidate]:
@@ -162,17 +196,18 @@ def compare(options: Sequence[Candidate], timings: Timings, *, on_cpu: bool) -> 
 
     Where compiled steps are demanded, the timings of uncompiled ones stand for them: each compilation takes long.
     """
-    compared = [_timed(one, timings) for one in options if one.engine.kind == "sequential"]
-    alone = min((one.step for one in compared), default=0.0)
-    if on_cpu and SLOW_STEP < alone < math.inf:
+    compared = [_timed(option, timings) for option in options if option.engine.kind == "sequential"]
+    single = min((candidate.step for candidate in compared), default=0.0)
+    if on_cpu and SLOW_STEP < single < math.inf:
         return compared
     for option in options:
-        if option.engine.kind == "vectorised":
-            stack = _timed(option, timings)
-            compared.append(stack)
-            slow = SLOW_STACK * alone * int(option.engine.block) < stack.step < math.inf
-            if on_cpu and slow and alone > QUICK_STEP:
-                break
+        if option.engine.kind == "sequential":
+            continue
+        stack = _timed(option, timings)
+        compared.append(stack)
+        slow = SLOW_STACK * single * int(option.engine.block) < stack.step < math.inf
+        if on_cpu and slow and single > QUICK_STEP:
+            break
     return compared
 
 
@@ -182,19 +217,26 @@ def compiled(compared: Sequence[Candidate], timings: Timings, rounds: int) -> li
     A first compilation is tried if its price is repaid by the gain that is expected. Then its code is in the cache
     folder, and the gain is known: from now on, it must repay the loading only.
     """
-    stacks = [one for one in compared if one.engine.kind == "vectorised" and one.error is None]
+    stacks = [candidate for candidate in compared if _timed_stack(candidate)]
     if not stacks:
         return []
-    best = min(stacks, key=lambda one: one.seconds)
+    best = min(stacks, key=lambda candidate: candidate.seconds)
     option = replace(best, engine=replace(best.engine, compile=True))
-    fastest = min(one.seconds for one in compared)
+    fastest = min(candidate.seconds for candidate in compared)
     if not timings.known(option.engine) and rounds * (fastest - best.seconds / GAIN) <= COMPILING:
         return []
     try:
         option = replace(option, step=timings.of(option.engine))
     except Exception as error:  # PyTorch's compiler can't do everything
         return [replace(option, step=math.inf, error=error)]
-    return [option] if rounds * (fastest - option.seconds) > LOADING else []
+    if rounds * (fastest - option.seconds) <= LOADING:
+        return []
+    return [option]
+
+
+def _timed_stack(candidate: Candidate) -> bool:
+    """Whether a candidate stacks clients, and could be timed."""
+    return candidate.engine.kind == "vectorised" and candidate.error is None
 
 
 def choose(compared: Sequence[Candidate]) -> Candidate:
@@ -202,8 +244,11 @@ def choose(compared: Sequence[Candidate]) -> Candidate:
 
     They must be ordered, the simplest first.
     """
-    close = CLOSE * min(one.seconds for one in compared)
-    return next((one for one in compared if one.seconds < close), compared[0])
+    close = CLOSE * min(candidate.seconds for candidate in compared)
+    for candidate in compared:
+        if candidate.seconds < close:
+            return candidate
+    return compared[0]
 
 
 def _timed(option: Candidate, timings: Timings) -> Candidate:
@@ -218,21 +263,28 @@ def _timed(option: Candidate, timings: Timings) -> Candidate:
 
 
 def _unstacked(engine: LocalEngine, reason: str) -> SettingError:
-    name = "kind" if engine.kind == "vectorised" else "compile"
+    """The error of a setting that demands stacked clients, where these can't be stacked."""
+    name = "compile"
+    if engine.kind == "vectorised":
+        name = "kind"
     message = f"this model can't be vectorised over clients ({reason})"
     return SettingError("LocalEngine", name, getattr(engine, name), message)
 
 
 def _reason(error: Exception) -> str:
+    """The message of an exception, or of its cause, in one short line."""
     return shortened(one_line(error.__cause__ or error), 90)
 
 
 def _left_out(candidates: Sequence[Candidate]) -> list[str]:
     """Lines that say which engines can't be timed, and why."""
-    notes = []
-    stacked = any(one.engine.kind == "vectorised" and one.error is None for one in candidates)
-    failed = [(one.engine, one.error) for one in candidates if one.error is not None]
-    for engine, error in failed:
+    notes: list[str] = []
+    stacked = any(map(_timed_stack, candidates))
+    for candidate in candidates:
+        engine = candidate.engine
+        error = candidate.error
+        if error is None:
+            continue
         reason = _reason(error)
         # Only its text tells PyTorch's error for memory from others: "... you tried to allocate 8 bytes".
         short = isinstance(error, MemoryError) or "allocate" in str(error)
@@ -254,24 +306,35 @@ def _comparison(best: Candidate, candidates: Sequence[Candidate], measured: bool
     if others:
         next_best = min(others, key=lambda candidate: candidate.seconds)
         gain = next_best.seconds / best.seconds
-        factor = f"{gain:.2f} times" if gain > CLOSE else "about"
+        factor = "about"
+        if gain > CLOSE:
+            factor = f"{gain:.2f} times"
         line += f", {factor} as fast as {described(next_best.engine)}"
-    return line if measured else f"{line} (measured in an earlier run)"
+    if not measured:
+        line += " (measured in an earlier run)"
+    return line
 
 
 def described(engine: LocalEngine) -> str:
     """The settings of an engine without "auto" settings in words."""
-    how = f"vectorised over {engine.block} clients" if engine.kind == "vectorised" else "one client at a time"
+    how = "one client at a time"
+    if engine.kind == "vectorised":
+        how = f"vectorised over {engine.block} clients"
     if engine.compile is True:
         how += " and compiled"
     if engine.workers != 1:
         return f"{how} in {engine.workers} processes, {engine.memory_format}"
-    return f"{how} on {engine.threads} thread{'s' * (engine.threads != 1)}, {engine.memory_format}"
+    threads = f"{engine.threads} threads"
+    if engine.threads == 1:
+        threads = "1 thread"
+    return f"{how} on {threads}, {engine.memory_format}"
 
 
 def duration(seconds: float) -> str:
     """A time of a round, in seconds or in milliseconds."""
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.3g} ms"
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def _obstacle_to_compiling(work: ClientWork) -> str:

@@ -28,11 +28,13 @@ class RealSamples(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        norms: dict[Callable[..., Any], Callable[..., Any]] = {
-            F.batch_norm: self._batch_norm,
-            F.instance_norm: self._instance_norm,
-        }
-        return norms.get(func, func)(*args, **(kwargs or {}))
+        if kwargs is None:
+            kwargs = {}
+        if func is F.batch_norm:
+            return self._batch_norm(*args, **kwargs)
+        if func is F.instance_norm:
+            return self._instance_norm(*args, **kwargs)
+        return func(*args, **kwargs)
 
     def _batch_norm(
         self,
@@ -52,12 +54,12 @@ class RealSamples(TorchFunctionMode):
         real = self._share(input)
         shape = (-1, *[1] * (input.dim() - 2))
         dims = [0, *range(2, input.dim())]
-        some = real.sum() * input[0, 0].numel()
-        mean = (input * real).sum(dims) / some
+        count = real.sum() * input[0, 0].numel()
+        mean = (input * real).sum(dims) / count
         centred = input - mean.view(shape)
-        var = (centred.square() * real).sum(dims) / some
+        var = (centred.square() * real).sum(dims) / count
         _follow(running_mean, mean, momentum)
-        _follow(running_var, var * some / (some - 1).clamp(min=1), momentum)
+        _follow(running_var, var * count / (count - 1).clamp(min=1), momentum)
         scale = (var + eps).rsqrt()
         if weight is not None:
             scale = scale * weight
@@ -81,10 +83,11 @@ class RealSamples(TorchFunctionMode):
             wide = _wide(input.detach())
             real = self._share(wide).flatten(1)
             flat = wide.flatten(2)
-            some = real.sum()
-            _follow(running_mean, (flat.mean(2) * real).sum(0) / some, momentum)
-            _follow(running_var, (flat.var(2) * real).sum(0) / some, momentum)
-            running_mean = running_var = None
+            count = real.sum()
+            _follow(running_mean, (flat.mean(2) * real).sum(0) / count, momentum)
+            _follow(running_var, (flat.var(2) * real).sum(0) / count, momentum)
+            running_mean = None
+            running_var = None
         return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
     def _share(self, input: Tensor) -> Tensor:
@@ -95,7 +98,10 @@ class RealSamples(TorchFunctionMode):
 
 
 def _wide(input: Tensor) -> Tensor:
-    return input.float() if input.element_size() < 4 else input
+    """The input in 32 bits if it has 16."""
+    if input.element_size() < 4:
+        return input.float()
+    return input
 
 
 def _follow(running: Tensor | None, new: Tensor, momentum: float) -> None:

@@ -23,15 +23,15 @@ StartMethod = Literal["fork", "spawn"]
 """How worker processes begin (see `LocalEngine`)."""
 
 
-class Told(NamedTuple):
-    """What a worker is told of a request through its pipe: all but vectors and clients."""
+class RequestHeader(NamedTuple):
+    """What goes to a worker through its pipe of a request: all but vectors and clients."""
 
     job: Job
     round: int
     server_steps: int | None
 
     @classmethod
-    def of(cls, request: Request) -> Told:
+    def of(cls, request: Request) -> RequestHeader:
         return cls(request.job, request.round, request.server_steps)
 
 
@@ -65,23 +65,29 @@ class Buffers:
 
         `scored` are the scores `[1, k]` of one client in a reply to each job of an evaluation.
         """
-        trained = replies["train"]
-        uploads = {job: reply.upload for job, reply in replies.items()}
         row_bytes = 0
         for reply in replies.values():
-            for value in (*reply.upload.values(), *reply.client_state.values()):
-                row_bytes += value[0].numel() * value.element_size()
+            for rows in (*reply.upload.values(), *reply.client_state.values()):
+                row_bytes += rows[0].numel() * rows.element_size()
         capacity = max(least, min(most, MOST_BYTES // row_bytes))
 
-        def room(vectors: Vectors) -> Vectors:
-            return {name: _shared((capacity, *v.shape[1:]), v.dtype, start) for name, v in vectors.items()}
+        def for_clients(vectors: Vectors) -> Vectors:
+            return {name: _shared((capacity, *rows.shape[1:]), rows.dtype, start) for name, rows in vectors.items()}
 
+        server_state = Download({})
+        for name, vector in request.server_state.items():
+            server_state[name] = _shared(vector.shape, vector.dtype, start)
+        uploads: dict[Job, Vectors] = {}
+        for job, reply in replies.items():
+            uploads[job] = for_clients(reply.upload)
+        for job, scores in scored.items():
+            uploads[job] = for_clients(scores)
         return cls(
             start=start,
             sent=WholeModel(_shared(request.sent.shape, request.sent.dtype, start)),
-            server_state=Download({name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()}),
-            client_state=room(trained.client_state),
-            uploads={job: room(vectors) for job, vectors in (uploads | scored).items()},
+            server_state=server_state,
+            client_state=for_clients(replies["train"].client_state),
+            uploads=uploads,
             norms=_shared((capacity,), request.sent.dtype, start),
         )
 
@@ -101,23 +107,25 @@ class Buffers:
         for name, rows in request.clients.own.items():
             self.client_state[name][first : first + len(rows)].copy_(rows)
 
-    def request(self, told: Told, rows: slice, ids: Ints) -> Request:
+    def request(self, header: RequestHeader, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        server = self.server_state if told.job == "train" else Download({})
-        clients = {name: value[rows] for name, value in self.client_state.items()}
-        if told.job in SCORES:  # an evaluation reads the client's own part of the model only
-            clients = {name: value for name, value in clients.items() if name == OWN}
+        server_state = Download({})
+        if header.job == "train":
+            server_state = self.server_state
+        client_state = ClientState(_rows(self.client_state, rows))
+        if header.job in SCORES:  # an evaluation reads only the client's part of the model
+            client_state = ClientState({name: value for name, value in client_state.items() if name == OWN})
         return Request(
-            job=told.job,
-            round=told.round,
-            server_steps=told.server_steps,
+            job=header.job,
+            round=header.round,
+            server_steps=header.server_steps,
             ids=ids,
             sent=self.sent,
-            server_state=server,
-            clients=StateRows(ClientState(clients)),
+            server_state=server_state,
+            clients=StateRows(client_state),
         )
 
-    def give(self, job: Job, rows: slice, reply: Reply) -> None:
+    def put_reply(self, job: Job, rows: slice, reply: Reply) -> None:
         """Write a worker's reply."""
         for name, value in reply.client_state.items():
             self.client_state[name][rows] = value
@@ -125,16 +133,21 @@ class Buffers:
             self.uploads[job][name][rows] = value
         self.norms[rows] = reply.norms
 
-    def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
+    def reply(self, job: Job, rows: slice, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
         """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
-        upload = {name: value[rows] for name, value in self.uploads[job].items()}
+        upload = _rows(self.uploads[job], rows)
         client_state: Vectors = {}
         if job == "train":
-            client_state = {name: value[rows] for name, value in self.client_state.items()}
+            client_state = _rows(self.client_state, rows)
         if copied:
             upload = {name: value.clone() for name, value in upload.items()}
             client_state = {name: value.clone() for name, value in client_state.items()}
         return Uploaded(upload), ClientState(client_state), self.norms[rows].clone()
+
+
+def _rows(vectors: Vectors, rows: slice) -> Vectors:
+    """Views of some rows of each vector."""
+    return {name: value[rows] for name, value in vectors.items()}
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:

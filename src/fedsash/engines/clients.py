@@ -98,7 +98,9 @@ class LocalClients:
 
     def fits(self, evaluation: Evaluation, seed: int, engine: Engine) -> None:
         requirement = "must be the federation's, {}: take the clients of a federation that has it"
-        drawn_by = None if self.seed is None else seed
+        drawn_by: int | None = seed
+        if self.seed is None:
+            drawn_by = None
         check_set_aside("clients", self, evaluation, drawn_by, requirement)
         check(engine == self.engine, "clients.engine", self.engine, requirement.format(engine))
 
@@ -113,8 +115,8 @@ class LocalClients:
         """The fingerprint uses about a thousand evenly spaced samples, and the whole partition."""
         x = self.data.train.x
         y = self.data.train.y
-        some = slice(None, None, max(len(y) // 1000, 1))
-        features = x.rows[some] if isinstance(x, EncodedImages) else x[some]
+        spaced = slice(None, None, max(len(y) // 1000, 1))
+        features = x.rows[spaced] if isinstance(x, EncodedImages) else x[spaced]
         partition = [self.data.sizes, Members.of(self.data.clients).flat]
         if self.data.numbers is not None:
             partition.append(self.data.numbers)
@@ -138,9 +140,9 @@ class SetAside(Protocol):
 def check_set_aside(name: str, clients: SetAside, evaluation: Evaluation, seed: int | None, requirement: str) -> None:
     """Raise `SettingError` unless their samples were set aside as a federation's `evaluation` and `seed` do it."""
     for key in ("held_out", "client_test"):
-        theirs = getattr(clients.evaluation, key)
-        whole = getattr(evaluation, key)
-        check(theirs == whole, f"{name}.evaluation.{key}", theirs, requirement.format(whole))
+        of_clients = getattr(clients.evaluation, key)
+        of_federation = getattr(evaluation, key)
+        check(of_clients == of_federation, f"{name}.evaluation.{key}", of_clients, requirement.format(of_federation))
     check(clients.seed == seed, f"{name}.seed", clients.seed, requirement.format(seed))
 
 
@@ -164,17 +166,23 @@ def local_clients(
     """
     held_out = evaluation.held_out
     data, notes = suited(module, data)
-    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained_classes(data)
-    drawn = held_out > 0 or (evaluation.client_test and not len(data.client_test))
+    untested = untrained_classes(data)
+    if data.test is None and held_out == 0:
+        untested = [NO_TEST_SET]
+    drawn_by = None
+    if held_out > 0 or (evaluation.client_test and not len(data.client_test)):
+        drawn_by = seed
     clients = LocalClients(
         set_aside(data, evaluation, seed),
         engine,
         notes=(*notes, *untested),
         evaluation=evaluation,
-        seed=seed if drawn else None,
+        seed=drawn_by,
     )
-    one = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
-    check(held_out == 0 or clients.held, "evaluation.held_out", held_out, one)
+    if held_out > 0:
+        most = data.sizes.max()
+        requirement = f"must be 0, or hold out at least one sample of the largest client, which has {most} samples"
+        check(clients.held, "evaluation.held_out", held_out, requirement)
     return clients
 
 
@@ -240,8 +248,8 @@ class LazyExecutor:
         self.current = NOT_STARTED
 
 
-class Reached:
-    """What reaches its clients by an executor, which starts when it is first needed and ends with `close` or `with`."""
+class WithExecutor:
+    """The base of a class with an executor, which starts when it is first needed and ends with `close` or `with`."""
 
     _lazy: LazyExecutor
 

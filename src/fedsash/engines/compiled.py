@@ -37,19 +37,23 @@ class CompiledSteps:
 
     def __call__(self, inputs: StepInputs) -> None:
         if self._run is None:
-            self._run = self._made(inputs)
+            self._run = self._compiled(inputs)
         if not isinstance(self._run, Replayed):
             self._take(self._run, tensors_of(inputs), len(inputs.rates))
             return
         lent = self._run.lend(tensors_of(inputs), self._by_step)
         self._take(self._run, lent, len(inputs.rates))
-        for own, moved in zip(inputs.moved(), filled(inputs, iter(lent)).moved(), strict=True):
-            own.copy_(moved)
+        for tensor, moved in zip(inputs.moved(), filled(inputs, iter(lent)).moved(), strict=True):
+            tensor.copy_(moved)
 
-    def _made(self, inputs: StepInputs) -> Callable[..., Any]:
+    def _compiled(self, inputs: StepInputs) -> Callable[..., Any]:
+        """The compiled function for inputs of these shapes; on a GPU a recording of its kernels.
+
+        `_by_step` then says which tensors have a row for each step: those that a few steps take a part of.
+        """
         first = inputs.only(slice(0, self._unrolled))
         parts = tensors_of(first)
-        self._by_step = [own is not whole for own, whole in zip(parts, tensors_of(inputs), strict=True)]
+        self._by_step = [part is not whole for part, whole in zip(parts, tensors_of(inputs), strict=True)]
         run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), parts)
         if not all(part.is_cuda for part in parts):  # a number on the CPU would stay as it was recorded
             return run
@@ -62,7 +66,13 @@ class CompiledSteps:
             return
         for k in range(0, count, self._unrolled):
             steps = slice(k, k + self._unrolled)
-            run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
+            parts: list[Tensor] = []
+            for tensor, by_step in zip(tensors, self._by_step, strict=True):
+                if by_step:
+                    parts.append(tensor[steps])
+                else:
+                    parts.append(tensor)
+            run(*parts)
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:
@@ -75,19 +85,25 @@ def unrolled(trainer: Trainer) -> int:
     """How many local steps are compiled together: those of a round, or 1."""
     local = trainer.local
     steps = RoundPlan.mean(local, trainer.method, trainer.batches.sizes).steps
-    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
-    return int(steps.max()) if same else 1
+    most = int(steps.max())
+    same = steps.min() == most and not local.schedule.moves_epochs and local.equal
+    if same and most <= UNROLLED:
+        return most
+    return 1
 
 
 def tensors_of(value: Any) -> list[Tensor]:
     """All tensors in a dataclass or a dictionary, also nested ones, in the order of its fields."""
-    found: list[Tensor] = []
-    for own in (value if isinstance(value, dict) else vars(value)).values():
-        if isinstance(own, Tensor):
-            found.append(own)
-        elif isinstance(own, dict) or is_dataclass(own):
-            found += tensors_of(own)
-    return found
+    fields = value
+    if not isinstance(value, dict):
+        fields = vars(value)
+    tensors: list[Tensor] = []
+    for field in fields.values():
+        if isinstance(field, Tensor):
+            tensors.append(field)
+        elif isinstance(field, dict) or is_dataclass(field):
+            tensors += tensors_of(field)
+    return tensors
 
 
 def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
@@ -95,7 +111,7 @@ def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, dict):
-        return {name: filled(own, tensors) for name, own in value.items()}
+        return {name: filled(field, tensors) for name, field in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **filled(vars(value), tensors))
     return value
@@ -111,7 +127,7 @@ def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[...,
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version
         if "C++ compiler" not in str(error) and "Compiler: " not in str(error):  # the second one on Windows
-            right = f"PyTorch can't compile these steps ({one_line(error)}): choose 'auto' or False"
-            raise SettingError("LocalEngine", "compile", True, right) from error
+            message = f"PyTorch can't compile these steps ({one_line(error)}): choose 'auto' or False"
+            raise SettingError("LocalEngine", "compile", True, message) from error
         log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
         return steps

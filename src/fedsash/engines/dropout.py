@@ -39,7 +39,8 @@ class SeededDropout(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
+        if kwargs is None:
+            kwargs = {}
         if func in _WITHOUT_BATCH:
             return self._dropout(func, *args, **kwargs)
         return func(*args, **kwargs)
@@ -54,7 +55,9 @@ class SeededDropout(TorchFunctionMode):
         shape = input.shape[:masked] + (1,) * (input.dim() - masked)
         counter = torch.arange(shape.numel(), device=input.device).view(shape)
         keep = uniform(self._key + (self.calls << 48), counter) >= p
-        scale = 1 / (1 - p) if p < 1 else 0.0
+        scale = 0.0
+        if p < 1:
+            scale = 1 / (1 - p)
         return input * (keep.to(input.dtype) * scale)
 
 
@@ -62,7 +65,9 @@ def _masked_dimensions(func: Callable[..., Any], dimensions: int) -> int:
     """How many leading dimensions have their own masks (samples, channels); the spatial dimensions share one mask."""
     if func is F.dropout:
         return dimensions
-    return 1 if dimensions == _WITHOUT_BATCH[func] else 2
+    if dimensions == _WITHOUT_BATCH[func]:
+        return 1
+    return 2
 
 
 def draws_dropout(forward: Callable[[], Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -38,26 +38,26 @@ class Objective:
         self._loss = loss
         self._method = method
         self._low = precision == "bfloat16"
-        self._adds = "objective" in method.overridden
+        self._has_objective = "objective" in method.overridden
         self.features = torch.empty(0)
-        if self._adds:
+        if self._has_objective:
             classifier = module.get_submodule(Layout(module).classifier)
             classifier.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def __call__(
-        self, y: Tensor, weights: Tensor, server_state: Vectors, forward: Callable[..., Any], *given: Any
+        self, y: Tensor, weights: Tensor, server_state: Vectors, forward: Callable[..., Any], *inputs: Any
     ) -> Tensor:
-        """The loss over a batch with these labels and weights, of which `forward(*given)` is the model's output."""
+        """The loss over a batch with these labels and weights, of which `forward(*inputs)` is the model's output."""
         if self._low:
             with torch.autocast(weights.device.type, torch.bfloat16):
-                output = forward(*given)
+                output = forward(*inputs)
             self.features = self.features.to(weights.dtype)
             output = in_type(output, weights.dtype)
         else:
-            output = forward(*given)
+            output = forward(*inputs)
         # its type may be another one, as with class weights in float64 or a model's own autocast
         loss = self._loss(output, y).to(weights.dtype) @ weights
-        if self._adds:
+        if self._has_objective:
             loss = loss + self._method.objective(self.features, y, weights, server_state)
         return loss
 
@@ -94,7 +94,9 @@ class OneByOne:
         self._counted = self._statistics.tensors(self._module)
         self._objective = Objective(self._module, loss, method, precision)
         self.dropout = dropout
-        self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        self._format = torch.contiguous_format
+        if memory_format == "channels_last":
+            self._format = torch.channels_last
         self._views: list[Tensor] = []
         self._viewed: Tensor | None = None
         self._bound: Tensor | None = None
@@ -102,7 +104,8 @@ class OneByOne:
         self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
 
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
-        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state, statistics)]).unsqueeze(0)
+        pieces = self.pieces(w, batch, server_state, statistics)
+        return torch.cat([piece.reshape(-1) for piece in pieces]).unsqueeze(0)
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
         # They are asked for twice: by the loop, which moves them, and to bind the module to them.
@@ -114,12 +117,16 @@ class OneByOne:
     def pieces(
         self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
     ) -> Sequence[Tensor]:
+        # The module's parameters and statistics are views of `w` and `statistics`. To bind them takes time, so it is
+        # done once for each pair of tensors, which the steps of a round change in place.
         if self._bound is not w:
             for parameter, view in zip(self._parameters, self.views(w), strict=True):
                 point(parameter, view)
             self._bound = w
         if self._counted:
-            moving = self._spare if statistics is None else statistics
+            moving = self._spare
+            if statistics is not None:
+                moving = statistics
             if self._bound_statistics is not moving:
                 for tensor, view in zip(self._counted, self._statistics.views(moving[0]).values(), strict=True):
                     point(tensor, view)
@@ -127,9 +134,11 @@ class OneByOne:
         x = self._only_client(batch.x)
         y = batch.y[0]
         weights = batch.weights[0]
+        masks: AbstractContextManager[object] = nullcontext()
         if self.dropout:
             seed_torch(batch.keys[0])
-        with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
+            masks = SeededDropout(batch.keys[0])
+        with torch.enable_grad(), masks:
             loss = self._objective(y, weights, server_state, call, self._module, x)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
@@ -142,7 +151,9 @@ class OneByOne:
             return {name: self._only_client(one) for name, one in x.items()}
         if x.dim() == 5:
             return x[0].clone(memory_format=self._format)
-        return x[0].clone() if self._changes_input else x[0]
+        if self._changes_input:
+            return x[0].clone()
+        return x[0]
 
 
 class Stacked:
@@ -175,15 +186,20 @@ class Stacked:
         self._spare = layout.flatten(module)[layout.trained :]
 
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
-        x = each(batch.x, torch.Tensor.contiguous) if self._contiguous else batch.x
+        x = batch.x
+        if self._contiguous:
+            x = each(x, torch.Tensor.contiguous)
         if self._changes_input:
             x = each(x, torch.clone)
-        before = self._spare.expand(len(w), -1) if statistics is None else statistics
-        inputs = w, before, x, batch.y, batch.weights, batch.keys, server_state
+        before = statistics
+        if before is None:
+            before = self._spare.expand(len(w), -1)
         gradient: Tensor
-        gradient, (self._features, after) = self._gradient(*inputs)
-        if statistics is not None:
-            statistics.copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, after, statistics))
+        gradient, others = self._gradient(w, before, x, batch.y, batch.weights, batch.keys, server_state)
+        self._features, after = others
+        if statistics is not None:  # clients whose batch is padding alone keep theirs
+            has_samples = batch.weights.sum(1, keepdim=True) > 0
+            statistics.copy_(torch.where(has_samples, after, statistics))
         return gradient
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
@@ -207,9 +223,15 @@ class Stacked:
         key: Tensor,
         server_state: Vectors,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss of one client, and beside it the classifier's inputs and the statistics after the batch."""
         moved = statistics.clone()
-        real = RealSamples(weights > 0) if self._mixes else nullcontext()
-        with SeededDropout(key) if self.dropout else nullcontext(), real:
+        masks: AbstractContextManager[object] = nullcontext()
+        if self.dropout:
+            masks = SeededDropout(key)
+        real_samples: AbstractContextManager[object] = nullcontext()
+        if self._mixes:
+            real_samples = RealSamples(weights > 0)
+        with masks, real_samples:
             named = self._layout.views(w) | self._statistics.views(moved)
             positional, named_inputs = arguments(x)
             loss = self._objective(

@@ -1,4 +1,4 @@
-"""What a client sends, found without a client: a reply that looks like any other, whose values mean nothing."""
+"""Uploads and client state with the names, shapes and types of a client's, made without training a client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def upload_like(training: Training, request: Request) -> Uploaded:
         round=request.round,
         w=head.expand(1, -1).clone(),
         sent=head,
-        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum"), one),
+        size=one,
+        steps=one,
+        per_epoch=one,
+        samples=one,
+        lr_sum=one,
         server_state=request.server_state,
         client_state=state_like(training, request),
         round_state={},
@@ -33,10 +37,12 @@ def upload_like(training: Training, request: Request) -> Uploaded:
     )
     if request.job == "probe":
         return Uploaded(method.probe(run))
-    upload, _ = method.upload(replace(run, round_state=method.round_state(run)))
+    after = replace(run, round_state=method.round_state(run))
+    upload, _ = method.upload(after)
     return Uploaded(upload | sharing.statistics_upload(WholeModel(sent.unsqueeze(0)), sent))
 
 
 def state_like(training: Training, request: Request) -> ClientState:
     """The client state `[1, ...]` of a client before its first round."""
-    return ClientState({name: value.unsqueeze(0) for name, value in training.memory.first(request.sent).items()})
+    first = training.memory.first(request.sent)
+    return ClientState({name: value.unsqueeze(0) for name, value in first.items()})

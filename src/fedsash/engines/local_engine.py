@@ -91,9 +91,13 @@ class LocalEngine(Engine, name="local"):
         return engine._open(work), notes
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
-        asked = asdict(self)
-        agrees = began.keys() == asked.keys() and all(value in ("auto", began[name]) for name, value in asked.items())
-        return replace(self, **began) if agrees else self
+        settings = asdict(self)
+        if began.keys() != settings.keys():
+            return self
+        for name, value in settings.items():
+            if value not in ("auto", began[name]):
+                return self
+        return replace(self, **began)
 
     def trainer(self, work: ClientWork) -> Trainer:
         """A trainer with the settings of this engine, which must be resolved.
@@ -101,56 +105,72 @@ class LocalEngine(Engine, name="local"):
         Raises `SettingError` if the `precision` does not fit the model's type.
         """
         dtype = work.training.sharing.layout.dtype
-        fits = self.precision == "full" or dtype == torch.float32
-        check(fits, "LocalEngine.precision", self.precision, f"needs a model of float32, and this one is of {dtype}")
+        if self.precision != "full":
+            requirement = f"needs a model of float32, and this one is of {dtype}"
+            check(dtype == torch.float32, "LocalEngine.precision", self.precision, requirement)
         assert self.memory_format != "auto"
         stacked = self.kind == "vectorised"
         trainer = work.trainer(stacked=stacked, memory_format=self.memory_format, precision=self.precision)
-        for one in (trainer, trainer.evaluator.tuner):
-            if one is not None and self.compile is True and isinstance(self.block, int):
-                compile_steps(one, min(self.block, len(work.numbers)))
+        if self.compile is True and isinstance(self.block, int):
+            block = min(self.block, len(work.numbers))
+            compile_steps(trainer, block)
+            tuner = trainer.evaluator.tuner
+            if tuner is not None:
+                compile_steps(tuner, block)
         return trainer
 
     def _open(self, work: ClientWork) -> Executor:
+        """The executor of these settings, which must be resolved."""
         assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
         if work.on_cpu:
             keep_freed_memory()
+
+        # 1. Let one client train: this compiles the steps, and gives the shapes of the answers.
         trainer = self.trainer(work)
+        replies: dict[Job, Reply] = {}
         with threads(self.threads):
             request, probed = work.first(trainer, work.numbers[:1])
-            trained = trainer.answer(request, np.arange(1))
+            replies["train"] = trainer.answer(request, np.arange(1))
+            if probed is not None:
+                replies["probe"] = probed
             if trainer.evaluator.tuner is not None:
                 trainer.answer(replace(request, job="tune"), np.arange(1))
         if self.workers == 1:
             return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
+
+        # 2. Workers share memory for one block each, or for all clients of a round if it is not too much.
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
         start = self._start_method()
         if start == "spawn":
             work.training.check_picklable()
-        gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
-        check(start != "fork" or not torch.accelerator.is_available(), "LocalEngine.start", start, gpu)
+        else:
+            no_gpu = "forked processes can't train where PyTorch sees a GPU: choose 'spawn', or hide the GPU from it"
+            check(not torch.accelerator.is_available(), "LocalEngine.start", start, no_gpu)
         count = min(self.workers, PER_CORE * core_count())
         clients = len(work.numbers)
         block = min(self.block, clients)
-        most = max(map(len, work.training.sample))
-        replies: dict[Job, Reply] = {"train": trained}
-        if probed is not None:
-            replies["probe"] = probed
         buffers = Buffers.like(
             request,
             replies,
             start=start,
             scored=trainer.evaluator.shapes(request.sent),
             least=min(count * block, clients),
-            most=most,
+            most=max(map(len, work.training.sample)),
         )
-        make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
+
+        # 3. A forked worker inherits the trainer, with its compiled steps; a spawned one makes its own.
+        make = partial(_itself, trainer)
+        if start == "spawn":
+            make = partial(self.trainer, work)
         return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
 
     def _start_method(self) -> StartMethod:
+        """The setting `start`, or what "auto" means on this machine."""
         if self.start != "auto":
             return self.start
-        return "fork" if can_fork() else "spawn"
+        if can_fork():
+            return "fork"
+        return "spawn"
 
 
 def _itself(trainer: Trainer) -> Trainer:

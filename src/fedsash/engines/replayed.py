@@ -29,9 +29,14 @@ class Replayed:
     """
 
     def __init__(self, run: Callable[..., Any], tensors: Sequence[Tensor], shared: Sequence[Tensor]) -> None:
-        same = {id(t) for t in shared}
-        self._shared = [id(t) in same for t in tensors]
-        self._own = [t if stays else t.clone() for t, stays in zip(tensors, self._shared, strict=True)]
+        identities = {id(tensor) for tensor in shared}
+        self._shared = [id(tensor) in identities for tensor in tensors]
+        self._recorded: list[Tensor] = []
+        for tensor, is_shared in zip(tensors, self._shared, strict=True):
+            if is_shared:
+                self._recorded.append(tensor)
+            else:
+                self._recorded.append(tensor.clone())
         self._device = tensors[0].device
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device):
@@ -39,39 +44,43 @@ class Replayed:
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):  # a recording that fails does not give the stream back by itself
                 for _ in range(WARM):
-                    run(*self._own)
+                    run(*self._recorded)
                 self._record(run, aside)
             torch.cuda.current_stream().wait_stream(aside)
 
     def _record(self, run: Callable[..., Any], stream: torch.cuda.Stream) -> None:
+        """Record a call of the function on this stream."""
         try:
             # Other threads may use the GPU meanwhile. PyTorch's own stream for recordings belongs to the first GPU.
             with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-                run(*self._own)
+                run(*self._recorded)
         except RuntimeError as error:
             raise NotRecorded(one_line(error.__context__ or error)) from error
 
     def __call__(self, *tensors: Tensor) -> None:
-        for own, given in zip(self._own, tensors, strict=True):
-            if own is not given:
-                _put(own, given)
+        for recorded, tensor in zip(self._recorded, tensors, strict=True):
+            if recorded is not tensor:
+                _put(recorded, tensor)
         with torch.cuda.device(self._device):
             self._graph.replay()
 
     def lend(self, tensors: Sequence[Tensor], but: Sequence[bool]) -> list[Tensor]:
         """The tensors: those of `but` as they are, and all others in the memory that was recorded."""
-        lent = []
-        for own, given, left, stays in zip(self._own, tensors, but, self._shared, strict=True):
-            lent.append(given if left else own)
-            if not (left or stays):
-                _put(own, given)
+        lent: list[Tensor] = []
+        for recorded, tensor, unchanged, is_shared in zip(self._recorded, tensors, but, self._shared, strict=True):
+            if unchanged:
+                lent.append(tensor)
+                continue
+            lent.append(recorded)
+            if not is_shared:
+                _put(recorded, tensor)
         return lent
 
 
-def _put(own: Tensor, given: Tensor) -> None:
-    """Copy without the broadcasting that `copy_` would do."""
-    assert own.shape == given.shape, f"recorded for {list(own.shape)}, given {list(given.shape)}"
-    own.copy_(given)
+def _put(recorded: Tensor, tensor: Tensor) -> None:
+    """Copy a tensor into the recorded memory, without the broadcasting that `copy_` would do."""
+    assert recorded.shape == tensor.shape, f"recorded for {list(recorded.shape)}, given {list(tensor.shape)}"
+    recorded.copy_(tensor)
 
 
 def replayed(run: Callable[..., Any], tensors: Sequence[Tensor], shared: Sequence[Tensor]) -> Callable[..., Any]:

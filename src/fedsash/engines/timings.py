@@ -52,8 +52,11 @@ class Timings:
 
     def __init__(self, work: ClientWork, *, renewed: bool = False) -> None:
         self._work = work
-        self._file = cache_folder() / "engines" / f"{sha256(_depends_on(work).encode()).hexdigest()[:32]}.json"
-        self._seconds = {} if renewed else self._read()
+        identity = sha256(_depends_on(work).encode()).hexdigest()[:32]
+        self._file = cache_folder() / "engines" / f"{identity}.json"
+        self._seconds: dict[str, float] = {}
+        if not renewed:
+            self._seconds = self._read()
         self.measured = False
         """Whether one was measured now."""
 
@@ -86,6 +89,7 @@ class Timings:
             log.warning("what was measured can't be kept (%s): the next run measures again", error)
 
     def _read(self) -> dict[str, float]:
+        """The timings in the file; none if there is no file, or if it can't be read."""
         try:
             rows = json.loads(self._file.read_text())
             return {name: float(seconds) for name, seconds in rows.items()}
@@ -127,16 +131,21 @@ def _of_largest(engine: LocalEngine, work: ClientWork, steps: int) -> float:
     does on Windows, where the processor's time is counted in steps of 16 ms.
     """
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
-    alone = engine.threads == 1 and work.on_cpu and sys.platform != "win32"
-    clock = time.process_time if alone else time.perf_counter
+    clock = time.perf_counter
+    if engine.threads == 1 and work.on_cpu and sys.platform != "win32":
+        clock = time.process_time
     trainer = engine.trainer(work)
     largest = np.argsort(work.data.sizes, kind="stable")[-engine.block :]
     ids = work.numbers[np.sort(largest)]
     places = np.arange(len(ids))
     with threads(engine.threads):
         request, _ = work.first(trainer, ids)
-        # To read the norms is to wait for the device.
-        return shortest(lambda: float(trainer.answer(request, places).norms.sum()), clock) / steps
+
+        def answer() -> None:
+            norms = trainer.answer(request, places).norms
+            float(norms.sum())  # to read the norms is to wait for the device
+
+        return shortest(answer, clock) / steps
 
 
 def shortest(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
@@ -160,17 +169,22 @@ def _depends_on(work: ClientWork) -> str:
     local = training.local
     layout = training.sharing.layout
     largest = int(data.sizes.max())
+    batch = largest
+    if local.batch != "full":
+        batch = min(local.batch, largest)
     x = data.train.x[:1]
-    parts = {"": x} if isinstance(x, Tensor) else x
+    if isinstance(x, Tensor):
+        x = {"": x}
+    samples = {name: [list(part.shape), str(part.dtype)] for name, part in x.items()}
     shapes = [list(shape) for shape in layout.shapes]
     named = {
         "machine": [platform.node(), platform.machine(), core_count(), str(data.train.y.device)],
         "versions": [own_version(), torch.__version__],
         "model": [repr(training.module), *shapes, str(layout.dtype), training.sharing.personal],
-        "samples": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items()},
+        "samples": samples,
         "labels": list(data.train.y.shape[1:]),
         "transform": data.transform,
-        "batch": largest if local.batch == "full" else min(local.batch, largest),
+        "batch": batch,
         "loss": training.goal.loss,
         "method": type(training.method),
         "optimiser": [local.optimiser, local.clip is None, local.keep_moments],

@@ -65,15 +65,17 @@ class Training:
             return
         name = type(self.method).__name__
         task = self.problem.task
-        right = f"{name} needs one class for each sample: take the task Classification or another method"
-        check(isinstance(task, Classification), "task", type(task).__name__, right)
-        linear = [(place, layer) for place, layer in self.module.named_modules() if isinstance(layer, nn.Linear)]
-        for place, last in linear[-1:]:
-            right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
-            check(place == Layout(self.module).classifier, "model", place, right)
-            found = f"{last.out_features} outputs for {self.problem.classes} classes"
-            right = f"{name} trains the last linear layer, which has {found}: define the classifier last"
-            check(last.out_features >= self.problem.classes, "model", place, right)
+        requirement = f"{name} needs one class for each sample: take the task Classification or another method"
+        check(isinstance(task, Classification), "task", type(task).__name__, requirement)
+        linear = [(path, layer) for path, layer in self.module.named_modules() if isinstance(layer, nn.Linear)]
+        if not linear:
+            return
+        path, last = linear[-1]
+        requirement = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
+        check(path == Layout(self.module).classifier, "model", path, requirement)
+        outputs = f"{last.out_features} outputs for {self.problem.classes} classes"
+        requirement = f"{name} trains the last linear layer, which has {outputs}: define the classifier last"
+        check(last.out_features >= self.problem.classes, "model", path, requirement)
 
     @property
     def tuning(self) -> Training | None:
@@ -84,10 +86,16 @@ class Training:
         """
         if self.fine_tuning is None or not self.fine_tuning.trains:
             return None
-        local = fine_tuned(self.local, self.fine_tuning)
-        seed = key(self.seed, Purpose.FINE_TUNING)
-        plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
-        return replace(plain, local=local, sharing=self.sharing.together, seed=seed)
+        return replace(
+            self,
+            method=FedAvg(),
+            aggregation=WeightedMean(),
+            local=fine_tuned(self.local, self.fine_tuning),
+            sharing=self.sharing.together,
+            seed=key(self.seed, Purpose.FINE_TUNING),
+            asked={},
+            fine_tuning=None,
+        )
 
     def samples(self, sizes: Ints) -> Ints:
         """How many samples clients of these `sizes` `[N]` pass over in a whole training, `[N]`."""
@@ -119,25 +127,27 @@ class Training:
         common = self.sharing.common_of(w)
         start = ServerState(self.method.server_state(common, self.sharing.common))
         sent, download = self.method.send(common, start, 0)
-        own = self.memory.first(w)
-        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
+        client_state = ClientState({})
+        for name, value in self.memory.first(w).items():
+            client_state[name] = value.expand(len(ids), *value.shape).clone()
         return Request(
             job="train",
             round=0,
             ids=ids,
             sent=self.sharing.with_common(CommonPart(sent), w),
             server_state=Download(download),
-            clients=StateRows(ClientState(client_state)),
+            clients=StateRows(client_state),
         )
 
     def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
         """Raise `SettingError` if a part can't be pickled by `dumps`, and so can't be sent to another process."""
-        for name, part in (vars(self.goal) | vars(self.problem) | vars(self)).items():
+        parts = vars(self.goal) | vars(self.problem) | vars(self)
+        for name, part in parts.items():
             try:
                 dumps(part)
             except Exception as error:  # its class depends on the object
-                right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
-                raise SettingError.at(f"Federation.{name}", part, right) from error
+                requirement = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
+                raise SettingError.at(f"Federation.{name}", part, requirement) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,14 +160,15 @@ class ClientWork:
     def __post_init__(self) -> None:
         """Refuse a method that `needs_classes` if the model uses another linear layer after the one defined last."""
         t = self.training
-        if t.method.needs_classes:
-            defined = Layout(t.module).classifier
-            used, shape = last_linear(t.module, t.problem, self.data.train)
-            trained = f"{type(t.method).__name__} trains the linear layer that is defined last"
-            right = f"{trained}, and the model uses {used!r} after it: define that one last"
-            check(used in ("", defined), "model", defined, right)
-            right = f"{trained}, and needs one output [B, classes] of it; here it is {shape} for two samples"
-            check(len(shape) in (0, 2), "model", defined, right)
+        if not t.method.needs_classes:
+            return
+        defined = Layout(t.module).classifier
+        used, shape = last_linear(t.module, t.problem, self.data.train)
+        trained = f"{type(t.method).__name__} trains the linear layer that is defined last"
+        requirement = f"{trained}, and the model uses {used!r} after it: define that one last"
+        check(used in ("", defined), "model", defined, requirement)
+        requirement = f"{trained}, and needs one output [B, classes] of it; here it is {shape} for two samples"
+        check(len(shape) in (0, 2), "model", defined, requirement)
 
     def trainer(
         self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"
@@ -170,12 +181,14 @@ class ClientWork:
             self.check_stackable()
         t = self.training
         tuner = None
-        if t.tuning is not None:
-            tuner = replace(self, training=t.tuning).trainer(
-                stacked=stacked, memory_format=memory_format, precision=precision
-            )
-        make = Stacked if stacked else OneByOne
-        gradient = make(
+        tuning = t.tuning
+        if tuning is not None:
+            work = replace(self, training=tuning)
+            tuner = work.trainer(stacked=stacked, memory_format=memory_format, precision=precision)
+        gradient_class: type[Stacked | OneByOne] = OneByOne
+        if stacked:
+            gradient_class = Stacked
+        gradient = gradient_class(
             module=t.module,
             layout=t.sharing.layout,
             loss=t.goal.loss,
@@ -211,9 +224,13 @@ class ClientWork:
         local = self.training.local
         sizes = self.data.sizes
         most = int(sizes.max())
-        over = 0 if local.batch == "full" else most % min(int(local.batch), most)
-        dropped = local.drop_last and not self.training.method.full_gradients  # which are of all samples
-        return local.equal and sizes.min() == most and (over == 0 or dropped)
+        if not local.equal or sizes.min() < most:
+            return False
+        if local.batch == "full":
+            return True
+        left_over = most % min(int(local.batch), most)
+        drops = local.drop_last and not self.training.method.full_gradients  # which are over all samples
+        return left_over == 0 or drops
 
     @cached_property
     def _crosses(self) -> bool:
@@ -234,16 +251,22 @@ class ClientWork:
             changes_input=self.changes_input,
         )
 
-        def of(index: Tensor) -> Tensor:
-            x = each(self.data.transform.inputs(samples.x[index], layout.dtype), lambda tensor: tensor.unsqueeze(0))
+        def gradient_over(index: Tensor) -> Tensor:
+            """The gradient over these samples, of which all but the first two have the weight 0."""
+            inputs = self.data.transform.inputs(samples.x[index], layout.dtype)
             weights = (torch.arange(len(index), device=w.device) < len(two)).to(w.dtype) / len(two)
-            key = torch.zeros(1, dtype=torch.int64, device=w.device)
-            return gradient(w, Batch(x, samples.y[index].unsqueeze(0), weights.unsqueeze(0), key), {})
+            batch = Batch(
+                x=each(inputs, lambda tensor: tensor.unsqueeze(0)),
+                y=samples.y[index].unsqueeze(0),
+                weights=weights.unsqueeze(0),
+                keys=torch.zeros(1, dtype=torch.int64, device=w.device),
+            )
+            return gradient(w, batch, {})
 
-        alone = of(two)
-        padded = of(torch.cat([two, two[:1]]))
-        slack = torch.finfo(w.dtype).eps ** 0.5 * alone.norm()
-        return bool(alone.isfinite().all() and (padded - alone).norm() > slack)
+        unpadded = gradient_over(two)
+        padded = gradient_over(torch.cat([two, two[:1]]))
+        rounding = torch.finfo(w.dtype).eps ** 0.5 * unpadded.norm()
+        return bool(unpadded.isfinite().all() and (padded - unpadded).norm() > rounding)
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
         """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.
@@ -253,9 +276,11 @@ class ClientWork:
         request = self.training.first(ids)
         if "probe" not in self.training.method.overridden:
             return request, None
-        probed = trainer.answer(replace(request, job="probe", server_state=Download({})), np.arange(len(ids)))
-        means = {name: value.mean(0) for name, value in probed.upload.items()}
-        return replace(request, server_state=Download(request.server_state | means)), probed
+        probe = replace(request, job="probe", server_state=Download({}))
+        probed = trainer.answer(probe, np.arange(len(ids)))
+        means = {name: rows.mean(0) for name, rows in probed.upload.items()}
+        after = replace(request, server_state=Download(request.server_state | means))
+        return after, probed
 
     @cached_property
     def draws_dropout(self) -> bool:
@@ -281,15 +306,19 @@ class ClientWork:
 
         Some models draw only where a batch has several samples, as mixup does, and one sample has no statistics.
         """
-        rows = self.data.clients[0][[0, min(1, len(self.data.clients[0]) - 1)]]
-        index = torch.from_numpy(rows).to(self.data.train.y.device)
-        dtype = self.training.sharing.layout.dtype
-        return self.data.transform.inputs(self.data.train.x[index], dtype), self.data.train.y[index]
+        samples = self.data.train
+        indices = self.data.clients[0]
+        second = min(1, len(indices) - 1)
+        index = torch.from_numpy(indices[[0, second]]).to(samples.y.device)
+        x = self.data.transform.inputs(samples.x[index], self.training.sharing.layout.dtype)
+        return x, samples.y[index]
 
     @property
     def numbers(self) -> Ints:
         """The numbers of the clients whose samples are on this machine, ascending."""
-        return np.arange(len(self.data.clients)) if self.data.numbers is None else self.data.numbers
+        if self.data.numbers is None:
+            return np.arange(len(self.data.clients))
+        return self.data.numbers
 
     @property
     def steps(self) -> Ints:

@@ -13,7 +13,7 @@ from ..client.messages import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError
-from ..vector.arrays import Floats, Ints, Vectors, equal_parts, joined
+from ..vector.arrays import Floats, Ints, Objects, Vectors, equal_parts, joined
 from ..vector.spaces import ClientState, MeanUpload
 
 
@@ -61,7 +61,9 @@ class Uploads:
 
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
-        client_state = answer.client_state if answer.handles is None else answer.handles
+        client_state: ClientState | Objects = answer.client_state
+        if answer.handles is not None:
+            client_state = answer.handles
         if len(client_state):
             collector.client_state.append((answer.places, client_state))
         if self._keeps_updates:
@@ -80,10 +82,11 @@ class Uploads:
         if self._keeps_updates:
             raise RunError(f"{self.rule}: it needs every single update, which a partial sum does not hold")
         collector = self.collector
+        client_state = joined([rows for _, rows in collector.client_state if isinstance(rows, dict)])
         return PartialSum(
             accepted=np.array(collector.accepted, dtype=np.int64),
             sums=self.sums.totals(),
-            client_state=ClientState(joined([rows for _, rows in collector.client_state if isinstance(rows, dict)])),
+            client_state=ClientState(client_state),
             samples=collector.samples,
             refused=np.array(collector.refused, dtype=np.int64),
             missing=collector.missing,
@@ -100,7 +103,9 @@ class Uploads:
         collector.accepted += part.accepted.tolist()
         collector.refused += part.refused.tolist()
         collector.missing |= part.missing
-        client_state = part.client_state if part.handles is None else part.handles
+        client_state: ClientState | Objects = part.client_state
+        if part.handles is not None:
+            client_state = part.handles
         if len(client_state):
             collector.client_state.append((part.accepted, client_state))
 
@@ -117,7 +122,8 @@ class Uploads:
         missing: dict[int, str] = {}
         for collector in collectors:
             refused += collector.ids[collector.refused].tolist()
-            missing |= {int(collector.ids[place]): why for place, why in collector.missing.items()}
+            for place, why in collector.missing.items():
+                missing[int(collector.ids[place])] = why
         usable = len(self.collector.accepted)
         least = max(minimum, self.rule.least)
         skipped = ""
@@ -149,7 +155,9 @@ class Sums:
 
     def __init__(self, weights: Floats, uniform: Collection[str] = (), pieces: int = 1) -> None:
         self._weights = weights
-        self._equal = dict.fromkeys(uniform, equal_weights(len(weights))) if uniform else {}
+        self._equal: dict[str, Floats] = {}
+        if uniform:
+            self._equal = dict.fromkeys(uniform, equal_weights(len(weights)))
         self._ends = equal_parts(len(weights), pieces)
         self._piece = 0
         self._current: Vectors = {}
@@ -161,12 +169,12 @@ class Sums:
         if len(self._ends) == 1:
             self._add_rows(vectors, places)
             return
-        owner = np.searchsorted(self._ends, places, side="right")
-        bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(places)]
-        for first, end in pairwise(bounds):
-            if owner[first] != self._piece:
+        pieces = np.searchsorted(self._ends, places, side="right")
+        borders = np.flatnonzero(np.diff(pieces)) + 1
+        for first, end in pairwise([0, *borders.tolist(), len(places)]):
+            if pieces[first] != self._piece:
                 self._finish()
-                self._piece = int(owner[first])
+                self._piece = int(pieces[first])
             self._add_rows({name: rows[first:end] for name, rows in vectors.items()}, places[first:end])
             if places[end - 1] == self._ends[self._piece] - 1:  # so that a mean needs no new memory
                 self._finish()
@@ -177,7 +185,9 @@ class Sums:
         Raises `RuntimeError` if the places are not those of a piece.
         """
         piece = int(np.searchsorted(self._ends, places[0], side="right"))
-        first = self._ends[piece - 1] if piece else 0
+        first = 0
+        if piece > 0:
+            first = self._ends[piece - 1]
         if not np.array_equal(places, np.arange(first, self._ends[piece])):
             raise RuntimeError(
                 f"a partial sum over the places {places.tolist()} is not one of the round's {len(self._ends)} pieces"
@@ -209,9 +219,12 @@ class Sums:
         if not self._finished:
             self._finished = self._current
         elif self._current:
-            for name, total in self._current.items():  # in place, but not in an answer's memory: new memory is slow
+            for name, total in self._current.items():
                 before = self._finished[name]
-                self._finished[name] = torch.add(before, total, out=before if self._added else None)
+                if self._added:  # in place, but not in an answer's memory: new memory is slow
+                    before.add_(total)
+                else:
+                    self._finished[name] = before + total
             self._added = True
         self._current = {}
 
@@ -219,14 +232,23 @@ class Sums:
         for name, rows in vectors.items():
             weights = self._equal.get(name, self._weights)[places]
             before = self._current.get(name)
-            if rows.shape[0] == 1:  # zero is added to the first one, too, without being written: so no sum is -0.0
-                total = rows.new_zeros(()) if before is None else before
+            if rows.shape[0] == 1:
+                # Zero is added to the first one, too, without being written: so no sum is -0.0.
+                total = before
+                if total is None:
+                    total = rows.new_zeros(())
                 self._current[name] = torch.add(total, rows[0], alpha=float(weights[0]), out=before)
+                continue
+            flat = rows
+            if rows.dim() != 2:
+                flat = rows.reshape(rows.shape[0], -1)
+            mixed = torch.from_numpy(weights).to(rows) @ flat
+            if rows.dim() != 2:
+                mixed = mixed.view(rows.shape[1:])
+            if before is None:
+                self._current[name] = mixed.add_(0.0)  # so no sum is -0.0
             else:
-                flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], -1)
-                mixed = torch.from_numpy(weights).to(rows) @ flat
-                mixed = mixed if rows.dim() == 2 else mixed.view(rows.shape[1:])
-                self._current[name] = mixed.add_(0.0 if before is None else before)
+                self._current[name] = mixed.add_(before)
 
 
 def equal_weights(count: int) -> Floats:

@@ -19,7 +19,7 @@ from ..settings.resolve import libraries_first
 from ..system.subprocesses import STOPS, ending
 from ..vector.arrays import Ints
 from ..vector.vector_files import let_go
-from .buffers import Buffers, Told
+from .buffers import Buffers, RequestHeader
 from .processes import keep_freed_memory, own_memory, sendable, signals_wait
 
 Block = tuple[int, Ints]
@@ -44,25 +44,28 @@ class Worker:
         self.number = number
         self.left = list[Block]()
         context: Any = torch.multiprocessing.get_context(buffers.start)
-        self.pipe, theirs = context.Pipe()
+        self.pipe, workers_end = context.Pipe()
         # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
-        inherited = [self.pipe, *others] if buffers.start == "fork" else []
+        inherited: list[connection.Connection] = []
+        if buffers.start == "fork":
+            inherited = [self.pipe, *others]
         self._process = context.Process(
-            target=_serve, args=(theirs, inherited, make, buffers), name=f"worker {number}", daemon=True
+            target=_serve, args=(workers_end, inherited, make, buffers), name=f"worker {number}", daemon=True
         )
         with warnings.catch_warnings(), libraries_first(), signals_wait():
             warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
             self._process.start()
             # At exit, Python would ask it to end by SIGTERM, and wait for ever.
             self.close = Finalize(self, _end, (self._process, self.pipe), exitpriority=0)
-        theirs.close()
+        workers_end.close()
 
-    def ask(self, told: Told, blocks: list[Block]) -> None:
+    def ask(self, header: RequestHeader, blocks: list[Block]) -> None:
         """Ask it to answer blocks of a request. If it is dead, `answer` says so."""
         self.left = list(blocks)
         # Plain values only: of anything else, pickle's C code imports the class, and an interrupt in an import comes
         # out as a PicklingError.
-        message = (tuple(told), [(first, ids.tolist()) for first, ids in blocks])
+        plain_blocks = [(first, ids.tolist()) for first, ids in blocks]
+        message = (tuple(header), plain_blocks)
         with suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(message)
 
@@ -94,6 +97,7 @@ class Worker:
 
 
 def _end(process: Any, pipe: connection.Connection) -> None:
+    """End a process at once, and wait until the system has removed it."""
     pipe.close()
     process.kill()
     process.join()
@@ -116,9 +120,10 @@ def _serve(
     trainer = make()
     while True:
         try:
-            told, blocks = pipe.recv()
+            fields, blocks = pipe.recv()
+            header = RequestHeader(*fields)
             for first, ids in blocks:
-                _answer_block(Told(*told), first, np.array(ids, dtype=np.int64), trainer, buffers)
+                _answer_block(header, first, np.array(ids, dtype=np.int64), trainer, buffers)
                 pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
@@ -126,7 +131,8 @@ def _serve(
             pipe.send(sendable(error))
 
 
-def _answer_block(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+def _answer_block(header: RequestHeader, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+    """Answer the request of some clients, from and into the buffers' rows from `first` on."""
     rows = slice(first, first + len(ids))
-    reply = trainer.answer(buffers.request(told, rows, ids), np.arange(len(ids)))
-    buffers.give(told.job, rows, reply)
+    reply = trainer.answer(buffers.request(header, rows, ids), np.arange(len(ids)))
+    buffers.put_reply(header.job, rows, reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from ..client import Trainer
 from ..client.messages import Answer, Answers, Executor, Reply, Request
 from ..settings.errors import WorkerError
 from ..vector.vector_files import rested
-from .buffers import Buffers, Told
+from .buffers import Buffers, RequestHeader
 from .processes import return_freed_memory, threads
 from .worker import Block, Worker
 
@@ -35,14 +36,18 @@ def can_fork() -> bool:
 
 
 def dealt(costs: Sequence[int], count: int) -> list[list[int]]:
-    """The numbers of the blocks of each of `count` workers, ascending. The longest block left goes to who has least."""
+    """The numbers of the blocks of each of `count` workers, ascending.
+
+    The longest block left goes to the worker with the least to do. The order is stable: `costs` alone decide.
+    """
     loads = [0] * count
-    found = [list[int]() for _ in range(count)]
-    for block in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+    blocks = [list[int]() for _ in range(count)]
+    longest_first = sorted(range(len(costs)), key=lambda block: -costs[block])
+    for block in longest_first:
         worker = loads.index(min(loads))
         loads[worker] += costs[block]
-        found[worker].append(block)
-    return [sorted(own) for own in found]
+        blocks[worker].append(block)
+    return [sorted(of_worker) for of_worker in blocks]
 
 
 class Workers(Executor):
@@ -125,27 +130,37 @@ class Workers(Executor):
         if self._buffers.start == "fork":
             rested()
         others = [worker.pipe for worker in self._workers.values() if worker.number != number]
-        worker = self._workers[number] = Worker(number, self._make, self._buffers, others)
+        worker = Worker(number, self._make, self._buffers, others)
+        self._workers[number] = worker
         return worker
 
     def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
         """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""
+        # 1. Cut the clients into blocks, and ask the workers.
         self._buffers.put_clients(wave)
-        # In an evaluation a batch may mix samples of several clients, so blocks are as large as possible.
-        size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
+        size = self._block
+        if request.job == "evaluate":  # a batch may mix samples of several clients: blocks are as large as possible
+            size = math.ceil(len(wave.ids) / self._count)
         blocks = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
-        for worker, its in zip(self._workers.values(), self._deal(wave, blocks), strict=True):
-            if its:
-                worker.ask(Told.of(request), its)
+        for worker, blocks_of_worker in zip(self._workers.values(), self._deal(wave, blocks), strict=True):
+            if blocks_of_worker:
+                worker.ask(RequestHeader.of(request), blocks_of_worker)
+
+        # 2. Hand on the answers in the round's order. The next wave overwrites the buffers.
+        copied = len(wave.ids) < len(request.ids)
         done: set[int | None] = set()
         for first, clients in blocks:
             while first not in done:
                 done.add(self._next(wave))
             rows = slice(first, first + len(clients))
-            upload, own, norms = self._buffers.taken(request.job, rows, copied=len(wave.ids) < len(request.ids))
-            places = np.arange(begin + first, begin + first + len(clients))
-            effort = self._trainer.effort(wave.only(rows))
-            yield Reply(places=places, upload=upload, client_state=own, norms=norms, effort=effort)
+            upload, client_state, norms = self._buffers.reply(request.job, rows, copied)
+            yield Reply(
+                places=np.arange(begin + first, begin + first + len(clients)),
+                upload=upload,
+                client_state=client_state,
+                norms=norms,
+                effort=self._trainer.effort(wave.only(rows)),
+            )
             if self._request is not request:
                 raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
@@ -153,7 +168,10 @@ class Workers(Executor):
         """Each worker's blocks, in order; a block takes as many steps as its longest client."""
         steps = self._trainer.plan(wave).all_steps
         costs = [int(steps[first : first + len(ids)].max()) for first, ids in blocks]
-        return [[blocks[i] for i in own] for own in dealt(costs, self._count)]
+        of_workers: list[list[Block]] = []
+        for numbers in dealt(costs, self._count):
+            of_workers.append([blocks[number] for number in numbers])
+        return of_workers
 
     def _next(self, wave: Request) -> int | None:
         """Wait until a worker has answered a block, or has died; returns the block's first place."""
@@ -167,14 +185,15 @@ class Workers(Executor):
 
     def _replace(self, dead: Worker, wave: Request) -> None:
         """Let a new worker answer the blocks that a dead one has left."""
-        what = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
+        death = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
         self._deaths[dead.number] += 1
         if self._deaths[dead.number] > REPLACED:
-            begun = "begin the program by if __name__ == '__main__':, which spawned workers need, or "
-            hint = f"{begun if self._buffers.start == 'spawn' else ''}use fewer workers if memory is short"
-            raise WorkerError(f"{what}, as did the {REPLACED} before it; {hint}")
-        log.warning("%s; its clients are asked again", what)
+            hint = "use fewer workers if memory is short"
+            if self._buffers.start == "spawn":
+                hint = f"begin the program by if __name__ == '__main__':, which spawned workers need, or {hint}"
+            raise WorkerError(f"{death}, as did the {REPLACED} before it; {hint}")
+        log.warning("%s; its clients are asked again", death)
         fresh = self._start_one(dead.number)
         for first, ids in dead.left:  # the dead worker may have written to its clients' rows
             self._buffers.put_clients(wave.only(slice(first, first + len(ids))), first)
-        fresh.ask(Told.of(wave), dead.left)
+        fresh.ask(RequestHeader.of(wave), dead.left)

@@ -24,7 +24,9 @@ class NetworkChronicle:
         """What the network has carried so far, then the given records with `time` and `trips`."""
         load = self.load(round)
         if self._gradient is not None:
-            load = replace(load, measures={**load.measures, "gradient_norm": self._gradient(w)})
+            measures = dict(load.measures)
+            measures["gradient_norm"] = self._gradient(w)
+            load = replace(load, measures=measures)
         timed: list[Record] = [load]
         for record in records:
             if isinstance(record, Score | Decision | PrivacySpent):
@@ -52,5 +54,7 @@ class NetworkChronicle:
 
 def reached(history: History, criterion: Criterion) -> dict[str, dict[str, Any]]:
     """For each model, the round, time and trips of the first evaluation that reaches the target."""
-    first = history.reached(criterion)
-    return {model: {"round": of.round, "time": of.time, "trips": of.trips} for model, of in first.items()}
+    reached_by: dict[str, dict[str, Any]] = {}
+    for model, score in history.reached(criterion).items():
+        reached_by[model] = {"round": score.round, "time": score.time, "trips": score.trips}
+    return reached_by

@@ -68,26 +68,23 @@ class SimulatedClients(Setting):
     """how many seconds a row of `trace` stands for"""
 
     def __post_init__(self) -> None:
-        check(
-            (self.on > 0) == (self.off > 0),
-            "SimulatedClients.on, off",
-            (self.on, self.off),
-            "must both be positive, or 0",
-        )
-        check(not (self.trace and self.on), "SimulatedClients.trace", self.trace, "can't go with on and off")
+        both_or_none = (self.on > 0) == (self.off > 0)
+        check(both_or_none, "SimulatedClients.on, off", (self.on, self.off), "must both be positive, or 0")
+        if self.on > 0:
+            check(not self.trace, "SimulatedClients.trace", self.trace, "can't go with on and off")
 
 
 class Population:
     """Clients with their drawn speeds. `samples` `[N]` are the numbers of samples that they pass over in a training."""
 
     def __init__(self, clients: SimulatedClients, samples: NDArray[np.int64], seed: int) -> None:
-        n = len(samples)
         self.clients = clients
         self._seed = seed
-        self.size = n
-        normal = generator(seed, Purpose.NETWORK, Draw.SPEED).standard_normal(n)
-        slow = (_uniforms(seed, Draw.STRAGGLER, n) < clients.stragglers) * (clients.slower - 1) + 1
-        seconds = clients.seconds * samples / samples.mean() * np.exp(clients.spread * normal) * slow
+        self.size = len(samples)
+        normal = generator(seed, Purpose.NETWORK, Draw.SPEED).standard_normal(self.size)
+        straggler = _uniforms(seed, Draw.STRAGGLER, self.size) < clients.stragglers
+        slower = straggler * (clients.slower - 1) + 1
+        seconds = clients.seconds * samples / samples.mean() * np.exp(clients.spread * normal) * slower
         self._seconds: list[float] = seconds.tolist()
 
     @property
@@ -104,7 +101,9 @@ class Population:
 
     def access(self, size: float) -> float:
         """The time that `size` bytes take on a client's own link, in seconds."""
-        return 0.0 if self.clients.rate is None else size / self.clients.rate
+        if self.clients.rate is None:
+            return 0.0
+        return size / self.clients.rate
 
     def jitter(self, client: int, trip: int, attempt: int) -> float:
         """A random factor in [0.5, 1.5) for a back-off, so that clients do not all try again at the same time."""
@@ -114,7 +113,9 @@ class Population:
         """When each client is present, from time 0 on."""
         if self.clients.trace:
             return TracePresence(self.clients, self.size)
-        return OnOffPresence(self.clients, self.size, self._seed) if self.clients.on else Presence()
+        if self.clients.on > 0:
+            return OnOffPresence(self.clients, self.size, self._seed)
+        return Presence()
 
 
 class Presence:
@@ -136,25 +137,32 @@ class OnOffPresence(Presence):
         self._on = clients.on
         self._off = clients.off
         self._seed = seed
-        there = _uniforms(seed, Draw.PRESENCE, size) < clients.on / (clients.on + clients.off)
-        self._there: list[bool] = there.tolist()
+        present = _uniforms(seed, Draw.PRESENCE, size) < clients.on / (clients.on + clients.off)
+        # Each client is present or away until a time, in an interval of its process with a number, from 1 on.
+        self._present: list[bool] = present.tolist()
         self._until = [0.0] * size
         self._number = [0] * size
 
     def leaves(self, client: int, now: float) -> float:
         self._forward(client, now)
-        return self._until[client] if self._there[client] else now
+        if not self._present[client]:
+            return now
+        return self._until[client]
 
     def returns(self, client: int, now: float) -> float:
         self._forward(client, now)
-        return now if self._there[client] else self._until[client]
+        if self._present[client]:
+            return now
+        return self._until[client]
 
     def _forward(self, client: int, now: float) -> None:
+        """Go on to the interval of a client's process in which the time `now` lies."""
         while self._until[client] <= now:
-            number = self._number[client] = self._number[client] + 1
+            self._number[client] += 1
+            number = self._number[client]
             if number > 1:
-                self._there[client] = not self._there[client]
-            mean = self._on if self._there[client] else self._off
+                self._present[client] = not self._present[client]
+            mean = self._on if self._present[client] else self._off
             self._until[client] -= mean * math.log1p(-_uniform(self._seed, Draw.PRESENCE, client, number))
 
 
@@ -167,17 +175,17 @@ class TracePresence(Presence):
         check_clients("SimulatedClients", self._table, size)
 
     def leaves(self, client: int, now: float) -> float:
-        return self._next(client, now, there=False)
+        return self._next(client, now, present=False)
 
     def returns(self, client: int, now: float) -> float:
-        return self._next(client, now, there=True)
+        return self._next(client, now, present=True)
 
-    def _next(self, client: int, now: float, there: bool) -> float:
-        """The first time from `now` on when the client is present (`there`) or away."""
+    def _next(self, client: int, now: float, present: bool) -> float:
+        """The first time from `now` on when the client is `present`, or away."""
         column = self._table[:, client]
         first = int(now / self._step + 1e-9)  # a time that is a whole number of steps may have been rounded down
         for row in range(first, first + len(column)):
-            if column[row % len(column)] == there:
+            if column[row % len(column)] == present:
                 return max(now, row * self._step)
         return math.inf
 
@@ -188,4 +196,5 @@ def _uniform(seed: int, draw: Draw, *numbers: int) -> float:
 
 
 def _uniforms(seed: int, draw: Draw, size: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each client, `[size]`."""
     return fractions(keys(seed, Purpose.NETWORK, draw, np.arange(size)))

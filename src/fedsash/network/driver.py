@@ -33,7 +33,7 @@ MODEL = "model/"
 
 
 class Time(Protocol):
-    """What says when what happens in a run: a simulated `Network`, or real nodes.
+    """What decides when the events of a run happen: a simulated `Network`, or real nodes.
 
     `fits` refuses clients or a scheduler that it can't have. `past` says what a run's past depends on. `begin` gives
     the site at time 0, which replays what a site has `saved`. A model is `bytes` long (None: as long as its vector).
@@ -74,8 +74,8 @@ class Asynchronous:
 
     def __init__(self, federation: Federation, time: Time, scheduler: Scheduler) -> None:
         check(isinstance(scheduler, Scheduler), "scheduler", scheduler, "must be a Scheduler, such as FedBuff()")
-        on_network = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
-        check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", on_network)
+        requirement = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
+        check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", requirement)
         time.fits(federation.clients, scheduler)
         check_asynchronous(federation)
         if scheduler.schedule_counts == "trainings":
@@ -104,7 +104,7 @@ class Asynchronous:
         `RunError` for a state that is used up.
         """
         state.check_usable()
-        site, learning = self._at_work(state)
+        site, learning = self._prepared(state)
         learning.begin(state)
         site.missing.clear()
         self._before = ExecutorMemory({})
@@ -118,14 +118,15 @@ class Asynchronous:
         self._stopped = False
         if site.version == state.round:
             raise Ended(site.why)
-        ids = np.array(learning.trained, dtype=np.int64)
-        return learning.state, RoundReport(
+        missing = {client: why for client, why in site.missing.items() if client not in learning.trained}
+        report = RoundReport(
             round=state.round + 1,
-            clients=ids,
+            clients=np.array(learning.trained, dtype=np.int64),
             samples=learning.passed,
             refused=learning.left_out,
-            missing={client: why for client, why in site.missing.items() if client not in learning.trained},
+            missing=missing,
         )
+        return learning.state, report
 
     def facts(self) -> Mapping[str, object]:
         """The facts about the federation, and the scheduler."""
@@ -134,10 +135,15 @@ class Asynchronous:
     def saved(self, state: State) -> State:
         """The state in the form in which it is saved. Raises `RunError` if a later round has used it up."""
         state.check_usable()
-        vectors = state.executor if self._learning is None else self._saved(self._learning)
-        with_executor = self.federation.saved(replace(state, executor=ExecutorMemory(inner(vectors))))
-        inner_vectors = {INNER + name: value for name, value in with_executor.executor.items()}
-        return replace(with_executor, executor=ExecutorMemory(vectors | inner_vectors))
+        # The executor's memory is that of the engine below names with a prefix, and the time's own beside it.
+        vectors = state.executor
+        if self._learning is not None:
+            vectors = self._saved(self._learning)
+        with_engine = self.federation.saved(replace(state, executor=ExecutorMemory(inner(vectors))))
+        vectors = ExecutorMemory(dict(vectors))
+        for name, value in with_engine.executor.items():
+            vectors[INNER + name] = value
+        return replace(with_engine, executor=vectors)
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine that was chosen when the run began."""
@@ -152,7 +158,8 @@ class Asynchronous:
     def _events(self) -> dict[str, str]:
         return self.time.past(self.scheduler, self.federation.training(), self.federation.sizes)
 
-    def _at_work(self, state: State) -> tuple[Site, Learning]:
+    def _prepared(self, state: State) -> tuple[Site, Learning]:
+        """The site and the learning at the step of the state; events are replayed if they are at another one."""
         if self._site is None or self._stopped or self._site.version != state.round:
             if self._before and int(self._before["step"]) == state.round:
                 state = replace(state, executor=self._before)
@@ -164,12 +171,15 @@ class Asynchronous:
     def _begin(self, state: State) -> None:
         """Start at time 0, and replay the events up to the state's step."""
         saved = state.executor
-        step = int(saved["step"]) if "step" in saved else 0
+        step = 0
+        if "step" in saved:
+            step = int(saved["step"])
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         by_steps = self.scheduler.schedule_counts == "steps"
         learning = Learning(self.federation, state, self.time.bytes, by_steps)
-        learning.replaying = bool(state.round)
-        learning.refused = {(client, number) for client, number in saved.get("refused", torch.empty(0, 2)).tolist()}
+        learning.replaying = state.round > 0
+        if "refused" in saved:
+            learning.refused = {(client, number) for client, number in saved["refused"].tolist()}
         site = self.time.begin(learning, saved)
         site.env.process(self.scheduler.run(site))
         learning.end()
@@ -177,7 +187,7 @@ class Asynchronous:
             self._advance(site, learning, version)
         learning.replaying = False
         models = {name.removeprefix(MODEL): w for name, w in saved.items() if name.startswith(MODEL)}
-        learning.ledger.load(models, state.w)
+        learning.numbering.load(models, state.w)
         self._site = site
         self._learning = learning
         self._stopped = False
@@ -192,12 +202,14 @@ class Asynchronous:
             learning.end()
 
     def _saved(self, learning: Learning) -> ExecutorMemory:
+        """What is needed to replay the events up to the last step, and the models that are needed afterwards."""
         refused = torch.tensor(sorted(learning.refused), dtype=torch.int64).reshape(-1, 2)
-        vectors = {"step": torch.tensor(learning.state.round), "refused": refused}
+        vectors = ExecutorMemory({"step": torch.tensor(learning.state.round), "refused": refused})
         if self._site is not None:
             vectors |= self._site.saved()
-        vectors |= {MODEL + name: w for name, w in learning.ledger.saved().items()}
-        return ExecutorMemory(vectors)
+        for name, w in learning.numbering.saved().items():
+            vectors[MODEL + name] = w
+        return vectors
 
     def _gradient(self) -> Callable[[Tensor], float] | None:
         if not self.time.gradients:
@@ -221,19 +233,19 @@ def check_asynchronous(federation: Federation) -> None:
     stateless = federation.sharing.own_size == 0
     check(stateless, "buffers", buffers, "needs synchronous rounds, in which clients keep state: take 'average'")
     engine = federation.engine
-    needs_each = "sums up uploads where the clients are, and here each one is needed: take another engine"
-    check(not engine.sums, "engine", type(engine).__name__, needs_each)
+    requirement = "sums up uploads where the clients are, and here each one is needed: take another engine"
+    check(not engine.sums, "engine", type(engine).__name__, requirement)
     method = federation.method
-    by_rounds = (
+    requirement = (
         "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     )
-    check(not _counts_on_rounds(federation), "method", type(method).__name__, by_rounds)
-    chooses = "an asynchronous scheduler says itself who trains: leave it out"
-    check(_everybody(federation.sampling, len(federation.sizes)), "sampling", federation.sampling, chooses)
-    moves = "an asynchronous scheduler moves the model itself: leave it out"
-    check(federation.server == ServerSGD(), "server", federation.server, moves)
+    check(not _counts_on_rounds(federation), "method", type(method).__name__, requirement)
+    requirement = "an asynchronous scheduler says itself who trains: leave it out"
+    check(_everybody(federation.sampling, len(federation.sizes)), "sampling", federation.sampling, requirement)
+    requirement = "an asynchronous scheduler moves the model itself: leave it out"
+    check(federation.server == ServerSGD(), "server", federation.server, requirement)
     aggregation = type(federation.aggregation)
-    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, moves)
+    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, requirement)
     broadcast = federation.broadcast
     if broadcast is not None:
         check(broadcast.order == "after", "Broadcast.order", broadcast.order, "must be 'after' here")
@@ -252,8 +264,8 @@ def _check_tuning(federation: Federation) -> None:
     tuning = federation.evaluation.fine_tuning
     if tuning is None or not tuning.trains or federation.local.schedule == Constant():
         return
-    no_last_round = "must be given: the scheduler counts each client's own trainings, so there is no last round's rate"
-    check(tuning.lr is not None, "evaluation.fine_tuning.lr", None, no_last_round)
+    requirement = "must be given: the scheduler counts each client's own trainings, so there is no last round's rate"
+    check(tuning.lr is not None, "evaluation.fine_tuning.lr", None, requirement)
 
 
 def _everybody(sampling: Sampling, clients: int) -> bool:

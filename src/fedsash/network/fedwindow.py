@@ -36,7 +36,7 @@ import numpy as np
 from annotated_types import Interval
 from simpy import Event
 
-from ..settings.errors import check
+from ..settings.errors import SettingError, check
 from ..settings.limits import Count, Positive, Unit
 from ..settings.setting import Accepts, Setting, default
 from ..vector.randomness import Purpose, generator
@@ -78,12 +78,8 @@ class ConstantWindow(ClientWindow, name="fixed"):
     """W, the number of clients in the window"""
 
     def begin(self, site: Site) -> Control:
-        check(
-            self.size <= site.size,
-            "ConstantWindow.size",
-            self.size,
-            f"must be at most the number of clients, {site.size}",
-        )
+        requirement = f"must be at most the number of clients, {site.size}"
+        check(self.size <= site.size, "ConstantWindow.size", self.size, requirement)
         return Control(self.size)
 
 
@@ -96,12 +92,13 @@ class CapacityWindow(ClientWindow, name="capacity"):
     """
 
     def begin(self, site: Site) -> Control:
-        fitting = site.capacity()
-        right = "needs a simulated network, whose rate is known: give a number, or aimd"
-        check(fitting is not None, "FedWindow.window", "capacity", right)
-        assert fitting is not None
+        capacity = site.capacity()
+        if capacity is None:
+            requirement = "needs a simulated network, whose rate is known: give a number, or aimd"
+            raise SettingError.at("FedWindow.window", "capacity", requirement)
         # A whole number may be a little less in floating point.
-        return Control(min(max(math.floor(fitting * (1 + 1e-9)), 1), site.size))
+        size = math.floor(capacity * (1 + 1e-9))
+        return Control(min(max(size, 1), site.size))
 
 
 @dataclass(frozen=True)
@@ -121,12 +118,8 @@ class AIMDWindow(ClientWindow, name="aimd"):
     """after how many seconds an upload is late; left out: it never is"""
 
     def begin(self, site: Site) -> Control:
-        check(
-            self.start <= site.size,
-            "AIMDWindow.start",
-            self.start,
-            f"must be at most the number of clients, {site.size}",
-        )
+        requirement = f"must be at most the number of clients, {site.size}"
+        check(self.start <= site.size, "AIMDWindow.start", self.start, requirement)
         return _Adaptive(self, site)
 
 
@@ -207,16 +200,20 @@ class FedWindow(Scheduler, name="fedwindow"):
     list of all client ids"""
 
     def __post_init__(self) -> None:
-        check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
+        if self.pipelined:
+            check(self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
         if not isinstance(self.order, str):
             object.__setattr__(self, "order", _client_ids(self.order))
 
     def run(self, site: Site) -> Steps:
         ring = _Ring(self, site)
-        right = f"must be at most the window's size, {ring.control.size}"
-        check(self.slide <= ring.control.size, "FedWindow.slide", self.slide, right)
-        right = "must be true with the window aimd, since its size must be the number of clients that work at a time"
-        check(self.pipelined or not isinstance(self.window, AIMDWindow), "FedWindow.pipelined", self.pipelined, right)
+        size = ring.control.size
+        check(self.slide <= size, "FedWindow.slide", self.slide, f"must be at most the window's size, {size}")
+        if isinstance(self.window, AIMDWindow):
+            requirement = (
+                "must be true with the window aimd, since its size must be the number of clients that work at a time"
+            )
+            check(self.pipelined, "FedWindow.pipelined", self.pipelined, requirement)
         return self._run(site, ring)
 
     def _run(self, site: Site, ring: _Ring) -> Steps:
@@ -227,12 +224,12 @@ class FedWindow(Scheduler, name="fedwindow"):
             yield from ring.slide()
 
 
-def _client_ids(given: object) -> tuple[int, ...]:
+def _client_ids(order: object) -> tuple[int, ...]:
     """The ids in a list or an array. Raises `SettingError` for what has no order, and for what are no different ids."""
-    right = "must be 'index', 'shuffled' or a list of all client ids"
-    ids = np.asarray(given)
-    check(ids.ndim == 1 and ids.dtype.kind in "iu", "FedWindow.order", given, right)
-    check(len(set(ids.tolist())) == len(ids), "FedWindow.order", given, "must name each client once")
+    requirement = "must be 'index', 'shuffled' or a list of all client ids"
+    ids = np.asarray(order)
+    check(ids.ndim == 1 and ids.dtype.kind in "iu", "FedWindow.order", order, requirement)
+    check(len(set(ids.tolist())) == len(ids), "FedWindow.order", order, "must name each client once")
     return tuple(ids.tolist())
 
 
@@ -243,20 +240,26 @@ class _Ring:
         self.rule = rule
         self.site = site
         self.control = rule.window.begin(site)
-        self._first = Start(site.learner.newest(), 0)
-        self._own: dict[int, Start] = {}
-        self._coming: dict[int, Event] = {}
         size = self.control.size
-        w = site.learner.model() if rule.cache == "initial" else None
+        # The models that clients have received when they left the window, and the downloads that are under way.
+        self._first = Start(site.learner.newest(), 0)
+        self._received: dict[int, Start] = {}
+        self._downloads: dict[int, Event] = {}
+        # The uploads in the window, the oldest first, and their sum.
+        w = None
+        self._sum: AnyModel = 0.0
+        if rule.cache == "initial":
+            w = site.learner.model()
+            self._sum = size * w
         order = self._order()
         self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in order[:size])
-        self._sum: AnyModel = 0.0 if w is None else size * w
+        # The clients that wait: the first W ones stand at the end, since they are in the window.
         self._free = deque(order)
+        self._free.rotate(-size)
         self._working = 0
         self._waits = False
-        self._free.rotate(-size)
-        self._came = site.env.event()
-        site.log.window.add(site.env.now, self.control.size)
+        self._came_back = site.env.event()
+        site.log.window.add(site.env.now, size)
 
     def _order(self) -> list[int]:
         """The clients in the ring's order. Raises `SettingError` for a list that is not of all clients."""
@@ -265,10 +268,10 @@ class _Ring:
         if order == "index":
             return list(range(n))
         if order == "shuffled":
-            drawn: list[int] = generator(self.site.seed, Purpose.RING).permutation(n).tolist()
-            return drawn
-        right = f"must name each of the {n} clients once, from 0 to {n - 1}"
-        check(sorted(order) == list(range(n)), "FedWindow.order", order, right)
+            shuffled: list[int] = generator(self.site.seed, Purpose.RING).permutation(n).tolist()
+            return shuffled
+        requirement = f"must name each of the {n} clients once, from 0 to {n - 1}"
+        check(sorted(order) == list(range(n)), "FedWindow.order", order, requirement)
         return list(order)
 
     def slide(self) -> Steps:
@@ -278,13 +281,23 @@ class _Ring:
             if entered and self.site.gone(self._free):
                 break  # nobody else will ever come
             entered.append((yield from self._enter()))
+        # The trips have no name here: this process would refer to their models, which would be saved, while it waits.
         self._take((yield from self.site.together(map(self._trip, entered))))
 
     def fill(self) -> None:
-        """Let as many clients start to work as the window holds and are present."""
-        while self._working < self.control.size and (not self._waits or any(map(self.site.here, self._free))):
+        """Let as many clients start to work as the window holds and are present.
+
+        If nobody is present, a process begins nevertheless, unless one waits for clients already.
+        """
+        while self._working < self.control.size:
+            if self._waits and not self._anybody_present():
+                return
             self._working += 1
             self.site.env.process(self._work())
+
+    def _anybody_present(self) -> bool:
+        """Whether a client that waits on the ring is present."""
+        return any(map(self.site.here, self._free))
 
     def _work(self) -> Steps:
         """One place in the window: one client after another works in it, until the window becomes too small.
@@ -293,13 +306,13 @@ class _Ring:
         """
         while self.site.running and self._working <= self.control.size:
             client = self._next()
-            if client is None and self._waits:
-                break
             if client is None:
-                self._working = self._working - 1
+                if self._waits:
+                    break
+                self._working -= 1
                 self._waits = True
-                yield from self._someone()
-                self._working = self._working + 1
+                yield from self._wait_for_anybody()
+                self._working += 1
                 self._waits = False
                 self.fill()
                 continue
@@ -308,17 +321,20 @@ class _Ring:
             yield self.site.env.timeout(0)  # first count all uploads that arrive at this instant
         self._working -= 1
 
-    def _someone(self) -> Steps:
+    def _wait_for_anybody(self) -> Steps:
         """Wait until a client on the ring is present, one of those that come back to it meanwhile, too."""
         env = self.site.env
-        while self.site.running and not any(map(self.site.here, self._free)):
-            self._came = env.event()
-            yield env.any_of([env.process(self.site.wait(list(self._free))), self._came])
+        while self.site.running and not self._anybody_present():
+            self._came_back = env.event()
+            present = env.process(self.site.wait(list(self._free)))
+            yield env.any_of([present, self._came_back])
 
     def _enter(self) -> Steps:
         """The next client on the ring that is present; waits for one if none is."""
-        while (client := self._next()) is None:
+        client = self._next()
+        while client is None:
             yield from self.site.wait(self._free)
+            client = self._next()
         return client
 
     def _next(self) -> int | None:
@@ -332,43 +348,60 @@ class _Ring:
 
     def _trip(self, client: int) -> Steps:
         """A client's trip, once it has the model that it was sent when it left."""
-        start = self._sent(client)
-        coming = self._coming.pop(client, None)
-        if coming is not None and not coming.processed:
-            yield coming
-        return (yield from self.site.trip(client, start, download=self._downloads))
+        start = self._start_of(client)
+        download = self._downloads.pop(client, None)
+        if download is not None and not download.processed:
+            yield download
+        return (yield from self.site.trip(client, start, download=self._sends_at_entry))
 
     @property
-    def _downloads(self) -> bool:
+    def _sends_at_entry(self) -> bool:
         """Whether a client is sent a model when it enters; otherwise it was sent one when it left."""
         return self.rule.start == "newest"
 
-    def _sent(self, client: int) -> Start:
+    def _start_of(self, client: int) -> Start:
         """The model from which an entering client trains."""
-        return self.site.newest() if self._downloads else self._own.get(client, self._first)
+        if self._sends_at_entry:
+            return self.site.newest()
+        return self._received.get(client, self._first)
 
     def _take(self, trips: list[Trip]) -> None:
         """Move the window by the uploads that arrived, and send the new model to the clients that leave."""
+        # 1. The clients go back to the ring, and the window may change its size.
         self._free.extend(trip.client for trip in trips)
-        if self._waits and not self._came.triggered:
-            self._came.succeed()
+        if self._waits and not self._came_back.triggered:
+            self._came_back.succeed()
         if not self.site.running:
             return
         for trip in trips:
             self.control.heard(trip)
         self.site.log.window.add(self.site.env.now, self.control.size)
-        came = [(trip.client, w) for trip in trips if (w := self.site.model(trip)) is not None]
-        if not came:
+
+        # 2. Their uploads enter the window, as far as they can be used. All are trained first: the order counts.
+        entering: list[tuple[int, AnyModel]] = []
+        for trip in trips:
+            w = self.site.model(trip)
+            if w is not None:
+                entering.append((trip.client, w))
+        if not entering:
             return
-        for client, w in came:
+        for client, w in entering:
             self._cache.append((client, w))
             self._sum = self._sum + w
-        gone = []
+
+        # 3. The oldest ones leave, until W are left, and their mean is the new model.
+        leaving: list[int] = []
         while len(self._cache) > self.control.size:
-            client, left = self._cache.popleft()
-            self._sum = self._sum if left is None else self._sum - left
-            gone.append(client)
-        self.site.step(self._sum / sum(w is not None for _, w in self._cache))
-        if not self._downloads:
-            self._own |= dict.fromkeys(gone, self.site.newest())
-            self._coming |= {client: self.site.env.process(self.site.deliver(client)) for client in gone}
+            client, w = self._cache.popleft()
+            if w is not None:
+                self._sum = self._sum - w
+            leaving.append(client)
+        uploads = sum(w is not None for _, w in self._cache)
+        self.site.step(self._sum / uploads)
+
+        # 4. Who leaves receives it, unless clients are sent the newest model when they enter.
+        if not self._sends_at_entry:
+            newest = self.site.newest()
+            for client in leaving:
+                self._received[client] = newest
+                self._downloads[client] = self.site.env.process(self.site.deliver(client))

@@ -24,7 +24,7 @@ from ..vector.arrays import Ints
 from ..vector.layout import Layout
 from ..vector.spaces import CommonPart, Download, WholeModel
 from .messages import Messages, model_bytes
-from .vectors import Ledger, Vector
+from .vectors import Numbering, Vector
 
 AnyModel: TypeAlias = Any
 """A model: a `Vector` (float64 in calculations), or 0.0 in a study of time."""
@@ -77,7 +77,9 @@ class Timing:
     def __init__(
         self, clients: int, bytes: int, sampling: Sampling = EVERYBODY, seed: int = 0, samples: Ints | None = None
     ) -> None:
-        self.samples: Ints = np.ones(clients, dtype=np.int64) if samples is None else samples
+        if samples is None:
+            samples = np.ones(clients, dtype=np.int64)
+        self.samples: Ints = samples
         self.messages = Messages(bytes, bytes)
         self._sampling = sampling
         self._seed = seed
@@ -116,20 +118,20 @@ class Learning:
     `state` is the federation's state after the last step. `refused` holds the trainings (client, number) so far whose
     uploads can't be used. Since the last step, the clients `trained` have trained on `passed` samples, and the uploads
     of `left_out` can't be used. With `replaying` no client trains and no vector has a value. Then `refused` must be the
-    same set as in the run that is replayed. `came` has the answers of trainings that are not made when their result is
-    used, but by clients that have come back from them.
+    same set as in the run that is replayed. `answers` are those of clients that train in real time, which have arrived
+    before their result is used; all others train when it is used.
     """
 
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
         self.federation = federation
-        self.ledger = Ledger()
+        self.numbering = Numbering()
         self.samples: Ints = federation.training().samples(federation.sizes)
         size = bytes or model_bytes(federation.sharing)
         self.messages = Messages(size, size)
         self._by_steps = by_steps
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
-        self.came: dict[tuple[int, int], Answer] = {}
+        self.answers: dict[tuple[int, int], Answer] = {}
         self._sent: Vector | None = None
         self.begin(state)
 
@@ -144,7 +146,7 @@ class Learning:
     def end(self) -> None:
         """Finish a step, after all events at the same instant."""
         self._sent = None  # an adaptive broadcast may choose anew
-        self.ledger.step()
+        self.numbering.step()
 
     def asked(self, round: int) -> Ints:
         return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
@@ -152,64 +154,75 @@ class Learning:
     def newest(self) -> Vector:
         """The model that clients are sent: one vector for each version, so that it is saved once."""
         if self._sent is None:
-            sent = None if self.replaying else self.federation.server_round.send(self.state)[0]
-            self._sent = self.ledger.make(sent)
+            sent = None
+            if not self.replaying:
+                sent, _ = self.federation.server_round.send(self.state)
+            self._sent = self.numbering.make(sent)
         return self._sent
 
     def model(self) -> Vector:
-        return self.ledger.make(None if self.replaying else self.state.w.double())
+        if self.replaying:
+            return self.numbering.make(None)
+        return self.numbering.make(self.state.w.double())
 
     def ask(self, client: int, number: int, start: Start) -> Request:
         """The request for a client's training `number` from `start`."""
+        server_steps = None
+        if self._by_steps:
+            server_steps = start.version
         return Request(
             job="train",
             round=number,
             ids=np.array([client]),
             sent=start.w.known,
             server_state=Download({}),
-            server_steps=start.version if self._by_steps else None,
+            server_steps=server_steps,
         )
 
     def train(self, client: int, number: int, start: Start) -> Vector | None:
         """The model, float64 `[D]`, after a client's training from `start`; None if its upload can't be used."""
-        if self.replaying and (client, number) in self.refused:
-            return None
         if self.replaying:
-            return self.ledger.make(None)
+            if (client, number) in self.refused:
+                return None
+            return self.numbering.make(None)
         self.trained.append(client)
         w = start.w.known
-        reply = self.came.pop((client, number), None)
-        if reply is None:
-            (reply,) = self.federation.executor.work(self.ask(client, number, start))
-        if isinstance(reply, Reply):
-            self.passed += int(reply.effort.samples.sum())  # a refused upload's, too
-        if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
+        answer = self.answers.pop((client, number), None)
+        if answer is None:
+            (answer,) = self.federation.executor.work(self.ask(client, number, start))
+        usable = False
+        if isinstance(answer, Reply):
+            self.passed += int(answer.effort.samples.sum())  # a refused upload's, too
+            usable = len(self.federation.aggregation.accepts(answer.norms)) > 0
+        if not isinstance(answer, Reply) or not usable:
             self.refused.add((client, number))
             self.left_out.append(client)
             return None
-        delta = CommonPart(reply.upload["delta"])
-        change = self.federation.sharing.model_change(delta, reply.upload)[0]
-        return self.ledger.make(w.double() + change.double())
+        delta = CommonPart(answer.upload["delta"])
+        change = self.federation.sharing.model_change(delta, answer.upload)[0]
+        return self.numbering.make(w.double() + change.double())
 
     def statistics(self, w: Vector) -> Vector | float:
         trained = self.federation.layout.trained
         if trained == self.federation.layout.size:
             return 0.0
-        statistics = None if self.replaying else w.known[trained:]
-        return self.ledger.make(statistics)
+        if self.replaying:
+            return self.numbering.make(None)
+        return self.numbering.make(w.known[trained:])
 
     def with_statistics(self, w: Vector, statistics: Vector | float) -> Vector:
         if not isinstance(statistics, Vector):
             return w
         if self.replaying:
-            return self.ledger.make(None)
+            return self.numbering.make(None)
         trained = self.federation.layout.trained
-        return self.ledger.make(torch.cat([w.known[:trained], statistics.known]))
+        return self.numbering.make(torch.cat([w.known[:trained], statistics.known]))
 
     def move(self, w: AnyModel) -> None:
         self.moved = True
         if not self.replaying:
-            self.state = self.federation.server_round.observe(self.state, WholeModel(w.known.to(self.state.w.dtype)))
+            model = WholeModel(w.known.to(self.state.w.dtype))
+            self.state = self.federation.server_round.observe(self.state, model)
         self._sent = None
 
 

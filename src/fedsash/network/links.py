@@ -41,7 +41,9 @@ class Link(Setting):
 
     def open(self, env: Environment) -> Channel:
         """The link in a simulation, without any transfer."""
-        return (FairChannel if self.sharing == "fair" else FirstComeChannel)(env, self)
+        if self.sharing == "fair":
+            return FairChannel(env, self)
+        return FirstComeChannel(env, self)
 
 
 class Transfer:
@@ -69,7 +71,8 @@ class Channel(ABC):
     def __init__(self, env: Environment, link: Link) -> None:
         self.env = env
         self.link = link
-        self.arrived = self.lost = 0.0
+        self.arrived = 0.0
+        self.lost = 0.0
         self.active = 0
         self._busy = 0.0
 
@@ -94,7 +97,7 @@ class Channel(ABC):
         if transfer.done.triggered:
             return
         self._advance()
-        if self._over(transfer):  # at this very instant, and its own event comes next
+        if self._over(transfer):  # it ends at this very instant, and its event comes next
             return
         transfer.sent = min(max(self._served(transfer), 0.0), transfer.size)
         self.lost += transfer.sent
@@ -102,11 +105,13 @@ class Channel(ABC):
         self._leave(transfer)
 
     def _complete(self, transfer: Transfer) -> None:
+        """End a transfer whose last byte was sent."""
         transfer.sent = transfer.size
         self.arrived += transfer.size
         self._end(transfer, True)
 
     def _end(self, transfer: Transfer, arrived: bool) -> None:
+        """Note that a transfer is done, and whether it has arrived."""
         self.active -= 1
         transfer.done.succeed(arrived)
 
@@ -177,6 +182,7 @@ class FairChannel(Channel):
             self.env.timeout(wait).callbacks.append(self._wake)
 
     def _wake(self, event: Event) -> None:
+        """Complete the transfers that end now. A wake-up that is not the one that is due does nothing."""
         now = self.env.now
         if now != self._due:
             return
@@ -200,7 +206,9 @@ class FirstComeChannel(Channel):
         self._at = env.now
 
     def _served(self, transfer: Transfer) -> float:
-        return (self.env.now - self._since) * self.link.rate if self._queue[0] is transfer else 0.0
+        if self._queue[0] is not transfer:
+            return 0.0
+        return (self.env.now - self._since) * self.link.rate
 
     def _over(self, transfer: Transfer) -> bool:
         return self.env.now + (transfer.size - self._served(transfer)) / self.link.rate <= self.env.now
@@ -226,9 +234,11 @@ class FirstComeChannel(Channel):
         if self._queue:
             transfer = self._queue[0]
             self._since = self.env.now
-            self.env.timeout(transfer.size / self.link.rate).callbacks.append(lambda _: self._finish(transfer))
+            last_byte = self.env.timeout(transfer.size / self.link.rate)
+            last_byte.callbacks.append(lambda _: self._finish(transfer))
 
     def _finish(self, transfer: Transfer) -> None:
+        """End the transfer that was served, unless it was cancelled, and serve the next one."""
         if not transfer.done.triggered:
             self._advance()
             self._complete(transfer)

@@ -10,6 +10,7 @@ from .trip import Trip
 INTERVALS = 20_000
 """At most so many intervals of clients are kept; further ones are only counted."""
 POINTS = 4_000
+"""At most so many points of a quantity over time are kept."""
 
 
 class Series:
@@ -36,18 +37,22 @@ class Log:
     """The sums of a run so far, its clients' intervals, and its link and window over time."""
 
     def __init__(self) -> None:
-        self.trips = self.arrived = self.failures = 0
-        self.bytes_up = self.bytes_down = self.waited = 0.0
+        self.trips = 0
+        self.arrived = 0
+        self.failures = 0
+        self.bytes_up = 0.0
+        self.bytes_down = 0.0
+        self.waited = 0.0
         self.staleness = 0
         self.intervals: list[tuple[int, str, float, float]] = []
         self.more = 0
         self.carried = Series()
         self.window = Series()
 
-    def interval(self, client: int, what: str, began: float, ended: float) -> None:
-        """Note that a client did `what` from `began` to `ended`, in seconds."""
+    def interval(self, client: int, activity: str, began: float, ended: float) -> None:
+        """Note an activity of a client, such as "train", from `began` to `ended`, in seconds."""
         if len(self.intervals) < INTERVALS:
-            self.intervals.append((client, what, began, ended))
+            self.intervals.append((client, activity, began, ended))
         else:
             self.more += 1
 
@@ -65,42 +70,50 @@ class Log:
 
         Without a simulated link `up`, nobody knows how long uploads wait, and how much of the link they use.
         """
-        n = max(self.arrived, 1)
-        found = {
+        arrivals = max(self.arrived, 1)
+        measures = {
             "time": now,
             "trips": self.trips,
             "arrived": self.arrived,
             "failed_uploads": self.failures,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "waiting": self.waited / n,
-            "staleness": self.staleness / n,
-            "link_use": up.carried / (now * up.link.rate) if up and now else 0.0,
         }
-        return found if up else {name: value for name, value in found.items() if name not in ("waiting", "link_use")}
+        if up is None:
+            measures["staleness"] = self.staleness / arrivals
+            return measures
+        measures["waiting"] = self.waited / arrivals
+        measures["staleness"] = self.staleness / arrivals
+        measures["link_use"] = 0.0
+        if now > 0:
+            measures["link_use"] = up.carried / (now * up.link.rate)
+        return measures
 
     def timeline(self, now: float, up: Channel | None) -> dict[str, Any]:
         """What each client did and when, and the use of the link and the window's size over time.
 
-        `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`. `more` counts the others.
-        Between its intervals a client waits.
+        `intervals` are [client, activity, from, to] in order of their ends, at most `INTERVALS`. `more` counts the
+        others. Between its intervals a client waits.
         """
+        rate = None
+        if up is not None:
+            rate = up.link.rate
         return {
             "intervals": self._with_waits(),
             "more": self.more,
             "until": now,
-            "rate": up.link.rate if up else None,
+            "rate": rate,
             "carried": self.carried.points,
             "window": self.window.points,
         }
 
     def _with_waits(self) -> list[tuple[int, str, float, float]]:
         """The intervals, and those between them, in which a client waits."""
-        ended: dict[int, float] = {}
-        found = []
-        for client, what, began, end in self.intervals:
-            if began > ended.get(client, began):
-                found.append((client, "wait", ended[client], began))
-            found.append((client, what, began, end))
-            ended[client] = end
-        return found
+        ends: dict[int, float] = {}
+        intervals = []
+        for client, activity, began, ended in self.intervals:
+            if began > ends.get(client, began):
+                intervals.append((client, "wait", ends[client], began))
+            intervals.append((client, activity, began, ended))
+            ends[client] = ended
+        return intervals

@@ -28,8 +28,10 @@ class Lengths(NamedTuple):
     probe: Messages | None
 
     def of(self, probe: bool) -> Messages:
-        """Those of one kind of request."""
-        return self.probe if probe and self.probe is not None else self.train
+        """The messages of a probe, or of a training."""
+        if probe and self.probe is not None:
+            return self.probe
+        return self.train
 
 
 def model_bytes(sharing: Sharing) -> int:
@@ -46,11 +48,14 @@ def lengths(training: Training, bytes: int | None) -> Lengths:
     train = training.first(np.zeros(1, dtype=np.int64))
 
     def scaled(size: int) -> int:
-        return size if bytes is None else round(bytes * size / max(model, 1))
+        if bytes is None:
+            return size
+        return round(bytes * size / max(model, 1))
 
     def messages(request: Request) -> Messages:
         down = model + _bytes(request.server_state)
-        return Messages(scaled(down), scaled(_bytes(upload_like(training, request))))
+        up = _bytes(upload_like(training, request))
+        return Messages(scaled(down), scaled(up))
 
     if "probe" not in training.method.overridden:
         return Lengths(messages(train), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -90,7 +90,7 @@ class OnNetwork(Setting):
         return gradient_norm(training.module, training.sharing.layout, self.data, training.goal.loss, training.batch)
 
 
-class Asked(NamedTuple):
+class TimedRequest(NamedTuple):
     """The part of a request on which time depends: its round, its clients, and whether it is a probe."""
 
     round: int
@@ -113,7 +113,8 @@ class Clock:
         samples = training.samples(sizes)
         self._lengths = lengths(training, network.bytes)
         self._learner = Timing(len(sizes), self._lengths.train.up, samples=samples)
-        self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
+        # The share of a training's duration that one pass over a client's samples takes.
+        self._one_pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
         self.rewind()
 
     def rewind(self) -> None:
@@ -122,21 +123,23 @@ class Clock:
         self._round = -1
         self._until = math.inf
 
-    def play(self, asked: Asked) -> list[str]:
+    def play(self, request: TimedRequest) -> list[str]:
         """Simulate the events of a request. Returns for each client why it does not answer, "" if it answers.
 
         A round's deadline counts from its first request. A probe takes the time of one pass over a client's samples.
         Raises `Ended` if the run ends before the request does.
         """
         site = self.site
-        ids = asked.ids.tolist()
-        self._learner.messages = self._lengths.of(asked.probe)
-        if asked.round != self._round:
+        clients = request.ids.tolist()
+        self._learner.messages = self._lengths.of(request.probe)
+        if request.round != self._round:
             self._until = self._scheduler.until(site)
-            self._round = asked.round
-        site.version = asked.round
-        shares = self._pass if asked.probe else ()
-        process = site.env.process(self._scheduler.round(site, ids, self._until, shares))
+            self._round = request.round
+        site.version = request.round
+        shares: Sequence[float] = ()
+        if request.probe:
+            shares = self._one_pass
+        process = site.env.process(self._scheduler.round(site, clients, self._until, shares))
         site.advance(lambda: process.triggered)
         if not site.running:
             raise Ended(site.why)
@@ -144,7 +147,7 @@ class Clock:
             raise cast(BaseException, process.value)
         trips: list[Trip] = process.value or []
         reasons = {trip.client: trip.why for trip in trips}
-        return [reasons.get(client, "away") for client in ids]
+        return [reasons.get(client, "away") for client in clients]
 
 
 class NetworkExecutor(Executor):
@@ -163,28 +166,34 @@ class NetworkExecutor(Executor):
         self.threads = executor.threads
         self.server_threads = executor.server_threads
         self.minimum = executor.minimum
-        self._asked: list[Asked] = []
+        self._requests: list[TimedRequest] = []
         self._played = 0
 
     def work(self, request: Request) -> Answers:
         if request.job in SCORES:
             yield from self._executor.work(request)
             return
-        asked = Asked(request.round, request.ids, request.job == "probe")
-        while self._asked and self._asked[-1].order >= asked.order:  # the server has started this round again
-            self._asked.pop()
-        if self._played > len(self._asked):  # an unfinished request must take no time
+        # 1. Let time pass. What was played and is not finished, or is now made again, must have taken no time.
+        timed = TimedRequest(request.round, request.ids, request.job == "probe")
+        while self._requests and self._requests[-1].order >= timed.order:  # the server has started this round again
+            self._requests.pop()
+        if self._played > len(self._requests):
             self._replay()
         self._played += 1
-        reasons = self._clock.play(asked)
+        reasons = self._clock.play(timed)
+
+        # 2. Some uploads are lost; for the others the wrapped executor answers.
+        arrived: list[int] = []
         for place, reason in enumerate(reasons):
             if reason:
                 yield Missing(np.array([place]), reason)
-        arrived = np.array([place for place, reason in enumerate(reasons) if not reason], dtype=np.int64)
-        if len(arrived):
-            for answer in self._executor.work(request.only(arrived)):
-                yield _placed(answer, arrived)
-        self._asked.append(asked)
+            else:
+                arrived.append(place)
+        if arrived:
+            places = np.array(arrived, dtype=np.int64)
+            for answer in self._executor.work(request.only(places)):
+                yield _placed(answer, places)
+        self._requests.append(timed)
 
     def described(self) -> dict[str, Any]:
         return self._executor.described()
@@ -194,17 +203,27 @@ class NetworkExecutor(Executor):
 
     def saved(self) -> Vectors:
         """For each request so far: 2 * round + (1 if it was a probe), the number of its clients, and their ids."""
-        ids = [asked.ids for asked in self._asked]
-        requests = {
-            "rounds": torch.tensor([2 * asked.round + asked.probe for asked in self._asked], dtype=torch.int64),
-            "asked": torch.tensor([len(clients) for clients in ids], dtype=torch.int64),
-            "ids": torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *ids])),
+        codes: list[int] = []
+        counts: list[int] = []
+        ids = [np.empty(0, dtype=np.int64)]
+        for request in self._requests:
+            codes.append(2 * request.round + request.probe)
+            counts.append(len(request.ids))
+            ids.append(request.ids)
+        saved = {
+            "rounds": torch.tensor(codes, dtype=torch.int64),
+            "asked": torch.tensor(counts, dtype=torch.int64),
+            "ids": torch.from_numpy(np.concatenate(ids)),
         }
-        return requests | {INNER + name: value for name, value in self._executor.saved().items()}
+        for name, value in self._executor.saved().items():
+            saved[INNER + name] = value
+        return saved
 
     def load(self, saved: Vectors) -> None:
         self._executor.load(inner(saved))
-        self._asked = _requests(saved) if "rounds" in saved else []
+        self._requests = []
+        if "rounds" in saved:
+            self._requests = _saved_requests(saved)
         self._replay()
 
     def close(self) -> None:
@@ -214,9 +233,9 @@ class NetworkExecutor(Executor):
         """Replay time up to the end of the requests so far."""
         self._clock.rewind()
         self.chronicle.site = self._clock.site
-        for asked in self._asked:
-            self._clock.play(asked)
-        self._played = len(self._asked)
+        for request in self._requests:
+            self._clock.play(request)
+        self._played = len(self._requests)
 
 
 def inner(saved: Vectors) -> Vectors:
@@ -224,12 +243,16 @@ def inner(saved: Vectors) -> Vectors:
     return {name.removeprefix(INNER): value for name, value in saved.items() if name.startswith(INNER)}
 
 
-def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
-    rounds = saved["rounds"].tolist()
+def _saved_requests(saved: Mapping[str, Tensor]) -> list[TimedRequest]:
+    """The requests that `NetworkExecutor.saved` has encoded."""
     ids = saved["ids"].numpy()
-    ends = saved["asked"].cumsum(0).tolist()
-    each = np.split(ids, ends[:-1]) if ends else []
-    return [Asked(code // 2, clients, bool(code % 2)) for code, clients in zip(rounds, each, strict=True)]
+    requests: list[TimedRequest] = []
+    first = 0
+    for code, count in zip(saved["rounds"].tolist(), saved["asked"].tolist(), strict=True):
+        round, probe = divmod(code, 2)
+        requests.append(TimedRequest(round, ids[first : first + count], bool(probe)))
+        first += count
+    return requests
 
 
 def _placed(answer: Answer, arrived: Ints) -> Reply | Missing:

@@ -42,20 +42,24 @@ class Scheduler(Setting, ABC):
 def independent(site: Site, take: Callable[[Trip, AnyModel], None]) -> Steps:
     """Clients train independently, each from the newest model; `take` is given every upload that can be used."""
     for client in range(site.size):
-        site.env.process(_on_its_own(site, client, take))
+        site.env.process(_train_repeatedly(site, client, take))
     yield site.over
 
 
-def _on_its_own(site: Site, client: int, take: Callable[[Trip, AnyModel], None]) -> Steps:
+def _train_repeatedly(site: Site, client: int, take: Callable[[Trip, AnyModel], None]) -> Steps:
+    """The trips of one client, one after another, until the run is over."""
     while site.running:
         yield from site.wait([client])
-        # a trip that is over is not held here: its models would be saved on
-        _arrived(site, (yield from site.trip(client, site.newest())), take)
+        # The trip has no name here: this process would refer to it, and its models would be saved, until the next one.
+        _take_upload(site, (yield from site.trip(client, site.newest())), take)
         yield site.env.timeout(0)  # first count all uploads that arrive at this instant
 
 
-def _arrived(site: Site, trip: Trip, take: Callable[[Trip, AnyModel], None]) -> None:
-    w = site.model(trip) if site.running else None
+def _take_upload(site: Site, trip: Trip, take: Callable[[Trip, AnyModel], None]) -> None:
+    """Give the upload of a trip to `take`, if there is one that can be used and the run is not over."""
+    if not site.running:
+        return
+    w = site.model(trip)
     if w is not None:
         take(trip, w)
 
@@ -79,24 +83,36 @@ class Synchronous(Scheduler, name="synchronous"):
     def run(self, site: Site) -> Steps:
         """The rounds of a study of time. A federation makes its own rounds and calls `round` for each."""
         while site.running:
-            yield from self.round(site, site.learner.asked(site.version).tolist(), self.until(site))
+            clients = site.learner.asked(site.version).tolist()
+            yield from self.round(site, clients, self.until(site))
             if site.running:
                 site.step(site.learner.model())
 
     def until(self, site: Site) -> float:
         """The latest end of a round that begins now, in seconds of simulated time."""
-        return math.inf if self.deadline is None else site.env.now + self.deadline
+        if self.deadline is None:
+            return math.inf
+        return site.env.now + self.deadline
 
-    def round(self, site: Site, asked: list[int], until: float, shares: Sequence[float] = ()) -> Steps:
-        """The trips of the clients that are asked and present, which end by `until`.
+    def round(self, site: Site, clients: list[int], until: float, shares: Sequence[float] = ()) -> Steps:
+        """The trips of those of the chosen `clients` that are present, which end by `until`.
 
-        Client i works for the share `shares[i]` of a training's duration; without `shares` for all of it.
+        If none is present, the server waits until one is, or any client at all if none of them will ever be. Client i
+        works for the share `shares[i]` of a training's duration; without `shares` for all of it.
         """
-        there = [client for client in asked if site.here(client)]
+        present = [client for client in clients if site.here(client)]
         start = site.newest()
-        if not there:
-            yield from site.wait(range(site.size) if site.gone(asked) else asked, until)
-        trips = (site.trip(client, start, until, share=shares[client] if shares else 1.0) for client in there)
+        if not present:
+            awaited: Sequence[int] = clients
+            if site.gone(clients):
+                awaited = range(site.size)
+            yield from site.wait(awaited, until)
+        trips: list[Steps] = []
+        for client in present:
+            share = 1.0
+            if shares:
+                share = shares[client]
+            trips.append(site.trip(client, start, until, share=share))
         return (yield from site.together(trips))
 
 
@@ -126,7 +142,9 @@ class FedAsync(Scheduler, name="fedasync"):
         """The weight of an update of staleness x."""
         if self.weight == "polynomial":
             return float((x + 1.0) ** -self.a)
-        return 1.0 if self.weight == "constant" or x <= self.b else 1 / (self.a * (x - self.b) + 1)
+        if self.weight == "hinge" and x > self.b:
+            return 1 / (self.a * (x - self.b) + 1)
+        return 1.0
 
     def run(self, site: Site) -> Steps:
         return independent(site, partial(self._take, site))
@@ -156,10 +174,15 @@ class FedBuff(Scheduler, name="fedbuff"):
     """how fast an update's weight falls with staleness; 0 ignores it"""
 
     def run(self, site: Site) -> Steps:
-        return independent(site, partial(self._take, site, list[AnyModel](), list[AnyModel]()))
+        updates: list[AnyModel] = []
+        statistics: list[AnyModel] = []
+        return independent(site, partial(self._take, site, updates, statistics))
 
     def _take(self, site: Site, updates: list[AnyModel], statistics: list[AnyModel], trip: Trip, w: AnyModel) -> None:
-        updates.append((1.0 + site.version - trip.start.version) ** -self.a * (w - trip.start.w))
+        """Add an upload to those since the last step, and make a step if they are K."""
+        staleness = site.version - trip.start.version
+        weight = (1.0 + staleness) ** -self.a
+        updates.append(weight * (w - trip.start.w))
         statistics.append(site.learner.statistics(w))
         if len(updates) == self.size:
             moved = site.learner.model() + self.lr / self.size * sum(updates)

@@ -57,23 +57,25 @@ class Network(Setting):
     """after how many seconds of simulated time a run ends, if it has not made its rounds before; left out: no limit"""
 
     def __post_init__(self) -> None:
-        right = "must be left out: a download that finds no room is not tried again"
-        check(self.down is None or self.down.limit is None, "Network.down.limit", self.down and self.down.limit, right)
+        if self.down is not None:
+            requirement = "must be left out: a download that finds no room is not tried again"
+            check(self.down.limit is None, "Network.down.limit", self.down.limit, requirement)
         if not self.learning:
             check(not self.gradients, "Network.gradients", True, "must be false with learning = false")
-            right = "must be given with learning = false"
-            check(self.bytes is not None, "Network.bytes", self.bytes, right)
-            check(self.clients.count > 0, "Network.clients.count", self.clients.count, right)
+            requirement = "must be given with learning = false"
+            check(self.bytes is not None, "Network.bytes", self.bytes, requirement)
+            check(self.clients.count > 0, "Network.clients.count", self.clients.count, requirement)
 
     def fits(self, clients: Clients, scheduler: Scheduler) -> None:
         """Raise `SettingError` for a network without learning, another number of clients, or gradients of samples that
         are not on this machine."""
         n = len(clients.sizes)
         check(self.learning, "network.learning", self.learning, "must be true: these clients train")
-        right = f"the partition makes {n}: leave it out"
-        check(self.clients.count in (0, n), "network.clients.count", self.clients.count, right)
-        right = "the clients' samples are not here: leave it out"
-        check(not self.gradients or clients.data is not None, "network.gradients", self.gradients, right)
+        requirement = f"the partition makes {n}: leave it out"
+        check(self.clients.count in (0, n), "network.clients.count", self.clients.count, requirement)
+        if self.gradients:
+            requirement = "the clients' samples are not here: leave it out"
+            check(clients.data is not None, "network.gradients", self.gradients, requirement)
 
     def past(self, scheduler: Scheduler, training: Training, sizes: Ints) -> dict[str, str]:
         """What events depend on, as texts under names that begin with `past.`; `sizes` `[N]`: the clients' samples.
@@ -87,7 +89,7 @@ class Network(Setting):
             "samples in a training": training.samples(sizes),
             "bytes of a message": lengths(training, self.bytes),
         }
-        return {f"past.{name}": text(each) for name, each in events.items()}
+        return {f"past.{name}": text(value) for name, value in events.items()}
 
     def begin(self, learning: Learning, saved: Vectors) -> SimulatedSite:
         """A federation's site at time 0. Its events depend on the seed alone."""

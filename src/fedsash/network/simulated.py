@@ -37,7 +37,9 @@ class SimulatedSite(Site):
         self.network = network
         self.population = population
         self.up = up
-        self.down = None if network.down is None else network.down.open(env)
+        self.down: Channel | None = None
+        if network.down is not None:
+            self.down = network.down.open(env)
         self.presence = population.presence()
 
     def advance(self, done: Callable[[], bool]) -> None:
@@ -63,6 +65,7 @@ class SimulatedSite(Site):
         return math.isinf(self._back(clients))
 
     def _back(self, clients: Sequence[int]) -> float:
+        """The first time when one of these clients is present."""
         return min((self.presence.returns(client, self.env.now) for client in clients), default=math.inf)
 
     def trip(
@@ -72,18 +75,24 @@ class SimulatedSite(Site):
         trip = self._begin(client, start)
         leaves = self.presence.leaves(client, env.now)
         ends = min(until, leaves)
-        if not download or (yield from self._download(ends, client)):
+        has_model = True
+        if download:
+            has_model = yield from self._download(ends, client)
+        if has_model:
             began = env.now
-            there = yield from self._stay(share * self.population.training(client, trip.number), ends)
+            seconds = share * self.population.training(client, trip.number)
+            finished = yield from self._stay(seconds, ends)
             self.log.interval(client, "train", began, env.now)
-            if there:
+            if finished:
                 trip.trained = env.now
                 yield from self._upload(trip, ends)
         if not trip.arrived:
             if trip.failures > self.network.retries:
                 trip.why = f"lost: {trip.failures} failed uploads"
+            elif until <= leaves:
+                trip.why = "late"
             else:
-                trip.why = "late" if until <= leaves else "went away"
+                trip.why = "went away"
         self._end(trip)
         self.log.carried.add(env.now, self.up.carried)
         return trip
@@ -115,15 +124,15 @@ class SimulatedSite(Site):
         began = self.env.now
         size = self.learner.messages.down
         if self.down is None:
-            there = yield from self._stay(self.network.link.latency, until)
-            if there:
+            arrived = yield from self._stay(self.network.link.latency, until)
+            if arrived:
                 self.log.bytes_down += size
         else:
-            there, sent = yield from self._send(self.down, size, until)
+            arrived, sent = yield from self._send(self.down, size, until)
             self.log.bytes_down += sent
         if client is not None:
             self.log.interval(client, "download", began, self.env.now)
-        return there
+        return arrived
 
     def _upload(self, trip: Trip, until: float) -> Steps:
         """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
@@ -132,24 +141,31 @@ class SimulatedSite(Site):
         size = self.learner.messages.up
         access = self.population.access(size)
         for attempt in range(1 + network.retries):
-            if attempt:
+            if attempt > 0:
                 jitter = self.population.jitter(trip.client, trip.number, attempt)
-                if not (yield from self._stay(math.ldexp(network.backoff * jitter, attempt - 1), until)):
+                pause = math.ldexp(network.backoff * jitter, attempt - 1)
+                waited = yield from self._stay(pause, until)
+                if not waited:
                     break
             began = env.now
-            given_up = until if network.timeout is None else min(until, began + network.timeout)
-            trip.arrived = yield from self._attempt(size, access, given_up)
-            self.log.interval(trip.client, "upload" if trip.arrived else "failed", began, env.now)
+            deadline = until
+            if network.timeout is not None:
+                deadline = min(until, began + network.timeout)
+            trip.arrived = yield from self._attempt(size, access, deadline)
             if trip.arrived:
-                alone = access + size / self.up.link.rate + self.up.link.latency
-                trip.waited = max(round(env.now - trip.trained - alone, 9), 0.0)
+                self.log.interval(trip.client, "upload", began, env.now)
+                unhindered = access + size / self.up.link.rate + self.up.link.latency
+                trip.waited = max(round(env.now - trip.trained - unhindered, 9), 0.0)
                 break
+            self.log.interval(trip.client, "failed", began, env.now)
             if env.now >= until or math.isclose(env.now, until, rel_tol=1e-12):  # the clock rounds
                 break
             trip.failures += 1
 
     def _attempt(self, size: int, access: float, until: float) -> Steps:
-        if not (yield from self._stay(access, until)):
+        """Upload once, over the client's link and then the server's. Returns whether it arrived before `until`."""
+        passed = yield from self._stay(access, until)
+        if not passed:
             return False
         arrived, sent = yield from self._send(self.up, size, until)
         self.log.bytes_up += sent
@@ -161,7 +177,8 @@ class SimulatedSite(Site):
         if transfer is None:
             return False, 0.0
         if until < math.inf:
-            self.env.timeout(max(until - self.env.now, 0.0)).callbacks.append(lambda _: channel.cancel(transfer))
+            time_left = self.env.timeout(max(until - self.env.now, 0.0))
+            time_left.callbacks.append(lambda _: channel.cancel(transfer))
         arrived = yield transfer.done
         if arrived and channel.link.latency:
             arrived = yield from self._stay(channel.link.latency, until)
@@ -173,7 +190,8 @@ def begin(env: Environment, network: Network, learner: Learner, *, rounds: float
     population = Population(network.clients, learner.samples, seed)
     site = SimulatedSite(env, network, population, learner, network.link.open(env), rounds, seed)
     if network.seconds is not None:
-        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its simulated time was over"))
+        run_ends = env.timeout(network.seconds)
+        run_ends.callbacks.append(lambda _: site.end("its simulated time was over"))
     return site
 
 

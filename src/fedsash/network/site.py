@@ -44,7 +44,8 @@ class Site(ABC):
         self.over: Event = env.event()
         self.why = ""
         self._numbers = [0] * size
-        self._barren = self._useless = 0
+        self._barren = 0
+        self._useless = 0
         self._patience = max(BARREN, size)
 
     @property
@@ -61,7 +62,10 @@ class Site(ABC):
         if not trip.arrived:
             return None
         w = self.learner.train(trip.client, trip.number, trip.start)
-        self._useless = self._useless + 1 if w is None else 0
+        if w is None:
+            self._useless += 1
+        else:
+            self._useless = 0
         if self._useless >= max(USELESS, self.size):
             self.end(f"no upload could be used in {self._useless} trips")
         return w
@@ -105,9 +109,9 @@ class Site(ABC):
 
     def together(self, trips: Iterable[Steps]) -> Steps:
         """The results of trips that are made at the same time, when the last one is over."""
-        begun = [self.env.process(trip) for trip in trips]
-        yield self.env.all_of(begun)
-        return [process.value for process in begun]
+        processes = [self.env.process(trip) for trip in trips]
+        yield self.env.all_of(processes)
+        return [process.value for process in processes]
 
     @abstractmethod
     def deliver(self, client: int) -> Steps:
@@ -138,9 +142,11 @@ class Site(ABC):
     def _end(self, trip: Trip) -> None:
         """Note a trip that ends now."""
         trip.ended = self.env.now
-        if not trip.arrived:
-            self.missing[trip.client] = trip.why
         self.log.trip(trip, self.version)
-        self._barren = 0 if trip.arrived else self._barren + 1
+        if trip.arrived:
+            self._barren = 0
+        else:
+            self._barren += 1
+            self.missing[trip.client] = trip.why
         if self._barren >= self._patience:
             self.end(f"no upload has arrived in {self._barren} trips")

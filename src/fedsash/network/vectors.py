@@ -24,17 +24,17 @@ class Vector:
     `number` is the number of vectors that were made before it.
     """
 
-    __slots__ = ("__weakref__", "_ledger", "number", "value")
+    __slots__ = ("__weakref__", "_numbering", "number", "value")
 
-    def __init__(self, ledger: Ledger, number: int, value: Tensor | None) -> None:
-        self._ledger = ledger
+    def __init__(self, numbering: Numbering, number: int, value: Tensor | None) -> None:
+        self._numbering = numbering
         self.number = number
         self.value = value
 
     @property
     def known(self) -> Tensor:
         """The value `[D]`. Raises `RuntimeError` if there is none."""
-        self._ledger.use(self)
+        self._numbering.use(self)
         if self.value is None:
             raise RuntimeError(
                 "the saved state lacks a model that the scheduler needs: was it saved by another scheduler?"
@@ -65,13 +65,19 @@ class Vector:
     def __neg__(self) -> Vector:
         return self._with(operator.mul, -1.0, self)
 
-    def _with(self, act: Callable[[Any, Any], Any], a: Any, b: Any) -> Vector:
-        self._ledger.use(a, b)
-        a, b = (x.value if isinstance(x, Vector) else x for x in (a, b))
-        return self._ledger.make(None if a is None or b is None else act(a, b))
+    def _with(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Vector:
+        """The next vector, the result of an operation on two numbers or vectors; without a value if one has none."""
+        self._numbering.use(left, right)
+        if isinstance(left, Vector):
+            left = left.value
+        if isinstance(right, Vector):
+            right = right.value
+        if left is None or right is None:
+            return self._numbering.make(None)
+        return self._numbering.make(operation(left, right))
 
 
-class Ledger:
+class Numbering:
     """Numbers the vectors, and knows those that were in use after the server's last step.
 
     These are kept until the next step, even if they are no longer needed: a run that ends between two steps is resumed
@@ -79,23 +85,28 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._made = self._before = 0
-        self._used: WeakValueDictionary[int, Vector] = WeakValueDictionary()
-        self._kept: list[Vector] = []
+        self._count = 0
+        self._count_at_step = 0
+        self._in_use: WeakValueDictionary[int, Vector] = WeakValueDictionary()
+        # Vectors that were used since the last step: nobody else may refer to them any more.
+        self._used: list[Vector] = []
 
     def step(self) -> None:
         """Note that the server has made a step, after all events at the same instant."""
-        self._before = self._made
-        self._kept.clear()
+        self._count_at_step = self._count
+        self._used.clear()
 
     def use(self, *values: Any) -> None:
         """Keep these vectors until the next step, if they were made before the last one."""
-        self._kept += (x for x in values if isinstance(x, Vector) and x.number < self._before)
+        for value in values:
+            if isinstance(value, Vector) and value.number < self._count_at_step:
+                self._used.append(value)
 
     def make(self, value: Tensor | None) -> Vector:
         """The next vector."""
-        vector = self._used[self._made] = Vector(self, self._made, value)
-        self._made += 1
+        vector = Vector(self, self._count, value)
+        self._in_use[self._count] = vector
+        self._count += 1
         return vector
 
     def loan(self, vector: Vector) -> Vector:
@@ -104,13 +115,16 @@ class Ledger:
 
     def saved(self) -> Vectors:
         """The values of the vectors that were in use after the last step, by their numbers."""
-        used = [vector for number, vector in sorted(self._used.items()) if number < self._before]
-        # Copies: two vectors may share a tensor with each other or with the global model, and a file refuses that.
-        return {f"{vector.number:012d}": vector.value.clone() for vector in used if vector.value is not None}
+        saved: Vectors = {}
+        for number, vector in sorted(self._in_use.items()):
+            if number < self._count_at_step and vector.value is not None:
+                # A copy: vectors may share a tensor with each other or with the global model, and a file refuses that.
+                saved[f"{number:012d}"] = vector.value.clone()
+        return saved
 
     def load(self, saved: Mapping[str, Tensor], like: Tensor) -> None:
         """Give the vectors in use their saved values, on the device of `like`."""
         for number, value in saved.items():
-            vector = self._used.get(int(number))
+            vector = self._in_use.get(int(number))
             if vector is not None:
                 vector.value = value.to(like.device, copy=True)

@@ -61,14 +61,13 @@ class Broadcast(Setting):
 
     def __post_init__(self) -> None:
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
-        waits = self.start == "auto" or self.patience == type(self).patience
-        check(waits, "Broadcast.patience", self.patience, 'has an effect with start = "auto" alone')
-        check(
-            self.order == "after" or not self.adaptive,
-            "Broadcast.order",
-            self.order,
-            "an adaptive broadcast must be 'after'",
-        )
+        if self.start != "auto":
+            default_patience = type(self).patience
+            requirement = 'has an effect with start = "auto" alone'
+            check(self.patience == default_patience, "Broadcast.patience", self.patience, requirement)
+        if self.adaptive:
+            requirement = "an adaptive broadcast must be 'after'"
+            check(self.order == "after", "Broadcast.order", self.order, requirement)
 
     @classmethod
     def of(cls, average: str) -> Broadcast:
@@ -78,16 +77,22 @@ class Broadcast(Setting):
     @property
     def averages(self) -> tuple[str, ...]:
         """The names of the averages that may be sent to the clients."""
-        return (self.average,) if isinstance(self.average, str) else self.average
+        if isinstance(self.average, str):
+            return (self.average,)
+        return self.average
 
     @property
     def apart(self) -> tuple[str, ...]:
         """The names of the averages that act before the server optimiser; they observe other vectors than the rest."""
-        return () if self.order == "after" else self.averages
+        if self.order == "after":
+            return ()
+        return self.averages
 
     def of_means(self, server: Server) -> tuple[str, ...]:
         """The names of the averages of clients' means that are not the models which this `server` makes of them."""
-        return () if server == ServerSGD() else self.apart
+        if server == ServerSGD():
+            return ()
+        return self.apart
 
     @property
     def adaptive(self) -> bool:
@@ -96,24 +101,30 @@ class Broadcast(Setting):
 
     def first(self) -> Choice:
         """The choice before the first evaluation."""
-        return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
+        if self.start == "auto":
+            return Choice(self, self.averages[0], None)
+        return Choice(self, self.averages[0], self.start)
 
     def fits(self, averages: Mapping[str, Average], held_out: bool) -> None:
         """Raise `ValueError` if it names an unknown average, or needs held-out samples that it can't use.
 
         Scores of an average with statistics of its own must not decide: clients receive the model's.
         """
-        known = list(averages)
+        names = ", ".join(averages) or "none, add one to averages"
         for name in self.averages:
-            there = ", ".join(known) or "none, add one to averages"
-            check(name in known, "Broadcast.average", name, f"must be an average; there is {there}")
-            right = "an adaptive broadcast compares what clients receive, and they receive the model's statistics"
-            compared = self.adaptive and averages[name].buffers == "re-estimate"
-            check(not compared, f"averages.{name}.buffers", "re-estimate", right)
+            check(name in averages, "Broadcast.average", name, f"must be an average; there is {names}")
+            if self.adaptive:
+                requirement = (
+                    "an adaptive broadcast compares what clients receive, and they receive the model's statistics"
+                )
+                buffers = averages[name].buffers
+                check(buffers != "re-estimate", f"averages.{name}.buffers", buffers, requirement)
         if self.adaptive and not held_out:
-            field = "start" if self.start == "auto" else "average"
-            right = "needs held-out samples: set evaluation.held_out, for example to 0.1"
-            raise SettingError("Broadcast", field, getattr(self, field), right)
+            field = "average"
+            if self.start == "auto":
+                field = "start"
+            requirement = "needs held-out samples: set evaluation.held_out, for example to 0.1"
+            raise SettingError("Broadcast", field, getattr(self, field), requirement)
 
 
 @dataclass(frozen=True)
@@ -135,9 +146,13 @@ class Choice:
         """
         averages = {name: values.get(name, math.nan) for name in self.broadcast.averages}
         best = criterion.best(averages) or self.broadcast.averages[0]
-        better = self.better + 1 if criterion.wins(averages[best], values["model"]) else 0
-        begins = self.start is None and better >= self.broadcast.patience
-        return replace(self, average=best, start=round if begins else self.start, better=better)
+        better = 0
+        if criterion.wins(averages[best], values["model"]):
+            better = self.better + 1
+        start = self.start
+        if start is None and better >= self.broadcast.patience:
+            start = round
+        return replace(self, average=best, start=start, better=better)
 
     def sends(self, round: int) -> bool:
         """Whether the average takes the place of the model after `round` finished rounds."""
@@ -152,7 +167,9 @@ class Choice:
         """The saved choice if it belongs to the same broadcast, else this one."""
         if saved is None or saved["broadcast"] != self.saved()["broadcast"]:
             return self
-        return Choice(**{**saved, "broadcast": self.broadcast})
+        fields = dict(saved)
+        fields["broadcast"] = self.broadcast
+        return Choice(**fields)
 
     def heard(self, scores: Sequence[Score], criterion: Criterion) -> tuple[Choice, list[Decision]]:
         """The choice after an evaluation, and a record of the decision.
@@ -163,9 +180,12 @@ class Choice:
         if "model" not in held_out:
             return self, []
         values = {name: score[criterion.name] for name, score in held_out.items()}
-        choice = self.after(held_out["model"].round, values, criterion)
-        chosen = held_out.get(choice.average, held_out["model"])
-        compared = {name: values[name] for name in ("model", choice.average) if name in values}
+        model = held_out["model"]
+        choice = self.after(model.round, values, criterion)
+        chosen = held_out.get(choice.average, model)
+        compared = {"model": values["model"]}
+        if choice.average in values:
+            compared[choice.average] = values[choice.average]
         decision = Decision(
             round=chosen.round,
             average=choice.average,
@@ -186,19 +206,26 @@ def settings_with(
     An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides. What an
     average observes depends on the broadcast's order, unless the server takes the clients' mean as its model.
     """
+    of_means: tuple[str, ...] = ()
     sendable: tuple[str, ...] = ()
-    means: tuple[str, ...] = ()
     adaptive = False
     if broadcast is not None:
+        of_means = broadcast.of_means(server)
         sendable = broadcast.averages
-        means = broadcast.of_means(server)
         adaptive = broadcast.adaptive
-    observed = {f"observed.{name}": "clients' means" if name in means else "global models" for name in averages}
-    return observed | {
-        "averages": {name: averages[name] for name in sendable},
-        "evaluation.every": every if adaptive else None,
-        "evaluation.metric": goal.deciding if adaptive else None,
-    }
+    settings: dict[str, Any] = {}
+    for name in averages:
+        observed = "global models"
+        if name in of_means:
+            observed = "clients' means"
+        settings[f"observed.{name}"] = observed
+    settings["averages"] = {name: averages[name] for name in sendable}
+    settings["evaluation.every"] = None
+    settings["evaluation.metric"] = None
+    if adaptive:
+        settings["evaluation.every"] = every
+        settings["evaluation.metric"] = goal.deciding
+    return settings
 
 
 class Broadcaster:
@@ -213,7 +240,9 @@ class Broadcaster:
         if self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
-        return WholeModel(self._observers.value(states, choice.average, w)) if choice.sends(round) else w
+        if not choice.sends(round):
+            return w
+        return WholeModel(self._observers.value(states, choice.average, w))
 
     def change(self, states: AverageStates, sent: WholeModel, change: WholeModel, round: int) -> WholeModel:
         """The change `[D]` of the model that the server optimiser gets after `round` finished rounds.
@@ -224,10 +253,11 @@ class Broadcaster:
         if self._broadcast.order == "after":
             return change
         choice = self._broadcast.first()
-        self._observers.observe(states, sent + change, round + 1, apart=choice.average)
+        mean = sent + change
+        self._observers.observe(states, mean, round + 1, apart=choice.average)
         if not choice.sends(round + 1):
             return change
-        return WholeModel(self._observers.value(states, choice.average, sent + change) - sent)
+        return WholeModel(self._observers.value(states, choice.average, mean) - sent)
 
     def steps_apart(self, round: int) -> bool:
         """Whether the server optimiser makes this step from a new state, and forgets it: once, in FedIMA's code."""

@@ -25,62 +25,85 @@ Ask = Callable[[Request], Answers]
 
 
 class Evaluator:
-    """Evaluates models on the central test set, and on what the `clients` clients are `asked` to score."""
+    """Evaluates models on the central test set, and on the `splits` that the `clients` clients score in each job."""
 
-    def __init__(self, scorer: Scorer, clients: int, asked: SplitsOf) -> None:
+    def __init__(self, scorer: Scorer, clients: int, splits: SplitsOf) -> None:
         self._scorer = scorer
         self._problem = scorer.problem
         self._clients = clients
-        self._asked = asked
-        self._told: set[int] = set()
+        self._splits = splits
+        self._logged: set[int] = set()
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Score]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
-        found = [] if self._problem.test is None else [self._central(self._problem.test, w, round, model)]
+        scores: list[Score] = []
+        if self._problem.test is not None:
+            scores.append(self._central(self._problem.test, w, round, model))
         for job in SCORES:
-            splits = self._asked.get(job, ())
+            splits = self._splits.get(job, ())
             if not splits:
                 continue
             places, answers = self._ask(job, w, round, ask)
-            for split in splits if answers else ():
-                scores = {name: answers[scored(split, name)] for name in self._scorer.goal.names}
-                name = tuned(split) if job == "tune" else split
-                found.append(Score(round=round, model=model, split=name, **self._at_clients(split, scores, places)))
-        return found
+            if not answers:
+                continue
+            for split in splits:
+                sums = {name: answers[scored(split, name)] for name in self._scorer.goal.names}
+                result = self._at_clients(split, sums, places)
+                split_name: str = split
+                if job == "tune":
+                    split_name = tuned(split)
+                scores.append(Score(round=round, model=model, split=split_name, **result))
+        return scores
 
     def _at_clients(self, split: Split, scores: Scores, places: Ints) -> dict[str, Any]:
-        """The results on a split, from the scores `[C, k]` of the clients at some places."""
+        """The results on a split, from the scores `[C, k]` of the clients at some places.
+
+        Metrics are of all samples together, but on "clients" they are means over the clients' own values.
+        """
         goal = self._scorer.goal
         each = values_of(goal, scores)
         if split == "clients":
-            values = {name: _mean(own) for name, own in each.items()}
+            values = {name: _mean(of_clients) for name, of_clients in each.items()}
         else:
-            values = values_of(goal, {name: sums.sum(0) for name, sums in scores.items()})
-        own = np.full(self._clients, np.nan)
-        own[places] = each[goal.criterion.name]
-        more = over_clients(own[places], scores["loss"][:, 1], goal.criterion.better)
-        return _parted({name: float(value) for name, value in values.items()}) | {"more": more, "each": own}
+            totals = {name: sums.sum(0) for name, sums in scores.items()}
+            values = values_of(goal, totals)
+        criterion = np.full(self._clients, np.nan)
+        criterion[places] = each[goal.criterion.name]
+        more = over_clients(criterion[places], scores["loss"][:, 1], goal.criterion.better)
+        return {**_loss_and_metrics(values), "more": more, "each": criterion}
 
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Score:
+        """The results on the central test set, also for each of its classes and domains."""
         goal = self._scorer.goal
         outcomes = self._scorer.outcomes(w, test)
-        numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
+        values = values_of(goal, outcomes.total(goal, slice(None)))
         more: dict[str, Any] = {}
         decides = goal.metrics.get(goal.criterion.name)
         whole = decides is not None and (decides.together or decides.of_classes)  # of one class it says nothing
         if test.y.dim() == 1 and self._problem.classes and not whole:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
-            names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
-            more["domains"] = dict(zip(names, self._by_group(outcomes, test.domain, len(names)), strict=True))
-        return Score(round=round, model=model, split="test", more=more, **_parted(numbers))
+            names = self._problem.domain_names
+            if not names:
+                names = tuple(map(str, range(int(test.domain.max()) + 1)))
+            of_domains = self._by_group(outcomes, test.domain, len(names))
+            more["domains"] = dict(zip(names, of_domains, strict=True))
+        return Score(round=round, model=model, split="test", more=more, **_loss_and_metrics(values))
 
     def _by_group(self, outcomes: Outcomes, groups: Tensor, count: int) -> list[float | None]:
-        """The criterion in each of `count` groups of samples; None for an empty group."""
+        """The criterion in each of `count` groups of samples; None where it is not defined, as for an empty group."""
         index = groups.cpu().numpy()
-        of_groups = (np.flatnonzero(index == group) for group in range(count))
-        values = [outcomes.criterion(self._scorer.goal, rows) if len(rows) else np.nan for rows in of_groups]
-        return [None if np.isnan(value) else value for value in values]
+        values: list[float | None] = []
+        for group in range(count):
+            rows = np.flatnonzero(index == group)
+            value = np.nan
+            if len(rows):
+                value = outcomes.criterion(self._scorer.goal, rows)
+            if np.isnan(value):
+                values.append(None)
+            else:
+                values.append(value)
+        return values
 
     def _ask(self, job: Job, w: Tensor, round: int, ask: Ask) -> tuple[Ints, Scores]:
         """The places of the clients that answer, and their scores of a model, `[C, k]` each.
@@ -98,22 +121,27 @@ class Evaluator:
         )
         replies = collector.replies(ask(request))
         missing = collector.missing  # places and numbers are the same, since all clients are asked
-        if missing.keys() - self._told:
+        if missing.keys() - self._logged:
             log.warning("evaluation after round %d: %s", round, no_answer(missing))
-        self._told |= missing.keys()
-        if not replies:
-            return collector.ids[collector.accepted], {}
-        names = replies[0].upload
-        scores = {name: np.concatenate([reply.upload[name].numpy() for reply in replies]) for name in names}
+        self._logged |= missing.keys()
+        scores: Scores = {}
+        if replies:
+            for name in replies[0].upload:
+                of_replies = [reply.upload[name].numpy() for reply in replies]
+                scores[name] = np.concatenate(of_replies)
         return collector.ids[collector.accepted], scores
 
 
 def _mean(values: Floats) -> Floats:
-    """The mean of the values that are defined."""
+    """The mean of the values that are defined; NaN if none is."""
     defined = values[~np.isnan(values)]
-    return np.asarray(defined.mean() if len(defined) else np.nan)
+    if not len(defined):
+        return np.asarray(np.nan)
+    return np.asarray(defined.mean())
 
 
-def _parted(numbers: dict[str, float]) -> dict[str, Any]:
-    """The fields of `Score` for the loss and the metrics."""
-    return {"loss": numbers["loss"], "values": {name: n for name, n in numbers.items() if name != "loss"}}
+def _loss_and_metrics(values: Scores) -> dict[str, Any]:
+    """The fields of `Score` for the loss and the metrics, as plain numbers."""
+    metrics = {name: float(value) for name, value in values.items()}
+    loss = metrics.pop("loss")
+    return {"loss": loss, "values": metrics}

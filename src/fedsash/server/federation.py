@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +18,7 @@ from ..client.messages import Answers, Request, RoundReport
 from ..client.store import ClientStore, StateRows
 from ..data.federated import FederatedData
 from ..engines import Engine, LocalEngine, Training, pick_device
-from ..engines.clients import Clients, LazyExecutor, Reached, clients_of
+from ..engines.clients import Clients, LazyExecutor, WithExecutor, clients_of
 from ..engines.processes import threads
 from ..engines.training import first_memory
 from ..engines.uploads import Uploads
@@ -48,7 +47,7 @@ from .state import State
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Federation(Setting, Reached, Shown):
+class Federation(Setting, WithExecutor, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
     `close()` or `with` ends all workers. Derived fields: `module`, the copy of the model, its `layout` and `sharing`,
@@ -120,20 +119,32 @@ class Federation(Setting, Reached, Shown):
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem = self.clients.problem
         data = self.clients.data
-        problem = suited_problem(self.module, problem) if data is None else problem
-        if data is not None and self.loss is None:
-            check_task(problem.task, data.train.y)
+        if data is None:
+            problem = suited_problem(self.module, problem)
+            samples = problem.test
+        else:
+            samples = data.train
+            if self.loss is None:
+                check_task(problem.task, data.train.y)
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
-        if samples := problem.test if data is None else data.train:
+        if samples is not None and len(samples) > 0:
             try_out(self.module, problem, samples, self.goal, self.loss)
         if data is not None:
-            check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
+            clients, why = self.local.single(self.sizes, self.method)
+            check_single(self.module, problem, data.train, clients, why)
+        apart: tuple[str, ...] = ()
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held)
+            apart = self.broadcast.apart
         for error in self.aggregation.refuses(self):
             raise error
-        observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
-        derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
+        observers: dict[str, Observer] = {}
+        for name, average in self.averages.items():
+            observers[name] = Observer.of(average, self.layout, self.sharing.own_names)
+        derive("observers", Observers(observers, apart))
+        broadcaster = None
+        if self.broadcast is not None:
+            broadcaster = Broadcaster(self.broadcast, self.observers)
         if self.sharing.own_size:  # refuses a part that the method needs, and that stays with the clients
             self.method.server_state(self.sharing.common_of(self._initial), self.sharing.common)
         derive("remembers", bool(first_memory(self.method, self.local, self.sharing, self._initial)))
@@ -153,7 +164,7 @@ class Federation(Setting, Reached, Shown):
                 sharing=self.sharing,
                 aggregation=self.aggregation,
                 server=self.server,
-                broadcaster=None if self.broadcast is None else Broadcaster(self.broadcast, self.observers),
+                broadcaster=broadcaster,
                 observers=self.observers,
                 pieces=self.engine.pieces,
                 executor=self._lazy,
@@ -167,8 +178,9 @@ class Federation(Setting, Reached, Shown):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one in another process, is made anew from the settings, and has an executor of its own."""
-        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        settings |= {"model": self.module, "averages": dict(self.averages)}
+        settings = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.init}
+        settings["model"] = self.module
+        settings["averages"] = dict(self.averages)
         return partial(type(self), **settings), ()
 
     @property
@@ -193,20 +205,30 @@ class Federation(Setting, Reached, Shown):
         w = self._initial
         clients = len(self.sizes)
         common = self.sharing.common_of(w)
-        own = ClientState({}) if self.clients.remember else first_memory(self.method, self.local, self.sharing, w)
-        last = torch.zeros(clients if self.remembers else 0, dtype=torch.int64)
-        held = bool(own) and self.engine.holds(sum(value.nbytes for value in own.values()))
+        client_state = ClientState({})
+        if not self.clients.remember:
+            client_state = first_memory(self.method, self.local, self.sharing, w)
+        versions = 0
+        if self.remembers:
+            versions = clients
+        size = sum(value.nbytes for value in client_state.values())
+        at_engine = bool(client_state) and self.engine.holds(size)
         averages, past = self.observers.init(w, folder)
+        choice = None
+        if self.broadcast is not None and self.broadcast.adaptive:
+            choice = self.broadcast.first()
         return State(
             round=0,
             w=w,
             optimiser=OptimiserState(self.server.init(common)),
             server_state=ServerState(self.method.server_state(common, self.sharing.common)),
-            clients=ClientStore.start(own, last, clients, folder, held),
+            clients=ClientStore.start(
+                client_state, torch.zeros(versions, dtype=torch.int64), clients, folder, at_engine
+            ),
             averages=averages,
             aggregation=AggregationMemory(self.aggregation.init(self.sampling, clients)),
             past=past,
-            choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
+            choice=choice,
         )
 
     @torch.no_grad()
@@ -242,7 +264,10 @@ class Federation(Setting, Reached, Shown):
     def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Score]:
         """The scores of all `models` on every chosen split; the state does not change; `each` passes names on."""
         models = self.models(state)
-        return [m for name in each(list(models)) for m in self.judge(models[name], state.round, name, state)]
+        scores: list[Score] = []
+        for name in each(list(models)):
+            scores += self.judge(models[name], state.round, name, state)
+        return scores
 
     def judge(self, w: Tensor, round: int, name: str, state: State | None = None) -> list[Score]:
         """The scores of any model `w` `[D]` on every split, recorded with this round and name.
@@ -271,7 +296,7 @@ class Federation(Setting, Reached, Shown):
         It decides every `evaluation.every` rounds. Raises `RunError` for a state that a later round has used up.
         """
         state.check_usable()
-        if state.choice is None or state.round % self.evaluation.every:
+        if state.choice is None or state.round % self.evaluation.every != 0:
             return state, []
         choice, decisions = state.choice.heard(scores, self.goal.criterion)
         return replace(state, choice=choice), decisions
@@ -296,39 +321,72 @@ class Federation(Setting, Reached, Shown):
 
     @cached_property
     def _fingerprint(self) -> dict[str, str]:
-        names = "seed method local aggregation buffers personal server broadcast sampling layout.order"
-        named = {n: attrgetter(n)(self) for n in f"{names} evaluation.held_out engine.pieces engine.precision".split()}
-        named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
-        named |= settings_with(self.broadcast, self.averages, self.server, self.evaluation.every, self.goal)
-        return fingerprint(named) | self.clients.fingerprint(self.training())
+        settings: dict[str, Any] = {
+            "seed": self.seed,
+            "method": self.method,
+            "local": self.local,
+            "aggregation": self.aggregation,
+            "buffers": self.buffers,
+            "personal": self.personal,
+            "server": self.server,
+            "broadcast": self.broadcast,
+            "sampling": self.sampling,
+            "layout.order": self.layout.order,
+            "evaluation.held_out": self.evaluation.held_out,
+            "engine.pieces": self.engine.pieces,
+            "engine.precision": self.engine.precision,
+            "loss": self.goal.loss,
+            "model": self.module,
+        }
+        for name, average in self.averages.items():
+            settings[f"averages.{name}"] = average
+        settings |= settings_with(self.broadcast, self.averages, self.server, self.evaluation.every, self.goal)
+        return fingerprint(settings) | self.clients.fingerprint(self.training())
 
     def saved(self, state: State) -> State:
         """The state to save: with the executor's vectors. Raises `RunError` if a later round has used it up."""
         state.check_usable()
-        executor = self._lazy.current.saved() if self._lazy.started else state.executor
-        return replace(state, executor=ExecutorMemory(executor))
+        if not self._lazy.started:
+            return replace(state)
+        return replace(state, executor=ExecutorMemory(self._lazy.current.saved()))
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
-        notes = [*self.sharing.notes(self.evaluation.tests_clients(self.clients.held)), *self._lazy.start(rounds)]
+        tests_clients = self.evaluation.tests_clients(self.clients.held)
+        notes = [*self.sharing.notes(tests_clients), *self._lazy.start(rounds)]
         if state is not None:
             self.executor.load(state.executor)
         return notes
 
     def described(self) -> dict[str, Any]:
         """The settings of the executor if it has been started, else those of the engine."""
-        return self._lazy.current.described() if self._lazy.started else asdict(self.engine)
+        if not self._lazy.started:
+            return asdict(self.engine)
+        return self._lazy.current.described()
 
     def settled(self, began: Mapping[str, Any]) -> Federation:
         """This federation with "auto" settings replaced by those that the executor `described` when the run began."""
-        data = self.data if isinstance(self.data, FederatedData) else self.data.settled(began)
+        data = self.data
+        if not isinstance(data, FederatedData):
+            data = data.settled(began)
         engine = self.engine.settled(began)
-        return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
+        if engine == self.engine and data is self.data:
+            return self
+        return replace(self, engine=engine, data=data)
 
     def training(self) -> Training:
         """All that an executor must know of this federation, except the samples."""
-        own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
-        problem = replace(self.clients.problem, test=None)
-        asked = self.evaluation.client_splits(self.clients.held)
-        own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
-        return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)
+        return Training(
+            module=self.module,
+            problem=replace(self.clients.problem, test=None),
+            goal=self.goal,
+            method=self.method,
+            local=self.local,
+            aggregation=self.aggregation,
+            sharing=self.sharing,
+            seed=self.seed,
+            batch=self.evaluation.batch,
+            asked=self.evaluation.client_splits(self.clients.held),
+            fine_tuning=self.evaluation.fine_tuning,
+            sample=self.sampling.first(self.sizes, self.seed),
+        )

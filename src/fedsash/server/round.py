@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..averages import Observers
-from ..client.messages import Request, RoundReport
+from ..client.messages import Job, Request, RoundReport
 from ..engines.clients import Clients, LazyExecutor
 from ..engines.processes import threads
 from ..engines.uploads import Uploads
 from ..methods import Aggregation, Method, RoundMean, check_returned
 from ..methods.sampling import Sampling
 from ..methods.server_optimisers import Server
-from ..vector.arrays import Ints, check_like
+from ..vector.arrays import Ints, Vectors, check_like
 from ..vector.sharing import Sharing
 from ..vector.spaces import AggregationMemory, CommonPart, Download, MeanUpload, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcaster
@@ -86,7 +86,9 @@ class ServerRound:
 
         # 6. The method turns it into the round's update, and moves what it remembers itself. The means of a probe are
         #    of this round only.
-        probes = {} if probed is None else probed.mean()
+        probes: Vectors = {}
+        if probed is not None:
+            probes = probed.mean()
         memory_of_method = state.server_state
         received = RoundMean(
             sent=common,
@@ -109,18 +111,22 @@ class ServerRound:
         #    moves by the change itself. From here on averages and client state change in place: the state is spent.
         state.spent = True
         change = self.sharing.model_change(CommonPart(update), mean)
+        memory_of_server = state.optimiser
         steps_apart = False
         if self.broadcaster is not None:
             change = self.broadcaster.change(state, request.sent, change, request.round)
             steps_apart = self.broadcaster.steps_apart(request.round)
-        memory_of_server = OptimiserState(self.server.init(common)) if steps_apart else state.optimiser
+        if steps_apart:
+            memory_of_server = OptimiserState(self.server.init(common))
         moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
         check_like(self.server, "step: the model", moved, common)
         for name in memory_of_server.keys() & optimiser.keys():
             check_like(self.server, f"step: {name}", optimiser[name], memory_of_server[name])
         if steps_apart:
             optimiser = state.optimiser
-        others = request.sent if self.sharing.whole else WholeModel(request.sent + change)
+        others = request.sent
+        if not self.sharing.whole:
+            others = WholeModel(others + change)
         w = self.sharing.with_common(CommonPart(moved), others)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             skipped = replace(report, skipped="the server's step was not finite")
@@ -145,19 +151,22 @@ class ServerRound:
         gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
         state.check_usable()
-        probes = probed is None and "probe" in self.method.overridden
         sent, download = self.send(state)
+        job: Job = "train"
         if probed is not None:
             ids = probed.collector.ids[probed.collector.accepted]
             download = Download(download | probed.mean())
-        elif ids is None:
+        elif "probe" in self.method.overridden:
+            job = "probe"
+            download = Download({})
+        if ids is None:
             ids = self.sampling.clients(state.round, self.clients.sizes, self.seed)
         return Request(
-            job="probe" if probes else "train",
+            job=job,
             round=state.round,
             ids=ids,
             sent=sent,
-            server_state=Download({}) if probes else download,
+            server_state=download,
             clients=state.clients.recall(ids, state.w.device),
             aggregation=state.aggregation,
         )

@@ -46,8 +46,8 @@ class Actor:
             sys.path += [path for path in self._paths if path not in sys.path]  # code of the user's own lies there
             torch.set_num_threads(1)
             keep_freed_memory()
-            training, data = map(unpacked, self._parts)
-            self._work = ClientWork(training, data)
+            training, data = self._parts
+            self._work = ClientWork(unpacked(training), unpacked(data))
             self._trainer = self._engine.trainer(self._work)
             self._sizes = sizes_of(self._work)
         except Exception as error:
@@ -64,19 +64,25 @@ class Actor:
         The state comes in `rows`, or if it is held by the cluster in `states`, one for each client. Then the new state
         of each client follows the answers, as an object of its own.
         """
-        made = len(states) * [None]
+        new_states: list[Any] = len(states) * [None]
         try:
-            answers = self._answers(unpacked(request), number, unpacked(rows), states, made)
+            answers = self._answers(unpacked(request), number, unpacked(rows), states, new_states)
         except Exception as error:
             answers = sendable(error)
-        return (packed(answers), *made) if states else packed(answers)
+        if not states:
+            return packed(answers)
+        return (packed(answers), *new_states)
 
-    def _answers(self, request: Request, number: int, rows: Any, states: Sequence[Packed], made: list[Any]) -> Any:
+    def _answers(
+        self, request: Request, number: int, rows: Any, states: Sequence[Packed], new_states: list[Any]
+    ) -> Any:
+        """The replies of the clients in a piece, or their sum. If `states` came, new ones are put into `new_states`."""
         training = self._work.training
         places = pieces_of(len(request.ids), self._pieces)[number]
-        replies = self._replies(replace(request.only(places), clients=StateRows(rows)), places, states)
+        to_clients = replace(request.only(places), clients=StateRows(rows))
+        replies = self._replies(to_clients, places, states)
         if states and request.job == "train":
-            replies = _held(replies, int(places[0]), made)
+            replies = _without_states(replies, int(places[0]), new_states)
         if not summed(request, training.aggregation):
             return list(replies)
         uploads = Uploads(request, training.aggregation, training.method, self._sizes, self._pieces)
@@ -85,19 +91,21 @@ class Actor:
         return [uploads.partial_sum()]
 
     def _replies(self, request: Request, places: Ints, states: Sequence[Packed]) -> Iterator[Reply]:
+        """The replies of the clients at these places of the whole request, block by block."""
         assert isinstance(self._engine.block, int)
-        for rows, asked in request.blocks(self._engine.block):
+        for rows, block in request.blocks(self._engine.block):
             if states:
-                own = ClientState(stacked([unpacked(state) for state in states[rows]]))
-                asked = replace(asked, clients=StateRows(own))
-            yield self._trainer.answer(asked, places[rows])
+                client_state = ClientState(stacked([unpacked(state) for state in states[rows]]))
+                block = replace(block, clients=StateRows(client_state))
+            yield self._trainer.answer(block, places[rows])
 
 
-def _held(replies: Iterator[Reply], first: int, made: list[Any]) -> Iterator[Reply]:
-    """The replies without their new client state, which is put into `made`, whose place 0 is that of client `first`."""
+def _without_states(replies: Iterator[Reply], first: int, new_states: list[Any]) -> Iterator[Reply]:
+    """The replies without their new client state. That of the client at place `first` is put into `new_states[0]`."""
     for reply in replies:
         for row, place in enumerate(reply.places.tolist()):
-            made[place - first] = packed({name: rows[row] for name, rows in reply.client_state.items()})
+            of_client = {name: rows[row] for name, rows in reply.client_state.items()}
+            new_states[place - first] = packed(of_client)
         yield replace(reply, client_state=ClientState({}))
 
 

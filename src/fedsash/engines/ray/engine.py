@@ -19,6 +19,7 @@ PIECES = 64
 """The default number of pieces of a round. It keeps so many actors at work, and does not depend on their number."""
 
 MOST_ACTORS = 65_536
+"""A bound that the largest clusters keep."""
 
 LEAST = 100 * 1024
 """From so many bytes on, a client's state stays in the cluster. Ray would send a smaller object back to the server."""
@@ -54,7 +55,9 @@ class RayEngine(Engine, name="ray"):
     @property
     def here(self) -> LocalEngine:
         """What an actor does with the clients that it is given."""
-        kind: Literal["sequential", "vectorised"] = "sequential" if self.block == 1 else "vectorised"
+        kind: Literal["sequential", "vectorised"] = "vectorised"
+        if self.block == 1:
+            kind = "sequential"
         return LocalEngine(
             kind,
             workers=1,
@@ -75,8 +78,8 @@ class RayEngine(Engine, name="ray"):
         Raises `LibraryError` without Ray, and `SettingError` if the samples are not on the CPU, if the cluster can't be
         reached or has fewer cores than `actors`, or if a part of the training can't be sent to another process.
         """
-        right = 'actors train on the CPU: set device = "cpu"'
-        check(work.on_cpu, "device", str(work.data.train.x.device), right)
+        requirement = 'actors train on the CPU: set device = "cpu"'
+        check(work.on_cpu, "device", str(work.data.train.x.device), requirement)
         with library("ray", "an engine on a cluster", "fedsash[cluster]"):
             import ray as _  # noqa: F401
         from .on_ray import opened

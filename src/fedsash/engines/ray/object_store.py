@@ -34,9 +34,10 @@ class Packed:
 def packed(value: Any) -> Packed:
     """A value, ready to be sent; its tensors must be on the CPU."""
     file = io.BytesIO()
-    buffers = list[pickle.PickleBuffer]()
-    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
-    return Packed(file.getvalue(), [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers])
+    pickled = list[pickle.PickleBuffer]()
+    _Pickler(file, protocol=5, buffer_callback=pickled.append).dump(value)
+    buffers = [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in pickled]
+    return Packed(file.getvalue(), buffers)
 
 
 def unpacked(packed: Packed) -> Any:
@@ -62,6 +63,7 @@ class _Pickler(CloudPickler):  # type: ignore[misc]  # Ray has no types
 
 
 def _tensor(flat: NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    """A tensor from its bytes."""
     return torch.from_numpy(flat).view(dtype).view(shape)
 
 
@@ -74,19 +76,20 @@ class InCluster(Handle):
 
     def vectors(self) -> ClientState:
         try:
-            found: ClientState = unpacked(ray.get(self.ref))
+            client_state: ClientState = unpacked(ray.get(self.ref))
         except ObjectLostError as error:
             if self.saved is None:
-                lost = f"the state of client {self.client} was lost with its machine before it was saved"
-                raise WorkerError(lost) from error
+                message = f"the state of client {self.client} was lost with its machine before it was saved"
+                raise WorkerError(message) from error
             return self.saved()
-        return found
+        return client_state
 
 
-class Held:
-    """Where the state behind each handle is in the cluster. What only the server has is put there when it is needed."""
+class ClusterStates:
+    """The client state in the cluster, by its handles. What only the server has is put there when it is needed."""
 
     def __init__(self) -> None:
+        # The references of what this process has put into the cluster, for as long as their handles live.
         self._put: WeakKeyDictionary[Handle, Any] = WeakKeyDictionary()
 
     def refs(self, handles: Iterable[Handle]) -> list[Any]:
@@ -102,8 +105,11 @@ class Held:
                 self._put[handle] = ray.put(packed(handle.vectors()))
 
     def _ref(self, handle: Handle) -> Any:
-        if handle not in self._put and isinstance(handle, InCluster):
+        """The reference of a state, which is put into the cluster if it is not there."""
+        if handle in self._put:
+            return self._put[handle]
+        if isinstance(handle, InCluster):
             return handle.ref
-        if handle not in self._put:
-            self._put[handle] = ray.put(packed(handle.vectors()))
-        return self._put[handle]
+        ref = ray.put(packed(handle.vectors()))
+        self._put[handle] = ref
+        return ref

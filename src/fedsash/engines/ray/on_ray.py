@@ -25,10 +25,10 @@ from ..training import ClientWork
 from ..uploads import pieces_of
 from .actor import Actor
 from .engine import RayEngine
-from .object_store import Held, Packed, packed
+from .object_store import ClusterStates, Packed, packed
 from .pool import PieceCall, Pool
 
-REACHED = 10.0
+CONNECTING = 10.0
 """For so many seconds an address may leave a call unanswered."""
 
 
@@ -36,11 +36,18 @@ def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
     """A running executor, and a line that says where it runs; see `RayEngine.open`."""
     work.training.check_picklable(lambda part: ray.cloudpickle.dumps(part))
     connect(engine.address, "RayEngine.address")
-    there = int(ray.cluster_resources().get("CPU", 0))
-    check((engine.actors or 0) <= there, "RayEngine.actors", engine.actors, f"must be at most the {there} cores there")
-    count = engine.actors or max(min(there, engine.pieces, max(map(len, work.training.sample))), 1)
-    machines = len(ray.nodes())
-    line = f"engine: {count} actors on a Ray cluster with {there} cores on {machines} machine{'s' * (machines != 1)}"
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    count = engine.actors
+    if count is None:
+        clients_of_round = max(map(len, work.training.sample))
+        count = max(min(cores, engine.pieces, clients_of_round), 1)
+    else:
+        check(count <= cores, "RayEngine.actors", count, f"must be at most the {cores} cores there")
+    number = len(ray.nodes())
+    machines = f"{number} machines"
+    if number == 1:
+        machines = "1 machine"
+    line = f"engine: {count} actors on a Ray cluster with {cores} cores on {machines}"
     return OnRay(engine, work, count), [line]
 
 
@@ -53,16 +60,19 @@ class OnRay(Executor):
     nobody reads it.
     """
 
-    threads = server_threads = 1  # the actors use the cores
+    threads = 1
+    server_threads = 1
+    """The actors use the cores."""
 
     def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
         self._engine = engine
         self._trainer = engine.here.trainer(work)
         # A new actor is made of these, too: Ray drops what nobody here refers to.
-        self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
-        remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
-        self._pool = Pool(lambda: remote.remote(*self._parts, engine.here, engine.pieces, sys.path), count)
-        self._held = Held()
+        self._training = ray.put(packed(work.training))
+        self._data = ray.put(packed(work.data))
+        self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
+        self._pool = Pool(self._make_actor, count)
+        self._states = ClusterStates()
         self._request: Request | None = None
         try:
             self._pool.first()
@@ -81,15 +91,21 @@ class OnRay(Executor):
         except OutOfDiskError as error:
             raise WorkerError(f"{what}: Ray's object store and the disk behind it are full on a machine") from error
 
+    def _make_actor(self) -> Any:
+        """A new actor, which starts in the background."""
+        return self._actor_class.remote(self._training, self._data, self._engine.here, self._engine.pieces, sys.path)
+
     def _answers(self, request: Request, what: str) -> Iterator[Answer]:
+        """The answers in the round's order; those of later pieces that come early wait."""
         calls = self._calls(request)
-        came: dict[int, tuple[Packed, list[Any]]] = {}
+        early: dict[int, tuple[Packed, list[Any]]] = {}
         answers = self._pool.answers(calls, what)
         for number in sorted(calls):
-            while number not in came:
-                which, answer, states = next(answers)
-                came[which] = answer, states
-            yield from calls[number].opened(*came.pop(number))
+            while number not in early:
+                piece, answer, new_states = next(answers)
+                early[piece] = (answer, new_states)
+            answer, new_states = early.pop(number)
+            yield from calls[number].opened(answer, new_states)
 
     def described(self) -> dict[str, Any]:
         return asdict(self._engine)
@@ -107,7 +123,7 @@ class OnRay(Executor):
         pieces = pieces_of(len(request.ids), self._engine.pieces)
         with_clients = [number for number, places in enumerate(pieces) if len(places)]
         longest = sorted(with_clients, key=lambda number: -int(steps[pieces[number]].sum()))
-        return {number: PieceCall(request, everybody, number, pieces[number], self._held) for number in longest}
+        return {number: PieceCall(request, everybody, number, pieces[number], self._states) for number in longest}
 
 
 def connect(address: str | None, field: str) -> None:
@@ -126,16 +142,16 @@ def connect(address: str | None, field: str) -> None:
         with signals_wait(), _own_signals():  # a signal that has waited must find our action again
             ray.init(**settings)
     except (OSError, RuntimeError, ValueError) as error:
-        known = '"auto" is the Ray that runs on this machine, HOST:PORT one elsewhere'
-        right = f"can't be reached: {known} ({shortened(one_line(error), 200)})"
-        raise SettingError.at(field, address, right) from error
+        addresses = '"auto" is the Ray that runs on this machine, HOST:PORT one elsewhere'
+        message = f"can't be reached: {addresses} ({shortened(one_line(error), 200)})"
+        raise SettingError.at(field, address, message) from error
 
 
 def _check_port(address: str) -> None:
     """Raise `OSError` unless something listens at an address with a port; Ray would try it for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECTING).close()
 
 
 @contextmanager

@@ -18,49 +18,53 @@ from ...client.messages import Answer, PartialSum, Request
 from ...client.store import ClientTicket, StateHandles
 from ...settings.errors import WorkerError, shortened
 from ...vector.arrays import Ints, Objects
-from .object_store import Held, InCluster, Packed, copied, packed, unpacked
+from .object_store import ClusterStates, InCluster, Packed, copied, packed, unpacked
 
 
 @dataclass(frozen=True, eq=False)
 class PieceCall:
-    """Piece `number` of a request, with the clients at these `places`; `everybody` is in the cluster what all get.
+    """Piece `number` of a request, with the clients at these `places`.
 
-    The state of its clients goes along. If the cluster has it, only references do, and come back.
+    `everybody` is the reference of the request without client state, which all pieces share. The state of the piece's
+    clients goes along. If the cluster has it, in `states`, only references do, and come back.
     """
 
     request: Request
     everybody: Any
     number: int
     places: Ints
-    held: Held
+    states: ClusterStates
 
     def make(self, actor: Any) -> list[Any]:
-        """Call the actor: the references of the answer, and of what comes with it."""
+        """Call the actor: the references of the answer, and of the clients' new state if the cluster keeps it."""
         ticket = self._ticket
         if not isinstance(ticket, StateHandles):
             return [actor.answer.remote(self.everybody, self.number, packed(ticket.own))]
-        states = self.held.refs(ticket.handles)
-        answer = actor.answer.options(num_returns=1 + len(self.places))
-        made: list[Any] = answer.remote(self.everybody, self.number, packed({}), *states)
-        return made
+        states = self.states.refs(ticket.handles)
+        method = actor.answer.options(num_returns=1 + len(self.places))
+        refs: list[Any] = method.remote(self.everybody, self.number, packed({}), *states)
+        return refs
 
     def mend(self) -> None:
         """Replace what was lost of the arguments."""
         ticket = self._ticket
         if isinstance(ticket, StateHandles):
-            self.held.mend(ticket.handles)
+            self.states.mend(ticket.handles)
 
-    def opened(self, answer: Packed, made: list[Any]) -> list[Answer]:
+    def opened(self, answer: Packed, new_states: list[Any]) -> list[Answer]:
         """The answers of the clients, with handles on their new state. Raises an exception of their training."""
-        found = unpacked(copied(answer))
-        if isinstance(found, Exception):
-            raise found
+        content = unpacked(copied(answer))
+        if isinstance(content, Exception):
+            raise content
+        answers: list[Answer] = list(content)
         if not isinstance(self.request.clients, StateHandles) or self.request.job != "train":
-            return list(found)
-        handles: Objects = np.empty(len(made), dtype=object)
+            return answers
+        handles: Objects = np.empty(len(new_states), dtype=object)
         clients = self.request.ids[self.places].tolist()
-        handles[:] = [InCluster(client=client, ref=ref) for client, ref in zip(clients, made, strict=True)]
-        return [replace(one, handles=handles[_places(one) - self.places[0]]) for one in found]
+        for place, (client, ref) in enumerate(zip(clients, new_states, strict=True)):
+            handles[place] = InCluster(client=client, ref=ref)
+        first = self.places[0]
+        return [replace(one, handles=handles[_places(one) - first]) for one in answers]
 
     @property
     def _ticket(self) -> ClientTicket:
@@ -70,7 +74,9 @@ class PieceCall:
 
 def _places(answer: Answer) -> Ints:
     """The places of the clients whose state an answer has."""
-    return answer.accepted if isinstance(answer, PartialSum) else answer.places
+    if isinstance(answer, PartialSum):
+        return answer.accepted
+    return answer.places
 
 
 log = logging.getLogger("fedsash")
@@ -84,7 +90,7 @@ PATIENCE = 300.0
 DEAD = (RayActorError, ObjectLostError, OutOfMemoryError)
 """What Ray raises if an actor, or the machine with its answer, is gone."""
 
-UnderWay = dict[Any, tuple[int, list[Any]]]
+OpenCalls = dict[Any, tuple[int, list[Any]]]
 """The number of each call that is under way by the reference of its answer, and the references that come with it."""
 
 START = -1
@@ -118,34 +124,36 @@ class Pool:
         Those that are first in order begin first. A call that was given up before may still keep its actor busy. `what`
         names the request in messages.
         """
-        left = deque(calls)
-        asked = UnderWay()
+        waiting = deque(calls)
+        open_calls = OpenCalls()
         self._losses.clear()
         self._fill()
         done = 0
         while done < len(calls):
-            self._hand_out(calls, left, asked)
-            number, answer, more = self._next(asked, what)
+            self._hand_out(calls, waiting, open_calls)
+            number, answer, others = self._next(open_calls, what)
             if number is None:
                 continue
             if answer is None:
                 calls[number].mend()
-                left.appendleft(number)
+                waiting.appendleft(number)
                 continue
-            self._hand_out(calls, left, asked)  # nobody waits while the answer is used
+            self._hand_out(calls, waiting, open_calls)  # no actor is idle while the answer is used
             done += 1
-            yield number, answer, more
+            yield number, answer, others
 
     def processes(self) -> Iterator[tuple[int, int]]:
         """The number of the process of each actor that is free, and its memory in bytes."""
-        for process in [actor.process.remote() for actor in self._free]:
+        processes = [actor.process.remote() for actor in self._free]
+        for process in processes:
             with suppress(*DEAD):  # the next request will find that it has died
                 yield ray.get(process)
 
     def close(self) -> None:
         """End all actors."""
-        for actor in (*self._free, *self._busy.values()) if ray.is_initialized() else ():
-            ray.kill(actor)
+        if ray.is_initialized():
+            for actor in (*self._free, *self._busy.values()):
+                ray.kill(actor)
         self._free = []
         self._busy = {}
 
@@ -155,49 +163,65 @@ class Pool:
             self._start()
 
     def _start(self) -> None:
+        """Start an actor, which is busy until it is ready."""
         actor = self._make()
         ready = actor.ready.remote()
         self._busy[ready] = actor
         self._starting.add(ready)
 
-    def _hand_out(self, calls: Mapping[int, PieceCall], left: deque[int], asked: UnderWay) -> None:
-        while left and self._free:
+    def _hand_out(self, calls: Mapping[int, PieceCall], waiting: deque[int], open_calls: OpenCalls) -> None:
+        """Give the calls that wait to the actors that are free."""
+        while waiting and self._free:
             actor = self._free.pop()
-            number = left.popleft()
-            answer, *more = calls[number].make(actor)
-            self._busy[answer], asked[answer] = actor, (number, more)
+            number = waiting.popleft()
+            answer, *others = calls[number].make(actor)
+            self._busy[answer] = actor
+            open_calls[answer] = (number, others)
 
-    def _next(self, asked: UnderWay, what: str) -> tuple[int | None, Packed | None, list[Any]]:
+    def _next(self, open_calls: OpenCalls, what: str) -> tuple[int | None, Packed | None, list[Any]]:
         """Wait until an actor has finished something: the number of the call, its answer, and what comes with it.
 
         The answer is None if the actor has died, or if an argument was lost. The number is None if the actor has
         started, or if it has answered a call that was given up.
         """
+        # 1. Wait for an actor, and see what it had to do: to start, a call of this request, or one that was given up.
         ready, _ = ray.wait([*self._busy], num_returns=1, timeout=PATIENCE)
         if not ready:
             if self._busy.keys() <= self._starting:
                 raise WorkerError(f"{what}: no actor has started within {PATIENCE:g} s; has the cluster free cores?")
             return None, None, []
         ended = ready[0]
-        actor, (number, more) = self._busy.pop(ended), asked.pop(ended, (None, []))
+        actor = self._busy.pop(ended)
+        number: int | None = None
+        others: list[Any] = []
+        if ended in open_calls:
+            number, others = open_calls.pop(ended)
         starts = ended in self._starting
         self._starting.discard(ended)
+
+        # 2. Get the answer. If the actor has died a new one starts; if it has not got what it needs, it goes on.
+        answer: Any = None
         try:
-            answer: Any = ray.get(ended) if starts or number is not None else None
+            if starts or number is not None:
+                answer = ray.get(ended)
         except DEAD as error:
-            if isinstance(error, RayTaskError):  # the actor lives, and has not got what it needs
+            if isinstance(error, RayTaskError):  # the actor lives
                 self._count_loss(number, f"{what}: what an actor needs is gone ({reason(error)})")
                 self._free.append(actor)
+            elif starts:
+                self._replace(actor, START, what, error)
             else:
-                self._replace(actor, START if starts else number, what, error)
+                self._replace(actor, number, what, error)
             return number, None, []
         except OutOfDiskError:
             self._free.append(actor)
             raise
-        if starts and isinstance(failure := unpacked(answer), Exception):
-            raise failure
+        if starts:
+            failure = unpacked(answer)
+            if isinstance(failure, Exception):
+                raise failure
         self._free.append(actor)
-        return number, answer, more
+        return number, answer, others
 
     def _replace(self, dead: Any, number: int | None, what: str, error: Exception) -> None:
         """Start a new actor in place of a dead one, which had this call."""
@@ -210,9 +234,9 @@ class Pool:
 
     def _replace_idle(self) -> None:
         """Replace free actors that have died with nothing to do, as with their machine, before a piece tries them."""
-        asked = [(actor, actor.process.remote()) for actor in self._free]
+        processes = [(actor, actor.process.remote()) for actor in self._free]
         self._free = []
-        for actor, process in asked:
+        for actor, process in processes:
             try:
                 ray.get(process)
             except DEAD:
@@ -222,15 +246,20 @@ class Pool:
                 self._free.append(actor)
 
     def _count_loss(self, number: int | None, why: str) -> None:
-        """Count what a call has lost: an actor, or what the actor needs."""
-        if number is not None:
-            self._losses[number] += 1
-            if self._losses[number] > REPLACED:
-                raise WorkerError(f"{why}, as did the {REPLACED} before it")
+        """Count what a call has lost: an actor, or what the actor needs. Raises `WorkerError` after too many."""
+        if number is None:
+            return
+        self._losses[number] += 1
+        if self._losses[number] > REPLACED:
+            raise WorkerError(f"{why}, as did the {REPLACED} before it")
 
 
 def reason(error: Exception) -> str:
-    """Why Ray says that an actor is dead; it says it in many lines."""
-    said = re.search(r"The actor is dead because ([^.]*)", str(error))
-    *_, last = ("", *str(error).strip().splitlines())
-    return shortened(said[1] if said else last or type(error).__name__, 200)
+    """Why Ray says that an actor is dead: the sentence that says so in its many lines, or the last line."""
+    match = re.search(r"The actor is dead because ([^.]*)", str(error))
+    if match is not None:
+        return shortened(match[1], 200)
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    return shortened(lines[-1], 200)

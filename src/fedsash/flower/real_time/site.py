@@ -155,7 +155,7 @@ class RealSite(Site):
             self._nodes.send(client, self.learner.ask(client, trip.number, start))
         if self._live:
             # A loan, which is not saved for this trip: in flight when the process ends, it is lost, and needs no model.
-            start = start._replace(w=self.learner.ledger.loan(start.w))
+            start = start._replace(w=self.learner.numbering.loan(start.w))
             trip.start = start
         if download:
             self.log.bytes_down += self.learner.messages.down
@@ -208,7 +208,7 @@ class RealSite(Site):
                 trip, _ = self._flying[client, number]
                 version = trip.start.version
             if answer is not None:
-                self.learner.came[client, number] = answer
+                self.learner.answers[client, number] = answer
                 if not self.learner.federation.aggregation.accepts(answer.norms):
                     why = REFUSED
             self._ahead.append(Arrival(now, client, number, version, why))
@@ -245,4 +245,4 @@ class RealSite(Site):
             return
         self.learner.refused.add(training)
         if not self.learner.replaying:
-            self.learner.came.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))
+            self.learner.answers.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))

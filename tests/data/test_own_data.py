@@ -295,7 +295,7 @@ GIVEN: dict[str, Any] = {
     r"users = '<U6 \[3\]': must name a user for each of 24": {"users": USERS[:3]},
     r"users\[0\] = None: must name a user": {"users": [None, *USERS[1:]]},
     r"users\[23\] = nan: must name a user": {"users": [*USERS[1:], float("nan")]},
-    "partition = 'idd': must be one of class_pairs, dirichlet": {"partition": "idd"},
+    "partition = 'idd': must be one of dirichlet": {"partition": "idd"},
     r"partition = \['alpha'\]: iid has no such option; it has clients": {"partition": {"name": "iid", "alpha": 1}},
     "partition = 5: must be a rule such as": {"partition": 5},
     "it partitions by user, which these data do not have": {"partition": "users"},

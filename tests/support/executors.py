@@ -124,10 +124,13 @@ class Careless(OneByOne):
 
 def interrupted_rounds(world: Federation, rounds: int, pause: float) -> State:
     """The state after so many rounds, of which some were broken off by Ctrl-C, 1, 2, ... pauses in, and made again."""
-    inside, interrupted = False, 0
+    inside = False
+    interrupted = 0
+    state: State | None = None
 
     def interrupt(number: int, frame: object) -> None:
-        if inside:
+        # While a round changes the state in place it is spent: whoever breaks that off goes on from a copy.
+        if inside and state is not None and not state.spent:
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -145,7 +148,8 @@ def interrupted_rounds(world: Federation, rounds: int, pause: float) -> State:
                     after, _ = world.round(state)
                     inside = False
                 except KeyboardInterrupt:
-                    inside, interrupted = False, interrupted + 1
+                    inside = False
+                    interrupted += 1
                 else:
                     state = after
                 timer.join()

@@ -104,9 +104,9 @@ class LocalTraining(Setting):
             check(type(setting).__hash__ is not None, f"LocalTraining.{name}", setting, requirement)
         _check_range("LocalTraining.epochs", self.epochs)
         _check_range("LocalTraining.steps", self.steps)
-        if self.schedule.moves_epochs:
+        if not isinstance(self.epochs, int):
             requirement = "must be one number with a schedule of epochs"
-            check(isinstance(self.epochs, int), "LocalTraining.epochs", self.epochs, requirement)
+            check(not self.schedule.moves_epochs, "LocalTraining.epochs", self.epochs, requirement)
         if self.steps is not None:
             alone = self.epochs == 1 and not self.schedule.moves_epochs
             requirement = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"

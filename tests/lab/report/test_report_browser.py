@@ -158,6 +158,7 @@ def test_it_is_dark_where_the_system_is_and_the_switch_changes_it(tab: Any) -> N
     tab.get_by_role("button", name="Light").click()
 
 
+@pytest.mark.full  # a page of two widths in the browser takes two seconds
 def test_a_table_that_scrolls_says_so_and_no_other_one(tab: Any) -> None:
     for width in (390, 1280):
         tab.set_viewport_size({"width": width, "height": 900})

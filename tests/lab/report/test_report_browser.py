@@ -110,6 +110,7 @@ def slide(tab: Any, name: str, value: int) -> None:
     tab.locator(f"[name={name}]").evaluate("(e, to) => { e.value = to; e.dispatchEvent(new Event('input')); }", value)
 
 
+@pytest.mark.full  # two curves and a matrix in the browser take two seconds
 def test_the_sliders_show_a_window_and_its_curve_by_the_end(tab: Any) -> None:
     """The windows of ANALYSES["map"]: sizes and ends are 4, 8 and 12."""
     told, curve = tab.locator(".found"), picture(tab, "The chosen number of models, whenever it ends")

@@ -111,8 +111,8 @@ from fedsash.vector.layout import Layout
 from fedsash.vector.sharing import Sharing
 from fedsash.vector.spaces import CommonPart, WholeModel
 from fedsash.client.store import StateRows
-from fedsash.client.messages import Effort, Reply, Request
-from fedsash.methods import LocalRun, RoundMean
+from fedsash.client.messages import Reply, Request
+from fedsash.methods import Effort, LocalRun, RoundMean
 from fedsash.methods.sampling import Sampling
 from fedsash.server.round import ServerRound
 from fedsash.methods.server_optimisers import Server

@@ -39,7 +39,7 @@ def add(high: Tensor, low: Tensor, plus: Sequence[Pieces] = (), minus: Sequence[
         a = h
         for x, sign in zip(terms, signs, strict=True):
             out = s if a is h else h
-            a, rest = _two_sum(a, b.copy_(x), sign, (out, t, e))
+            a, rest = two_sum(a, b.copy_(x), sign, (out, t, e))
             error += rest
         if a is not h:
             h.copy_(a)
@@ -58,7 +58,7 @@ def mean(high: Tensor, low: Tensor, count: int, like: Tensor) -> Tensor:
 Scratch = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def _two_sum(a: Tensor, b: Tensor, sign: int = 1, scratch: Scratch = (None, None, None)) -> tuple[Tensor, Tensor]:
+def two_sum(a: Tensor, b: Tensor, sign: int = 1, scratch: Scratch = (None, None, None)) -> tuple[Tensor, Tensor]:
     """`(s, e)` with `s = a + sign * b` rounded and `s + e = a + sign * b` exactly (Knuth); |a| may be below |b|.
 
     `scratch` has room for s, for an intermediate result and for e; new tensors are made without it.
@@ -82,7 +82,7 @@ def _divide(high: Tensor, low: Tensor, count: int) -> Tensor:
 
     It divides twice: first the sum, then the remainder of that division.
     """
-    total, rest = _two_sum(high, low)
+    total, rest = two_sum(high, low)
     quotient = total / count
     # The quotient's upper 26 and lower 27 bits times a count below 2**26 are exact, and so is the remainder.
     upper = (quotient.view(torch.int64) & -(1 << 27)).view(torch.float64)

@@ -1,0 +1,368 @@
+"""The correctly rounded weighted mean of stored tensors: `sum_i w_i x_i / sum_i w_i`, rounded once, to their own type.
+
+A mean in float32 that is then stored as bfloat16 was rounded twice, and may be the wrong one of two neighbours. Here
+each entry is the number of the type that is nearest to the exact mean (half to even). Three ways lead there, each for
+the entries that the way before could not decide:
+
+1. The exponents of an entry prove that its sum in float64 has no error (most sums of bfloat16, float16 and float32);
+2. the mean in float64 (of float64: in pairs of them) with a bound of its error: both ends of the interval round alike;
+3. integers.
+
+Zeros, infinities and NaN are those of IEEE 754: an exact mean of zero is -0 if every `w_i x_i` is -0, else +0; one
+that is rounded to zero keeps its sign; infinities of both signs, and infinity times zero, give NaN. A mean is infinite
+among finite numbers only if the exact one rounds there (NaN in float8_e4m3fn, which has no infinity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import frexp, gcd, inf, isfinite, ldexp, nan
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..settings.errors import check
+from .exact_sums import two_sum
+
+CHUNK = 1 << 15
+"""Entries at a time: what is calculated of them stays in a core's cache, and PyTorch uses one thread for them."""
+
+SMALL = 1 << 20
+"""Weights that are proportional to integers whose sum is at most this can be proved to be summed without an error."""
+
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+WITHOUT_INFINITY = FLOAT8[:1]
+"""PyTorch makes the largest number of what is too large for this type, or, in some versions, NaN."""
+
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, *FLOAT8)
+
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+Bits = np.ndarray[Any, np.dtype[Any]]
+
+
+def weighted_mean(values: Sequence[Tensor], weights: Sequence[float] | None, out: Tensor | None = None) -> Tensor:
+    """`sum_i w_i x_i / sum_i w_i`, correctly rounded (half to even), for tensors x_i of one floating type and shape.
+
+    The weights are float64 numbers, taken as exact; None are equal ones. They may be negative, their sum not zero.
+    The result is written into `out`, a contiguous tensor of the same type and shape on the CPU, or is a new one.
+
+    Raises SettingError for no tensors, for different types or shapes, for another type, and for wrong weights.
+    """
+    _check_values(values)
+    first = values[0]
+    weighting = _Weights.of([1.0] * len(values) if weights is None else weights, len(values))
+    if out is None:
+        out = torch.empty(first.shape, dtype=first.dtype)
+    fits = out.dtype == first.dtype and out.shape == first.shape and out.is_contiguous() and out.device.type == "cpu"
+    check(fits, "out", tuple(out.shape), "must be contiguous, on the CPU, of the type and shape of the values")
+    rows = [x.detach().reshape(-1) for x in values]
+    entries = out.detach().view(-1)
+    form = _Form.of(first.dtype)
+    for start in range(0, entries.numel(), CHUNK):
+        part = entries[start : start + CHUNK]
+        part.copy_(_mean_of_chunk([row[start : start + CHUNK].cpu() for row in rows], weighting, form))
+    return out
+
+
+def _check_values(values: Sequence[Tensor]) -> None:
+    check(len(values) > 0, "values", [], "must have at least one tensor")
+    first = values[0]
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in TYPES)
+    check(first.dtype in TYPES, "values", str(first.dtype), f"must be of one of the types {names}")
+    for x in values:
+        check(x.dtype == first.dtype, "values", str(x.dtype), f"must all be of the type of the first, {first.dtype}")
+        check(x.shape == first.shape, "values", tuple(x.shape), f"must all have the shape {tuple(first.shape)}")
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weights, divided by what divides them all, which changes no mean. Their sum is positive.
+
+    `integers` and `total`, their sum, are exact. `floats` are these times a power of two, `divisor + rest` is their sum
+    as a pair of float64 numbers, and `spread` is `sum |w_i| / sum w_i`. `small` weights are their integers; others are
+    at most 1. If they are too different for float64, `spread` is infinite: then no bound decides anything.
+    """
+
+    integers: list[int]
+    total: int
+    floats: list[float]
+    divisor: float
+    rest: float
+    spread: float
+    small: bool
+
+    @classmethod
+    def of(cls, weights: Sequence[float], count: int) -> _Weights:
+        check(len(weights) == count, "weights", len(weights), f"must be as many as the tensors, {count}")
+        for weight in weights:
+            check(isfinite(weight), "weights", weight, "must be finite")
+        ratios = [float(weight).as_integer_ratio() for weight in weights]
+        denominator = max(below for _, below in ratios)  # all are powers of two
+        integers = [above * (denominator // below) for above, below in ratios]
+        total = sum(integers)
+        check(total != 0, "weights", list(weights), "must not sum to zero")
+        divisor = gcd(*integers) if total > 0 else -gcd(*integers)
+        integers = [integer // divisor for integer in integers]
+        return cls._of_integers(integers, total // divisor)
+
+    @classmethod
+    def _of_integers(cls, integers: list[int], total: int) -> _Weights:
+        magnitude = sum(abs(integer) for integer in integers)
+        small = magnitude <= SMALL
+        scale = 1 if small else 1 << max(abs(integer) for integer in integers).bit_length()
+        floats = [integer / scale for integer in integers]  # exact, or so small that the weights are uneven
+        smallest = min(abs(integer) for integer in integers if integer)
+        uneven = smallest << 700 < scale or total << 100 < scale
+        divisor = 1.0 if uneven else total / scale
+        above, below = divisor.as_integer_ratio()
+        rest = 0.0 if uneven else (total * below - above * scale) / (scale * below)
+        spread = inf if uneven else magnitude / total
+        return cls(integers, total, floats, divisor, rest, spread, small)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A floating type: `precision` is the number of its significant bits, `lowest` the exponent of its least number.
+
+    `largest` are the bits of its largest finite number.
+    """
+
+    dtype: torch.dtype
+    precision: int
+    lowest: int
+    largest: int
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> _Form:
+        limits = torch.finfo(dtype)
+        precision = 2 - frexp(limits.eps)[1]
+        lowest = frexp(limits.smallest_normal)[1] - precision
+        largest = int(_bits(torch.tensor([limits.max], dtype=torch.float64).to(dtype))[0])
+        return cls(dtype, precision, lowest, largest)
+
+    def rounded(self, v: Tensor) -> Tensor:
+        """Float64 numbers, each rounded once to a number of this type, a narrower one; as float64.
+
+        Numbers that are too large have as many bits, and become infinite when they are converted.
+        """
+        if self.dtype == torch.float32:
+            return v.to(torch.float32).to(torch.float64)
+        drop = 53 - self.precision
+        bits = v.view(torch.int64)
+        odd = (bits >> drop) & 1
+        nearest = ((bits + odd + ((1 << (drop - 1)) - 1)) & -(1 << drop)).view(torch.float64)
+        # A float64 number of this size has no bits below the least subnormal number: adding it rounds to a multiple.
+        large = 1.5 * ldexp(1.0, 52 + self.lowest)
+        multiple = torch.copysign((v + large) - large, v)
+        return torch.where(v.abs() < ldexp(1.0, self.lowest + self.precision - 1), multiple, nearest)
+
+    def nearest(self, numerator: int, denominator: int, exponent: int) -> float:
+        """`numerator / denominator * 2^exponent`, the denominator positive, rounded once to this type."""
+        size = abs(numerator)
+        if size == 0:
+            return 0.0
+        power = size.bit_length() - denominator.bit_length()
+        if size << max(-power, 0) < denominator << max(power, 0):
+            power -= 1
+        last = max(exponent + power - (self.precision - 1), self.lowest)
+        shift = last - exponent
+        below = denominator << max(shift, 0)
+        quotient, remainder = divmod(size << max(-shift, 0), below)
+        if 2 * remainder > below or (2 * remainder == below and quotient % 2 == 1):
+            quotient += 1
+        try:
+            value = ldexp(quotient, last)
+        except OverflowError:
+            value = inf
+        return value if numerator > 0 else -value
+
+
+def _bits(x: Tensor) -> Bits:
+    """The bits of numbers `[d]` as unsigned integers; it shares their memory."""
+    size = x.element_size()
+    signed = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+    bits: Bits = x.view(signed).numpy().view(UNSIGNED[size])
+    return bits
+
+
+def _extremes(rows: Sequence[Tensor]) -> tuple[Bits, Bits]:
+    """Twice the bits of each entry's largest magnitude, and of its smallest that is not zero, less one."""
+    first = _bits(rows[0])
+    largest = np.zeros_like(first)
+    smallest = np.full_like(first, np.iinfo(first.dtype).max)
+    twice = np.empty_like(first)
+    for row in rows:
+        bits = _bits(row)
+        np.add(bits, bits, out=twice)  # the sign falls out
+        np.maximum(largest, twice, out=largest)
+        np.subtract(twice, first.dtype.type(1), out=twice)  # zero becomes the largest integer
+        np.minimum(smallest, twice, out=smallest)
+    return largest, smallest
+
+
+def _mean_of_chunk(rows: list[Tensor], weights: _Weights, form: _Form) -> Tensor:
+    """The rounded mean `[d]` of rows `[d]`, as float64: its conversion to the type is exact, or overflows."""
+    largest, smallest = _extremes(rows)
+    mean: Tensor
+    decided: Tensor | None
+    if form.precision == 53:
+        mean, decided = _by_pairs(rows, weights, largest)
+    else:
+        mean, decided = _by_floats(rows, weights, form, largest, smallest)
+    special = torch.from_numpy(largest > largest.dtype.type(2 * form.largest))
+    if decided is not None:
+        unknown = (~(decided | special)).nonzero().view(-1)
+        if len(unknown):
+            mean[unknown] = _by_integers([row[unknown] for row in rows], weights, form)
+    if special.any():
+        where = special.nonzero().view(-1)
+        mean[where] = _not_finite([row[where] for row in rows], weights)
+    if form.dtype in WITHOUT_INFINITY:
+        mean.masked_fill_(mean.abs() > torch.finfo(form.dtype).max, nan)
+    return mean
+
+
+def _by_floats(
+    rows: list[Tensor], weights: _Weights, form: _Form, largest: Bits, smallest: Bits
+) -> tuple[Tensor, Tensor | None]:
+    """The rounded mean `[d]` by float64 sums, as float64, and where it is decided (None: everywhere)."""
+    total = torch.empty(len(largest), dtype=torch.float64)
+    row = torch.empty_like(total)
+    for i, (x, weight) in enumerate(zip(rows, weights.floats, strict=True)):
+        row.copy_(x)
+        if i == 0:
+            torch.mul(row, weight, out=total)
+        else:
+            total.add_(row, alpha=weight)
+    mean = total.div_(weights.divisor)
+    if _all_exact(weights, form, int(largest.max()), int(smallest.min())):
+        return form.rounded(mean), None
+    # n + 2 roundings, each at most 2^-53 of sum |w_i| max |x_i|; twice that, with room for the bound's own roundings.
+    most = torch.from_numpy(largest >> largest.dtype.type(1)).view(torch.uint8).view(form.dtype).to(torch.float64)
+    bound = most * ((len(rows) + 8) * 2.0**-52 * weights.spread)
+    bound.masked_fill_(_where_exact(weights, form, largest, smallest), 0.0)
+    lower = form.rounded(mean - bound)
+    upper = form.rounded(mean + bound)
+    return lower, lower.view(torch.int64) == upper.view(torch.int64)
+
+
+def _room(weights: _Weights, form: _Form) -> int:
+    """By how much the exponents of numbers may differ if their weighted sum is to have no error in float64.
+
+    Let u be the last bit of the smallest number. Each w_i x_i, the weights small integers, is a multiple of u; if
+    `sum |w_i| max |x_i| <= 2^53 u`, so is each sum, without an error. Nor does the quotient's rounding to float64 make
+    a tie of what is none. For a tie t, W the sum of the weights, t W is a multiple of the last bit of the sum s (t has
+    at most 25 bits, W at most 21): they are equal or differ by that bit, and then s / W differs from t by more than
+    float64's rounding does.
+    """
+    magnitude = sum(abs(integer) for integer in weights.integers)
+    return 53 - form.precision - magnitude.bit_length()
+
+
+def _all_exact(weights: _Weights, form: _Form, largest: int, smallest: int) -> bool:
+    """Whether no entry's mean has an error before it is rounded, by the extremes (see `_extremes`) of them all."""
+    if not weights.small:
+        return False
+    highest = max(largest >> form.precision, 1)
+    lowest = max((smallest + 1) >> form.precision, 1)
+    return highest - lowest <= _room(weights, form)
+
+
+def _where_exact(weights: _Weights, form: _Form, largest: Bits, smallest: Bits) -> Tensor:
+    """Which entries' means `[d]` have no error before they are rounded; one of zeros has none, whatever the weights."""
+    zero = torch.from_numpy(largest == 0)
+    if not weights.small:
+        return zero
+    highest = np.maximum(largest.astype(np.int64) >> form.precision, 1)
+    lowest = np.maximum((smallest.astype(np.int64) + 1) >> form.precision, 1)
+    return zero | torch.from_numpy(highest - lowest <= _room(weights, form))
+
+
+def _by_pairs(rows: list[Tensor], weights: _Weights, largest: Bits) -> tuple[Tensor, Tensor]:
+    """The rounded mean `[d]` of float64 rows by sums that are pairs of float64 numbers, and where it is decided.
+
+    All is scaled so that the largest number is about 1, and then back: no sum overflows. The pair's error is about
+    2 n^2 2^-106 sum |w_i x_i| at most (Ogita, Rump and Oishi, "Accurate sum and dot product", 2005, section 5).
+    """
+    finite = largest[largest <= np.uint64(2 * 0x7FEFFFFFFFFFFFFF)]
+    field = int(finite.max()) >> 53 if len(finite) else 1023
+    exponent = max(field - 1023, -1000)
+    scale = ldexp(1.0, -exponent)
+    high = torch.zeros(len(largest), dtype=torch.float64)
+    low = torch.zeros_like(high)
+    plain = torch.zeros_like(high)
+    for i, (row, weight) in enumerate(zip(rows, weights.floats, strict=True)):
+        x = row * scale
+        product = x
+        if weight != 1:
+            product, below = _two_product(x, weight)
+            low += below
+        plain = product if i == 0 else plain + product
+        high, rest = two_sum(high, product)
+        low += rest
+    zero = torch.from_numpy(largest == 0)
+    high, low = two_sum(high, low)
+    quotient = high / weights.divisor
+    product, error = _two_product(quotient, weights.divisor)
+    remainder = ((high - product) - error) + (low - quotient * weights.rest)
+    quotient, rest = two_sum(quotient, remainder / weights.divisor)
+    most = torch.from_numpy(largest >> np.uint64(1)).view(torch.float64) * scale
+    # Twice the sum's error and more than those of the division; then what may have been lost below 2^-1022.
+    bound = most * (((len(rows) + 4) ** 2 + 64) * 2.0**-104 * weights.spread) + 2.0**-900
+    lower = quotient + (rest - bound)
+    upper = quotient + (rest + bound)
+    mean = lower * ldexp(1.0, exponent)
+    decided = (lower == upper) & (mean.abs() > 2.0**-1021)
+    return torch.where(zero, plain, mean), decided | zero
+
+
+def _two_product(x: Tensor, y: float) -> tuple[Tensor, Tensor]:
+    """`(p, e)` with `p = x y` rounded and `p + e = x y` exactly (Dekker), unless something is very large or small."""
+    product = x * y
+    x_high, x_low = _halves(x)
+    y_high, y_low = _halves(torch.tensor(y, dtype=torch.float64))
+    error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    return product, error
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The upper and the lower half of the bits of float64 numbers (Veltkamp): products of two halves are exact."""
+    large = x * (2.0**27 + 1)
+    high = large - (large - x)
+    return high, x - high
+
+
+def _by_integers(rows: list[Tensor], weights: _Weights, form: _Form) -> Tensor:
+    """The rounded mean `[k]` of finite rows `[k]`, in Python's integers."""
+    mantissas: list[Bits] = []
+    exponents: list[Bits] = []
+    negative = np.ones(len(rows[0]), dtype=bool)  # every product is -0 or below
+    for row, weight in zip(rows, weights.integers, strict=True):
+        x = row.to(torch.float64).numpy()
+        fraction, exponent = np.frexp(x)
+        mantissas.append((fraction * 2.0**53).astype(np.int64))
+        exponents.append(np.where(x == 0, 5000, exponent.astype(np.int64) - 53))
+        negative &= np.signbit(x) != (weight < 0)
+    least = np.min(exponents, axis=0)
+    total = np.zeros(len(least), dtype=object)
+    for mantissa, exponent, weight in zip(mantissas, exponents, weights.integers, strict=True):
+        shift = np.where(mantissa == 0, 0, exponent - least)
+        total += (mantissa.astype(object) << shift.astype(object)) * weight
+    means = [form.nearest(t, weights.total, e) for t, e in zip(total.tolist(), least.tolist(), strict=True)]
+    mean = torch.tensor(means, dtype=torch.float64)
+    return torch.where((mean == 0) & torch.from_numpy(negative), -0.0, mean)
+
+
+def _not_finite(rows: list[Tensor], weights: _Weights) -> Tensor:
+    """The mean `[k]` of rows `[k]` that have an infinity or NaN in each entry. Finite numbers do not count."""
+    total = torch.zeros(len(rows[0]), dtype=torch.float64)
+    for row, weight in zip(rows, weights.integers, strict=True):
+        x = row.to(torch.float64)
+        sign = (weight > 0) - (weight < 0)
+        total += torch.where(x.isfinite(), 0.0, x) * sign
+    return total

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedsash.averages import EMA, SWA, Average, Observer, Window
+from fedsash.averages import BEMA, EMA, SWA, Average, Observer, PowerEMA, Window
 from fedsash.testing.averages import Alone, follow, trajectory
 
 __all__ = ["ONE_OF_EACH", "Alone", "final", "follow", "same_bits", "trajectory"]
@@ -21,6 +21,9 @@ ONE_OF_EACH: list[Average] = [
     EMA(0.7),
     EMA(0.7, start="initial"),
     EMA(0.7, start="zero"),
+    BEMA(),
+    BEMA(every=2, start=3),
+    PowerEMA(),
 ]
 
 

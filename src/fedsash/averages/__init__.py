@@ -3,8 +3,10 @@
 from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
 from .base import Average, Retention, check_names
+from .bema import BEMA
 from .ema import EMA
 from .observers import AverageStates, Observer, Observers
+from .power_ema import PowerEMA
 from .swa import SWA
 from .tracker import Tracker
 from .window import Window
@@ -13,6 +15,7 @@ AVERAGES = Average.by_name
 
 __all__ = [
     "AVERAGES",
+    "BEMA",
     "EMA",
     "SWA",
     "Average",
@@ -20,6 +23,7 @@ __all__ = [
     "Observer",
     "Observers",
     "Pieces",
+    "PowerEMA",
     "Retention",
     "Tracker",
     "Vectors",

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -49,6 +49,10 @@ class Average(Setting, ABC):
     `Observers` keep these models, once for all averages of the same slice. The average receives them as `past`, a
     mapping from rounds to models `[d]`.
     """
+
+    extrapolates: ClassVar[bool] = False
+    """Whether some models have negative weights, so that its value may lie outside the range of all models. The weights
+    sum to 1 all the same."""
 
     _: KW_ONLY
     part: Accepts[ModelSlice, list[str]] = default("all")

@@ -16,6 +16,15 @@ from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
 from .base import Average, check_vector
 
+Precision = Literal["auto", "single", "double"]
+
+
+def zeros_for_ema(w: Tensor, precision: Precision) -> Tensor:
+    """A vector of zeros as long as `w` `[d]`, of the type in which an EMA of such models is kept."""
+    if precision == "single" and w.dtype != torch.float64:
+        return torch.zeros(w.shape, dtype=torch.float32, device=w.device)
+    return exact_sums.zero(w)
+
 
 @dataclass(frozen=True)
 class EMA(Average, name="ema"):
@@ -51,7 +60,7 @@ class EMA(Average, name="ema"):
     warmup: bool = False
     """whether the decay grows at first, so that early models are forgotten sooner"""
 
-    precision: Literal["auto", "single", "double"] = "auto"
+    precision: Precision = "auto"
     """the type in which it is kept: "single", float32 (float64 for models in float64); "double", float64; "auto",
     single in a `Tracker`, else double"""
 
@@ -66,10 +75,7 @@ class EMA(Average, name="ema"):
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        if self.precision == "single" and w.dtype != torch.float64:
-            ema = torch.zeros(w.shape, dtype=torch.float32, device=w.device)
-        else:
-            ema = exact_sums.zero(w)
+        ema = zeros_for_ema(w, self.precision)
         if self.start == "initial":
             ema.copy_(w.detach())
         return {"ema": ema, "seen": torch.tensor(0)}

@@ -78,7 +78,8 @@ def check_average(average: Average, **settings: Any) -> None:
 
     - Before it has observed a model, its value is the current model, bitwise. `w_0` is never observed.
     - Its state holds tensors, and each observed model is counted once in `seen`.
-    - It is a mean: each coordinate lies between the smallest and the largest of the models so far.
+    - It is a mean: each coordinate lies between the smallest and the largest of the models so far. Of an average that
+      `extrapolates`, instead: its weights sum to 1, so models that are all moved move it as far.
     - Its value has the shape and type of the model, in float64, float32 and bfloat16.
     - It keeps copies and returns copies: later changes of a model or of a value do not change it.
     - It asks only for models that it has observed, and for no more than it says in `retention`.
@@ -92,6 +93,8 @@ def check_average(average: Average, **settings: Any) -> None:
     with in_one_sentence(average):
         for dtype in (torch.float64, torch.float32, torch.bfloat16):
             _check_values(average, trajectory(ROUNDS, dtype=dtype))
+        if average.extrapolates:
+            _check_moved(average, trajectory(ROUNDS))
         _check_copies(average)
         _check_past(average)
         _check_training(average, settings)
@@ -118,6 +121,8 @@ def _check_values(average: Average, models: Tensor) -> None:
         value = average.value(alone.state, w, alone.held)
         has_form_of_model = value.shape == w.shape and value.dtype == w.dtype
         expect(has_form_of_model, average, f"its value must have the model's shape and type {w.dtype}")
+        if average.extrapolates:
+            continue
         models_so_far = models[: round + 1].double()
         low = models_so_far.amin(0) - tolerance
         high = models_so_far.amax(0) + tolerance
@@ -126,6 +131,19 @@ def _check_values(average: Average, models: Tensor) -> None:
         expect(is_within, average, message)
     is_repeated = identical(follow(average, models).state, alone.state)
     expect(is_repeated, average, "two averages that observe the same models must be bitwise equal")
+
+
+def _check_moved(average: Average, models: Tensor) -> None:
+    """Check that weights of either sign sum to 1: all models `[rounds + 1, d]` moved by 1 move the value by 1."""
+    here = Alone(average, models[0])
+    there = Alone(average, models[0] + 1)
+    tolerance = 64 * torch.finfo(_type_of_past_models(average, models)).eps
+    for round, w in enumerate(models[1:], start=1):
+        value = here.observe(w, round).value(w)
+        moved = there.observe(w + 1, round).value(w + 1)
+        is_as_far = bool(((moved - value - 1).abs() <= tolerance).all())
+        message = f"its weights must sum to 1: after round {round}, models that are moved by 1 do not move it by 1"
+        expect(is_as_far, average, message)
 
 
 def _type_of_past_models(average: Average, models: Tensor) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -175,3 +176,64 @@ def test_an_output_that_is_there_is_refused(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path, tmp_path / "m1.safetensors")
     with pytest.raises(SettingError, match=r"must end in \.safetensors"):
         merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def save_shards(state: dict[str, Tensor], folder: Path) -> None:
+    """Two files, and the index that names them."""
+    folder.mkdir(parents=True)
+    one, two = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    save_file({"weight": state["weight"]}, folder / one)
+    save_file({name: tensor for name, tensor in state.items() if name != "weight"}, folder / two)
+    places = {name: one if name == "weight" else two for name in state}
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_shards_are_averaged_shard_by_shard(tmp_path: Path) -> None:
+    states = models(3)
+    for step, state in zip((5, 10), states[:2], strict=True):
+        save_shards(state, tmp_path / "outputs" / f"checkpoint-{step}")
+    last = tmp_path / "outputs" / "checkpoint-2"
+    last.mkdir()
+    save_file(states[2], last / "model.safetensors")  # an older one, in one piece
+    merged = merge_checkpoints(tmp_path / "outputs", tmp_path / "merged")
+    assert merged.steps == (2, 5, 10)
+    newest = tmp_path / "outputs" / "checkpoint-10"
+    index = "model.safetensors.index.json"
+    assert (tmp_path / "merged" / index).read_bytes() == (newest / index).read_bytes()
+    found = {}
+    for path in (tmp_path / "merged").glob("*.safetensors"):
+        found |= load_file(path)
+    check_means(found, [states[2], states[0], states[1]])
+
+
+def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
+    save_shards(models(1)[0], tmp_path / "checkpoint-1")
+    (tmp_path / "checkpoint-1" / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(RunError, match="names the shard model-00002-of-00002"):
+        merge_checkpoints(tmp_path, tmp_path / "merged")
+    (tmp_path / "checkpoint-1" / "model.safetensors.index.json").unlink()
+    with pytest.raises(RunError, match="has no index"):
+        merge_checkpoints(tmp_path, tmp_path / "merged")
+
+
+def test_shards_go_into_a_folder_and_into_no_file(tmp_path: Path) -> None:
+    save_shards(models(1)[0], tmp_path / "checkpoint-1")
+    with pytest.raises(SettingError, match="must name a folder"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+def test_a_process_that_is_killed_leaves_no_half_output(tmp_path: Path) -> None:
+    """It is killed when half of the entries are written; the next process removes what it left, and is right."""
+    for i, state in enumerate(models(2)):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", progress=lambda done, total: os.kill(os.getpid(), 9))
+    os.waitpid(child, 0)
+    assert not (tmp_path / "mean.safetensors").exists()
+    assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
+    merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    check_means(load_file(tmp_path / "mean.safetensors"), models(2))
+    assert not list(tmp_path.glob(".mean*.tmp"))

@@ -17,10 +17,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...settings.errors import ModelError, RunError, one_line, some
-from ...system.paths import plain_file
+from ...system.paths import inside, plain_file
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+INDEX = ".safetensors.index.json"
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
 
@@ -139,6 +140,41 @@ class SafetensorsFile:
 
 
 @dataclass
+class ShardedSafetensors:
+    """Files of safetensors and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies."""
+
+    path: Path
+    index: bytes = field(init=False, repr=False)
+    shards: dict[str, SafetensorsFile] = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+    step: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
+        self.index = plain_file(self.path).read_bytes()
+        self.shards = {}
+        weight_map = weight_map_of(self.path)
+        for name in dict.fromkeys(weight_map.values()):
+            self.shards[name] = SafetensorsFile(shard_of(self.path, name))
+        for name, shard in self.shards.items():
+            listed = {tensor for tensor, place in weight_map.items() if place == name}
+            others = listed.symmetric_difference(shard.names)
+            if others:
+                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
+
+    @cached_property
+    def _shard_of(self) -> dict[str, SafetensorsFile]:
+        return {name: shard for shard in self.shards.values() for name in shard.names}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._shard_of)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._shard_of[name].tensor(name)
+
+
+@dataclass
 class PickledFile:
     """A file of `torch.save`: a state dictionary, or a dictionary in which one lies under `key`.
 
@@ -218,8 +254,37 @@ class PickledFile:
         return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
 
 
-def open_checkpoint(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
+def weight_map_of(index: Path) -> dict[str, str]:
+    """The name of the shard in which each tensor lies. Raises `RunError` if the index does not say it."""
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"{index} is no index: it must be a JSON object with a weight_map") from None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise RunError(f"{index}: weight_map must name a file for each tensor")
+    return weight_map
+
+
+def shard_of(index: Path, name: str) -> Path:
+    """The path of a shard that the index names. Raises `RunError` if it is not there."""
+    path = inside(index.parent, name)
+    if not path.is_file():
+        raise RunError(f"{index} names the shard {name}, which is not there")
+    return path
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All files of a checkpoint: one, or an index and the shards that it names."""
+    if not path.name.endswith(INDEX):
+        return [path]
+    names = dict.fromkeys(weight_map_of(path).values())
+    return [path, *(shard_of(path, name) for name in names)]
+
+
+def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
+    if path.name.endswith(INDEX):
+        return ShardedSafetensors(path)
     if path.suffix in SAFETENSORS:
         return SafetensorsFile(path)
     if path.suffix in PICKLED:

@@ -21,7 +21,16 @@ from ...settings.errors import ModelError, RunError, SettingError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
-from .formats import ENDINGS, Checkpoint, PickledFile, SafetensorsFile, check_numbers
+from .formats import (
+    ENDINGS,
+    INDEX,
+    Checkpoint,
+    PickledFile,
+    SafetensorsFile,
+    ShardedSafetensors,
+    check_numbers,
+    parts_of,
+)
 from .order import Ordered, chosen, files_of, in_order, without_copies
 from .weights import check_weights, decay_weights, ema_weights
 
@@ -93,7 +102,7 @@ def merge_checkpoints(
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        sums = pool.map(_sha256, [checkpoint.path for checkpoint in checkpoints])
+        sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
         with _whole(out, newest.path) as (file, card):
             _write(file, models, given, progress)
             shares = _shares(given, len(ordered))
@@ -227,12 +236,16 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, progress: OnProgress | None) -> None:
-    """Write the mean into a file of the newest's format."""
+    """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
     total = sum(newest.tensor(name).numel() for name in newest.names)
     done = _Done(total, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, done)
+    elif isinstance(newest, ShardedSafetensors):
+        for name, shard in newest.shards.items():
+            _write_safetensors(file.with_name(name), shard, models, weights, done)
+        file.write_bytes(newest.index)
     elif isinstance(newest, PickledFile):
         _write_pickled(file, newest, models, weights, done)
 
@@ -351,6 +364,8 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
 
 def _check_ending(out: Path, newest: Path) -> None:
     """Raise `SettingError` if a file's ending is that of another format than the newest checkpoint's."""
+    if newest.name.endswith(INDEX):
+        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has shards")
     if (out.suffix == ".safetensors") != (newest.suffix == ".safetensors"):
         raise SettingError.at("out", str(out), f"must end in {newest.suffix}, as {newest} does")
 
@@ -359,17 +374,26 @@ def _copy_beside(source: Path, target: Path) -> None:
     """Copy the files of the configuration and the tokenizer."""
     for pattern in COPIED:
         for path in source.glob(pattern):
-            if path.is_file() and path.name not in NOT_COPIED:
+            if path.is_file() and path.name not in NOT_COPIED and not path.name.endswith(".index.json"):
                 shutil.copyfile(path, target / path.name)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(paths: Sequence[Path]) -> dict[str, str]:
+    """The checksum of each file of a checkpoint, by its name."""
+    sums = {}
+    for path in paths:
+        with path.open("rb") as file:
+            sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return sums
 
 
 def _card(
-    out: Path, ordered: Sequence[Ordered], shares: Sequence[float], sums: Sequence[str], rule: str, notes: Sequence[str]
+    out: Path,
+    ordered: Sequence[Ordered],
+    shares: Sequence[float],
+    sums: Sequence[Mapping[str, str]],
+    rule: str,
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     """What the mean is made of."""
     rows = []

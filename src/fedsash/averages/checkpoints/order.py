@@ -10,10 +10,13 @@ from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
 from ...system import files
-from .formats import ENDINGS, Checkpoint, open_checkpoint
+from .formats import ENDINGS, INDEX, Checkpoint, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
 """The names that weights have in a folder of one checkpoint, without their endings."""
+
+SHARD = re.compile(r"-\d+-of-\d+$")
+"""How the name of a part of a checkpoint ends, before its ending."""
 
 BESIDE = re.compile(r"^(optimizer|scheduler|rng_state.*|scaler|training_args|random_states.*|generator.*)$")
 """The names of files in which a training keeps what is not its model, without their endings."""
@@ -74,13 +77,22 @@ def _lying_in(folder: Path) -> list[Path]:
 
 
 def _weights(folder: Path) -> list[Path]:
-    """The files with weights in a folder; the one of a known name stands alone there."""
+    """The files with weights in a folder; an index, or a file of a known name, stands alone there.
+
+    Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
+    """
+    indices = sorted(folder.glob(f"*{INDEX}"))
+    if indices:
+        return indices[:1]
     found = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
     found = [path for path in found if not path.name.startswith(".") and not BESIDE.match(path.stem)]
     for name in MODELS:
         for path in found:
             if path.stem == name:
                 return [path]
+    for path in found:
+        if SHARD.search(path.stem):
+            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDEX})")
     return found
 
 
@@ -144,7 +156,7 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     if checkpoint.step is not None:
         return checkpoint.step
     state = checkpoint.path.with_name("trainer_state.json")
-    if checkpoint.path.stem not in MODELS or not state.is_file():
+    if not has_folder(checkpoint.path) or not state.is_file():
         return None
     try:
         step = json.loads(state.read_bytes()).get("global_step")
@@ -153,9 +165,14 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     return step if isinstance(step, int) else None
 
 
+def has_folder(path: Path) -> bool:
+    """Whether a checkpoint of this name has its folder for itself."""
+    return path.stem in MODELS or path.name.endswith(INDEX)
+
+
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
-    if path.stem in MODELS:
+    if has_folder(path):
         return number_of(path.absolute().parent.name)
     return number_of(path.stem)
 
@@ -186,18 +203,26 @@ def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], 
 
 
 def _sample(path: Path) -> tuple[int, bytes]:
-    """The size of a file and some of its bytes: equal files have equal ones."""
-    size = path.stat().st_size
+    """The size of a checkpoint and some of its bytes: equal ones have equal ones."""
+    size = 0
     sample = b""
-    with path.open("rb") as file:
-        for place in (0, size // 2, max(size - SAMPLE, 0)):
-            file.seek(place)
-            sample += file.read(SAMPLE)
+    for part in parts_of(path):
+        length = part.stat().st_size
+        size += length
+        with part.open("rb") as file:
+            for place in (0, length // 2, max(length - SAMPLE, 0)):
+                file.seek(place)
+                sample += file.read(SAMPLE)
     return size, sample
 
 
 def _equal(one: Path, other: Path) -> bool:
-    """Whether two files of equal size have equal bytes."""
+    """Whether two checkpoints have files of equal bytes."""
+    pairs = zip(parts_of(one), parts_of(other), strict=True)
+    return all(_equal_files(first, second) for first, second in pairs)
+
+
+def _equal_files(one: Path, other: Path) -> bool:
     with one.open("rb") as first, other.open("rb") as second:
         while True:
             piece = first.read(1 << 20)

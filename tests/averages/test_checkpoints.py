@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -237,3 +238,77 @@ def test_a_process_that_is_killed_leaves_no_half_output(tmp_path: Path) -> None:
     merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
     check_means(load_file(tmp_path / "mean.safetensors"), models(2))
     assert not list(tmp_path.glob(".mean*.tmp"))
+
+
+def test_a_killed_process_leaves_no_half_folder(tmp_path: Path) -> None:
+    """What it left is removed by the next process."""
+    for i, state in enumerate(models(2)):
+        save_shards(state, tmp_path / f"checkpoint-{i}")
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(tmp_path, tmp_path / "mean", progress=lambda done, total: os.kill(os.getpid(), 9))
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
+    merge_checkpoints(tmp_path, tmp_path / "mean")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-0", "checkpoint-1", "mean"]
+
+
+def test_a_state_dictionary_keeps_its_kind_its_versions_and_its_size(tmp_path: Path) -> None:
+    linear = nn.Linear(30, 20)
+    module = nn.Sequential(linear, nn.BatchNorm1d(20))
+    torch.save(module.state_dict(), tmp_path / "m1.pt")
+    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "m0.pt")
+    nn.init.ones_(linear.bias)
+    torch.save(module.state_dict(), tmp_path / "m2.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.files == (tmp_path / "m0.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert vars(mean) == vars(module.state_dict())
+    assert (tmp_path / "mean.pt").stat().st_size < (tmp_path / "m2.pt").stat().st_size + 2000
+    module.load_state_dict(mean)
+
+
+def test_parameters_stay_parameters(tmp_path: Path) -> None:
+    for i in (1, 3):
+        torch.save({"w": nn.Parameter(torch.full((2,), float(i)))}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)["w"]
+    assert isinstance(mean, nn.Parameter) and mean.tolist() == [2.0, 2.0]
+
+
+def test_generators_are_no_model(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        generators = {"torch": torch.zeros(3, dtype=torch.uint8)}
+        torch.save({"net": state, "rng": generators, "epoch": i}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert list(mean) == ["net", "epoch"]
+    check_means(mean["net"], models(2))
+
+
+def test_factors_of_lora_are_refused_unless_their_means_are_asked_for(tmp_path: Path) -> None:
+    for i in (1, 3):
+        save_file({"q.lora_A.weight": torch.full((2, 3), float(i))}, tmp_path / f"m{i}.safetensors")
+    with pytest.raises(ModelError, match="not the mean of the products"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", lora="factors")
+    assert "not the mean" in merged.notes[0]
+    assert load_file(tmp_path / "mean.safetensors")["q.lora_A.weight"].tolist() == [[2.0] * 3] * 2
+
+
+def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    save_shards(models(1)[0], folder)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
+    with pytest.raises(ModelError, match="quantization_config"):
+        merge_checkpoints(tmp_path, tmp_path / "mean")
+    (folder / ".metadata").write_bytes(b"")
+    with pytest.raises(RunError, match=r"torch\.distributed\.checkpoint"):
+        merge_checkpoints(tmp_path, tmp_path / "mean")
+    (tmp_path / "half.safetensors").write_bytes((folder / "model-00001-of-00002.safetensors").read_bytes()[:-1])
+    with pytest.raises(RunError, match="no whole file of safetensors"):
+        merge_checkpoints(tmp_path / "half.safetensors", tmp_path / "mean")
+    (tmp_path / "half.pt").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(RunError, match="is damaged"):
+        merge_checkpoints(tmp_path / "half.pt", tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,14 @@ def test_merge_of_a_run_names_average(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_average_of_a_folder_of_checkpoints_names_merge(outputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["average", str(outputs)]) == 2
     assert f"fedsash merge {outputs}" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_merge_imports_no_library_beside_the_cores(outputs: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from fedsash.lab import cli; sys.modules.update(dict.fromkeys(cli.LIBRARIES)); "
+        "cli.check_installed = lambda: 1 / 0; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "merge", str(outputs), "--out", str(tmp_path / "mean")]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "mean" / "merge.json").exists()

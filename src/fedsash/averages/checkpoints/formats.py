@@ -7,6 +7,7 @@ import mmap
 import pickle
 import re
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
@@ -196,20 +197,24 @@ class PickledFile:
             self.key = self._only_key()
         if self.key:
             if not _is_state(content.get(self.key)):
-                raise ModelError(f"{self.path} has no state dictionary {self.key!r}; it has {self._candidates()}")
+                known = some(self._keys()) or "none"
+                raise ModelError(f"{self.path} has no state dictionary {self.key!r}; it has {known}")
             self.left_out = [name for name in content if name != self.key and self._leaves_out(name)]
 
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self._state.items() if isinstance(value, Tensor)}
+
     @property
-    def state(self) -> dict[str, Tensor]:
-        """The state dictionary."""
-        state = self.content
+    def _state(self) -> Any:
+        """The state dictionary, as it was saved."""
         if self.key:
-            state = self.content[self.key]
-        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+            return self.content[self.key]
+        return self.content
 
     @property
     def names(self) -> list[str]:
-        return list(self.state)
+        return list(self._tensors)
 
     @property
     def step(self) -> int | None:
@@ -220,34 +225,35 @@ class PickledFile:
         return None
 
     def tensor(self, name: str) -> Tensor:
-        return self.state[name].detach()
+        return self._tensors[name].detach()
 
     def filled(self, means: Mapping[str, Tensor]) -> dict[str, Any]:
         """The file's content with other tensors in the state dictionary, and without what is left out."""
-        state = self.content
-        if self.key:
-            state = self.content[self.key]
-        new = type(state)()
-        for name, value in state.items():
-            new[name] = means.get(name, value)
+        new: dict[str, Any] = copy(self._state)  # with the versions of its modules, `_metadata`
+        for name, mean in means.items():
+            old = new[name]
+            if isinstance(old, nn.Parameter):
+                mean = nn.Parameter(mean, requires_grad=old.requires_grad)
+            new[name] = mean
         if not self.key:
             return new
         content = {name: value for name, value in self.content.items() if name not in self.left_out}
         content[self.key] = new
         return content
 
-    def _candidates(self) -> str:
-        names = [str(name) for name, value in self.content.items() if _is_state(value)]
-        return some(names) or "none"
+    def _keys(self) -> list[str]:
+        """The keys of the models' state dictionaries; generators have tensors under names, too."""
+        keys = [str(name) for name, value in self.content.items() if _is_state(value)]
+        return [key for key in keys if not TRAINING.search(key)]
 
     def _only_key(self) -> str:
         """The key of the only state dictionary in the file."""
-        keys = [name for name, value in self.content.items() if _is_state(value)]
+        keys = self._keys()
         if not keys:
             raise ModelError(f"{self.path} holds no state dictionary; its keys: {some(self.content) or 'none'}")
         if len(keys) > 1:
             raise ModelError(f"{self.path} holds several state dictionaries: choose one of {some(keys)} by its key")
-        return str(keys[0])
+        return keys[0]
 
     def _leaves_out(self, name: str) -> bool:
         """Whether an entry belongs to the training, or is another model."""
@@ -303,6 +309,9 @@ def check_numbers(checkpoint: Checkpoint) -> None:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
         if tensor.layout != torch.strided:
             raise ModelError(f"{checkpoint.path}: {name} is sparse, and must be a dense tensor")
+    config = checkpoint.path.with_name("config.json")
+    if config.is_file() and b'"quantization_config"' in config.read_bytes():
+        raise ModelError(f"{config} has a quantization_config: the mean of quantised weights means nothing")
 
 
 def _loaded(path: Path) -> Any:

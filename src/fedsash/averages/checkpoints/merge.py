@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, some
+from ...settings.errors import ModelError, RunError, SettingError, check, check_choice, some
 from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
@@ -37,14 +37,17 @@ from .weights import check_weights, decay_weights, ema_weights
 CHUNK = 1 << 16
 """How many entries are averaged at a time: so many of 20 files stay in a core's cache."""
 
+ALIGNED = 64
+"""Tensors begin at multiples of so many bytes."""
+
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
 
-COPIED = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
-"""The configuration and the tokenizer, which lie beside a checkpoint."""
+COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
+"""The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
 
-NOT_COPIED = ("trainer_state.json", "all_results.json", "train_results.json", "eval_results.json", "merge.json")
-"""What lies beside it and tells of its training."""
+FACTORS = ("lora_A", "lora_B")
+"""What LoRA names the two factors of a change of a weight."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -72,6 +75,7 @@ def merge_checkpoints(
     decay: str | None = None,
     weights: Sequence[float] | None = None,
     key: str = "",
+    lora: Literal["", "factors"] = "",
     progress: OnProgress | None = None,
 ) -> Merged:
     """Write the weighted mean of checkpoints into `out`: a new file, or a new folder if the name has no ending.
@@ -80,6 +84,8 @@ def merge_checkpoints(
     of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`) and `weights`, from the oldest on. `key`
     chooses one of several state dictionaries in a file. The mean has the layout, the names and the types of the newest
     checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
+    Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
+    averages the factors all the same.
 
     Raises `RunError`, `ModelError` and `SettingError`, which name the file, and `OSError`.
     """
@@ -89,24 +95,27 @@ def merge_checkpoints(
     out = Path(out)
     _check_out(out)
     files = files_of([_there(Path(path)) for path in paths])
-    if weights is None:
-        files = without_copies(files, notes.append)
+    files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
     rule, given = _rule(ema, decay, weights, len(ordered))
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models)
     newest = checkpoints[-1]
+    _check_adapter(newest, lora, notes.append)
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    shares = _shares(given, len(ordered))
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
+    try:
         sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
         with _whole(out, newest.path) as (file, card):
             _write(file, models, given, progress)
-            shares = _shares(given, len(ordered))
             write_table(card, _card(out, ordered, shares, list(sums), rule, notes))
+    finally:
+        pool.shutdown(cancel_futures=True)
     steps = tuple(entry.step for entry in ordered)
     return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
 
@@ -166,6 +175,19 @@ def _there(path: Path) -> Path:
     return path
 
 
+def _check_adapter(newest: Checkpoint, lora: str, say: Callable[[str], None]) -> None:
+    """Raise `ModelError` if the tensors are factors, unless their means are asked for."""
+    check_choice("lora", lora, "", "factors")
+    factors = [name for name in newest.names if any(word in name for word in FACTORS)]
+    if not factors:
+        return
+    reason = "the product of mean factors is not the mean of the products"
+    if not lora:
+        how = "merge the adapters into their model first, or take lora = 'factors'"
+        raise ModelError(f"{newest.path} has factors of LoRA ({factors[0]}): {reason}; {how}")
+    say(f"the factors of LoRA are averaged: {reason}")
+
+
 def _check_out(out: Path) -> None:
     if out.exists() or out.is_symlink():
         raise RunError(f"{out} is there already: name a new file or folder")
@@ -220,11 +242,11 @@ def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) ->
     """The mean of a tensor, flat, in pieces; of integers, the newest's."""
     newest = models[-1].tensor(name)
     if not _has_mean(newest):
-        yield from torch.split(newest.reshape(-1), CHUNK)
+        yield newest.reshape(-1)
         return
     flat = [_real(model.tensor(name)) for model in models]
-    pieces_of = [torch.split(values, CHUNK) for values in flat]
-    for pieces in zip(*pieces_of, strict=True):
+    for start in range(0, flat[-1].numel(), CHUNK):
+        pieces = [values[start : start + CHUNK] for values in flat]
         yield weighted_mean(pieces, weights)
 
 
@@ -281,28 +303,45 @@ def _write_pickled(
     path: Path, newest: PickledFile, models: Sequence[_Named], weights: list[float] | None, done: _Done
 ) -> None:
     """The newest's content with means in place of its tensors, which lie in a nameless file until they are saved."""
-    means: dict[str, Tensor] = {}
-    shared: dict[tuple[object, ...], str] = {}
+    tied = _tied(models)
+    starts: dict[str, int] = {}
     with tempfile.TemporaryFile(dir=path.parent) as scratch:
         for name in newest.names:
-            tensor = newest.tensor(name)
-            place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
-            first = shared.setdefault(place, name)
-            if first != name and tensor.numel():
-                _check_tied(models, first, name)
-                means[name] = means[first]
+            if name in tied or not newest.tensor(name).numel():
                 continue
-            start = scratch.tell()
+            starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
                 scratch.write(_bytes_of(chunk))
                 done.add(chunk.numel())
-            scratch.flush()
-            means[name] = _like(tensor, scratch, start)
-            scratch.seek(0, os.SEEK_END)
-            scratch.write(b"\0" * (-scratch.tell() % 64))
+            scratch.write(b"\0" * (-scratch.tell() % ALIGNED))
+        scratch.flush()
+        means: dict[str, Tensor] = {}
+        if starts:
+            mapped = mmap(scratch.fileno(), 0)
+            means = {name: _like(newest.tensor(name), mapped, start) for name, start in starts.items()}
+        for name, first in tied.items():
+            means[name] = means[first]
         with path.open("xb") as file:
             torch.save(newest.filled(means), file)
             _sync(file)
+
+
+def _tied(models: Sequence[_Named]) -> dict[str, str]:
+    """Of tensors that are one in the newest checkpoint, all but the first, each with the first one's name.
+
+    Raises `ModelError` if an older checkpoint has other numbers in them.
+    """
+    newest = models[-1].checkpoint
+    tied = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for name in newest.names:
+        tensor = newest.tensor(name)
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        first = seen.setdefault(place, name)
+        if first != name and tensor.numel():
+            _check_tied(models, first, name)
+            tied[name] = first
+    return tied
 
 
 def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
@@ -316,11 +355,8 @@ def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
             )
 
 
-def _like(tensor: Tensor, scratch: IO[bytes], start: int) -> Tensor:
-    """The numbers from byte `start` of a file on, mapped, in the shape and the order of the tensor."""
-    if not tensor.numel():
-        return tensor
-    mapped = mmap(scratch.fileno(), 0)
+def _like(tensor: Tensor, mapped: mmap, start: int) -> Tensor:
+    """The numbers from byte `start` of a mapped file on, in the shape and the order of the tensor."""
     flat = torch.frombuffer(mapped, dtype=tensor.dtype, count=tensor.numel(), offset=start)
     mean = flat.view(tensor.shape)
     if tensor.is_contiguous():
@@ -356,6 +392,7 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
         try:
             _copy_beside(newest.parent, unfinished)
             yield unfinished / newest.name, unfinished / "merge.json"
+            sync_folder(unfinished)
             unfinished.rename(out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -371,10 +408,10 @@ def _check_ending(out: Path, newest: Path) -> None:
 
 
 def _copy_beside(source: Path, target: Path) -> None:
-    """Copy the files of the configuration and the tokenizer."""
+    """Copy what lies beside a checkpoint and is needed to load it."""
     for pattern in COPIED:
         for path in source.glob(pattern):
-            if path.is_file() and path.name not in NOT_COPIED and not path.name.endswith(".index.json"):
+            if path.is_file():
                 shutil.copyfile(path, target / path.name)
 
 

@@ -58,9 +58,16 @@ def holds_checkpoints(folder: Path) -> bool:
     return folder.is_dir() and bool(_lying_in(folder))
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a run of fedsash lies in the folder; trainers, too, leave a `config.toml` beside checkpoints."""
+    if files.is_ours(folder / "goal.json"):
+        return True
+    return (folder / "metrics.jsonl").is_file() and (folder / "engine.json").is_file()
+
+
 def _in_folder(folder: Path) -> list[Path]:
     """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
-    if files.is_ours(folder / "goal.json"):
+    if is_run(folder):
         raise RunError(f"{folder} is a run's folder: fedsash average {folder} averages its models")
     found = _lying_in(folder)
     if not found:
@@ -71,6 +78,8 @@ def _in_folder(folder: Path) -> list[Path]:
 def _lying_in(folder: Path) -> list[Path]:
     found = list[Path]()
     for child in sorted(folder.iterdir()):
+        if child.name.startswith("."):  # such as what a killed merge has left
+            continue
         if child.is_dir() and number_of(child.name) is not None:
             found += _weights(child)
     return found or _weights(folder)
@@ -81,6 +90,9 @@ def _weights(folder: Path) -> list[Path]:
 
     Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
     """
+    if (folder / ".metadata").is_file():
+        how = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+        raise RunError(f"{folder} is of torch.distributed.checkpoint, and must be a file: {how} {folder} FILE.pt")
     indices = sorted(folder.glob(f"*{INDEX}"))
     if indices:
         return indices[:1]

@@ -39,6 +39,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--weights", type=nonempty_path, metavar="FILE", help=line)
     line = "which state dictionary of each file, such as state_dict_ema"
     parser.add_argument("--key", default="", help=line)
+    line = "factors: average the factors of LoRA, whose product is not the mean of the products (default: refused)"
+    parser.add_argument("--lora", choices=("factors",), default="", help=line)
     add_options(parser, "--no-progress", "--json")
 
 
@@ -60,6 +62,7 @@ def _merge(args: Namespace) -> int:
         decay=args.decay,
         weights=weights,
         key=args.key,
+        lora=args.lora,
         progress=progress,
     )
     args.answer = _answer(merged)

@@ -24,6 +24,9 @@ from .averages import (
     Tracker as Tracker,
     Window as Window,
 )
+from .averages.checkpoints import (
+    merge_checkpoints as merge_checkpoints,
+)
 from .client import (
     LocalTraining as LocalTraining,
     SGD as SGD,

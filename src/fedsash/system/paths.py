@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,11 +125,17 @@ def beside(path: Path) -> Path:
 
 
 def clear_beside(path: Path) -> None:
-    """Remove what killed processes have left of `path`; on Windows, where nobody knows who lives, nothing."""
+    """Remove what killed processes have left of `path`, a file or a folder.
+
+    On Windows, where nobody knows who lives, it removes nothing.
+    """
     for file in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         process = file.name.split(".")[-2]
         if os.name == "posix" and process.isdecimal() and not _lives(int(process)):
-            file.unlink(missing_ok=True)
+            if file.is_dir() and not file.is_symlink():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
 
 def _lives(process: int) -> bool:

@@ -56,6 +56,7 @@ def commands() -> dict[str, tuple[str, str]]:
         "reproduce": ("reproduce a paper's table or figure, with published and measured numbers", "reproduce:add"),
         **{name: (study.summary, "studies:add") for name, study in STUDIES.items()},
         "report": ("make an HTML page of runs and sweeps", "results:add_report"),
+        "merge": ("average checkpoints of any training: files of PyTorch or safetensors", "merge:add"),
         "partition": ("show which client holds which labels", "files:add_partition"),
         "explain": ("one round of an experiment, step by step: who acts, what is sent and kept", "explain:add"),
         "list": ("what an experiment file can say, one line each", "listing:add"),
@@ -87,8 +88,12 @@ def check_installed() -> None:
 
 
 def _answer(args: Namespace) -> int:
-    """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
-    check_installed()
+    """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere.
+
+    A command whose default `core` is set needs the core's libraries alone.
+    """
+    if not getattr(args, "core", False):
+        check_installed()
     if not getattr(args, "json", False):
         return _run(args)
     from ...system.files import json_of

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...averages.checkpoints.order import holds_checkpoints
 from ...data.samples import Samples
 from ...network import Synchronous
 from ...runs import checkpoints
@@ -232,6 +233,8 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     """
     folder = Path(folder)
     function = federation if isinstance(federation, str) else ""
+    if not Records(folder).begun and holds_checkpoints(folder):
+        raise RunError(f"{folder} holds checkpoints and no run: fedsash merge {folder} averages them")
     experiment = load_run(folder, own_code=own_code, federation=function)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")

@@ -1,0 +1,343 @@
+"""Readers of checkpoints: each gives named tensors, whose numbers stay in the file until they are asked for."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import pickle
+import re
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ...settings.errors import ModelError, RunError, one_line, some
+from ...system.paths import inside, plain_file
+
+SAFETENSORS = (".safetensors",)
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+INDEX = ".safetensors.index.json"
+ENDINGS = (*SAFETENSORS, *PICKLED)
+"""The endings of files that can be read."""
+
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "C64": torch.complex64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "BOOL": torch.bool,
+}
+"""PyTorch's types by the names that safetensors gives them."""
+
+STEPS = ("global_step", "step", "iteration")
+"""Where a file of PyTorch says how many steps its model has been trained."""
+
+TRAINING = re.compile(r"optim|sched|rng|random|generator|scaler|loops|callbacks", re.IGNORECASE)
+"""Names of what a training remembers beside its model."""
+
+QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packed|weight_scale|weight_scale_inv)$")
+"""Names of tensors that stand beside weights which are codes, and not numbers."""
+
+
+class Checkpoint(Protocol):
+    """The model in one file."""
+
+    path: Path
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors' names, in the order in which they lie in the file."""
+
+    @property
+    def step(self) -> int | None:
+        """The number of training steps that the file names."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """What the file holds beside the model."""
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor, mapped into memory where the file allows it."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor lies: from byte `start` on, counted from the beginning of the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    count: int
+
+
+@dataclass
+class SafetensorsFile:
+    """A file of safetensors: the length of its header in 8 bytes, the header in JSON, and the tensors' bytes."""
+
+    path: Path
+    header: bytes = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+    step: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Read the header. Raises `RunError` if safetensors itself refuses the file."""
+        plain_file(self.path)
+        try:
+            with safe_open(self.path, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise RunError(f"{self.path} is no whole file of safetensors: {one_line(error)}") from None
+        with self.path.open("rb") as file:
+            size = file.read(8)
+            self.header = size + file.read(int.from_bytes(size, "little"))
+
+    @cached_property
+    def places(self) -> dict[str, _Place]:
+        """Where each tensor lies, in the order of the file."""
+        described = json.loads(self.header[8:])
+        described.pop("__metadata__", None)
+        places = {}
+        for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
+            dtype = TYPES.get(entry["dtype"])
+            if dtype is None:
+                raise ModelError(f"{self.path}: {name} is of the type {entry['dtype']}, which has no mean")
+            start, end = entry["data_offsets"]
+            count = (end - start) // dtype.itemsize
+            places[name] = _Place(dtype, tuple(entry["shape"]), len(self.header) + start, count)
+        return places
+
+    @cached_property
+    def _mapped(self) -> mmap.mmap:
+        with self.path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.places)
+
+    def tensor(self, name: str) -> Tensor:
+        place = self.places[name]
+        if not place.count:
+            return torch.empty(place.shape, dtype=place.dtype)
+        flat = torch.frombuffer(self._mapped, dtype=place.dtype, count=place.count, offset=place.start)
+        return flat.view(place.shape)
+
+
+@dataclass
+class ShardedSafetensors:
+    """Files of safetensors and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies."""
+
+    path: Path
+    index: bytes = field(init=False, repr=False)
+    shards: dict[str, SafetensorsFile] = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+    step: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
+        self.index = plain_file(self.path).read_bytes()
+        self.shards = {}
+        weight_map = weight_map_of(self.path)
+        for name in dict.fromkeys(weight_map.values()):
+            self.shards[name] = SafetensorsFile(shard_of(self.path, name))
+        for name, shard in self.shards.items():
+            listed = {tensor for tensor, place in weight_map.items() if place == name}
+            others = listed.symmetric_difference(shard.names)
+            if others:
+                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
+
+    @cached_property
+    def _shard_of(self) -> dict[str, SafetensorsFile]:
+        return {name: shard for shard in self.shards.values() for name in shard.names}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._shard_of)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._shard_of[name].tensor(name)
+
+
+@dataclass
+class PickledFile:
+    """A file of `torch.save`: a state dictionary, or a dictionary in which one lies under `key`.
+
+    It is read without running anything that it names (`weights_only=True`).
+    """
+
+    path: Path
+    key: str = ""
+    content: dict[str, Any] = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raises `RunError` if the file is damaged, and `ModelError` if it does not hold a state dictionary."""
+        content = _loaded(plain_file(self.path))
+        if not isinstance(content, dict):
+            raise ModelError(f"{self.path} holds a {type(content).__name__}, and must hold a state dictionary")
+        self.content = content
+        if not self.key and not _is_state(content):
+            self.key = self._only_key()
+        if self.key:
+            if not _is_state(content.get(self.key)):
+                known = some(self._keys()) or "none"
+                raise ModelError(f"{self.path} has no state dictionary {self.key!r}; it has {known}")
+            self.left_out = [name for name in content if name != self.key and self._leaves_out(name)]
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self._state.items() if isinstance(value, Tensor)}
+
+    @property
+    def _state(self) -> Any:
+        """The state dictionary, as it was saved."""
+        if self.key:
+            return self.content[self.key]
+        return self.content
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tensors)
+
+    @property
+    def step(self) -> int | None:
+        for name in STEPS:
+            value = self.content.get(name)
+            if isinstance(value, int):
+                return value
+        return None
+
+    def tensor(self, name: str) -> Tensor:
+        return self._tensors[name].detach()
+
+    def filled(self, means: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The file's content with other tensors in the state dictionary, and without what is left out."""
+        new: dict[str, Any] = copy(self._state)  # with the versions of its modules, `_metadata`
+        for name, mean in means.items():
+            old = new[name]
+            if isinstance(old, nn.Parameter):
+                mean = nn.Parameter(mean, requires_grad=old.requires_grad)
+            new[name] = mean
+        if not self.key:
+            return new
+        content = {name: value for name, value in self.content.items() if name not in self.left_out}
+        content[self.key] = new
+        return content
+
+    def _keys(self) -> list[str]:
+        """The keys of the models' state dictionaries; generators have tensors under names, too."""
+        keys = [str(name) for name, value in self.content.items() if _is_state(value)]
+        return [key for key in keys if not TRAINING.search(key)]
+
+    def _only_key(self) -> str:
+        """The key of the only state dictionary in the file."""
+        keys = self._keys()
+        if not keys:
+            raise ModelError(f"{self.path} holds no state dictionary; its keys: {some(self.content) or 'none'}")
+        if len(keys) > 1:
+            raise ModelError(f"{self.path} holds several state dictionaries: choose one of {some(keys)} by its key")
+        return keys[0]
+
+    def _leaves_out(self, name: str) -> bool:
+        """Whether an entry belongs to the training, or is another model."""
+        return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
+
+
+def weight_map_of(index: Path) -> dict[str, str]:
+    """The name of the shard in which each tensor lies. Raises `RunError` if the index does not say it."""
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"{index} is no index: it must be a JSON object with a weight_map") from None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise RunError(f"{index}: weight_map must name a file for each tensor")
+    return weight_map
+
+
+def shard_of(index: Path, name: str) -> Path:
+    """The path of a shard that the index names. Raises `RunError` if it is not there."""
+    path = inside(index.parent, name)
+    if not path.is_file():
+        raise RunError(f"{index} names the shard {name}, which is not there")
+    return path
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All files of a checkpoint: one, or an index and the shards that it names."""
+    if not path.name.endswith(INDEX):
+        return [path]
+    names = dict.fromkeys(weight_map_of(path).values())
+    return [path, *(shard_of(path, name) for name in names)]
+
+
+def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
+    """The reader of a file, by its ending. Raises `RunError` for another ending."""
+    if path.name.endswith(INDEX):
+        return ShardedSafetensors(path)
+    if path.suffix in SAFETENSORS:
+        return SafetensorsFile(path)
+    if path.suffix in PICKLED:
+        return PickledFile(path, key)
+    raise RunError(f"{path}: a checkpoint's name ends in {', '.join(ENDINGS)}")
+
+
+def check_numbers(checkpoint: Checkpoint) -> None:
+    """Raise `ModelError` if weights of the checkpoint are codes, so that their mean means nothing."""
+    for name in checkpoint.names:
+        tensor = checkpoint.tensor(name)
+        code = QUANTISED.search(name) is not None
+        if name.endswith("weight") and not (tensor.is_floating_point() or tensor.is_complex()):
+            code = True
+        if tensor.is_quantized or code:
+            raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
+        if tensor.layout != torch.strided:
+            raise ModelError(f"{checkpoint.path}: {name} is sparse, and must be a dense tensor")
+    config = checkpoint.path.with_name("config.json")
+    if config.is_file() and b'"quantization_config"' in config.read_bytes():
+        raise ModelError(f"{config} has a quantization_config: the mean of quantised weights means nothing")
+
+
+def _loaded(path: Path) -> Any:
+    """What `torch.load` reads, mapped into memory; a file in the format before PyTorch 1.6 can't be mapped."""
+    try:
+        mapped = _is_zip(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
+        if found is None:
+            raise RunError(f"{path} can't be read: {one_line(error)[:200]}") from None
+        held = f"{path} holds a pickled {found[1]}, which is code: save its state_dict() with torch.save instead"
+        raise ModelError(held) from None
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {one_line(error)[:200]}") from None
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _is_state(value: object) -> bool:
+    """Whether a value is a state dictionary: tensors under names, and perhaps what modules add (`_extra_state`)."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    named = all(isinstance(name, str) for name in value)
+    tensors = [isinstance(item, Tensor) for name, item in value.items() if not str(name).endswith("_extra_state")]
+    return named and bool(tensors) and all(tensors)

@@ -1,0 +1,244 @@
+"""Which files are checkpoints, and from which training step each is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...settings.errors import RunError, SettingError, check_count, some
+from ...system import files
+from .formats import ENDINGS, INDEX, Checkpoint, open_checkpoint, parts_of
+
+MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
+"""The names that weights have in a folder of one checkpoint, without their endings."""
+
+SHARD = re.compile(r"-\d+-of-\d+$")
+"""How the name of a part of a checkpoint ends, before its ending."""
+
+BESIDE = re.compile(r"^(optimizer|scheduler|rng_state.*|scaler|training_args|random_states.*|generator.*)$")
+"""The names of files in which a training keeps what is not its model, without their endings."""
+
+AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
+"""What the names say of files that hold a checkpoint again."""
+
+SAMPLE = 4096
+"""How many bytes at the beginning, in the middle and at the end are compared first."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A checkpoint and the step that it is from; of a single one, nobody may know it."""
+
+    checkpoint: Checkpoint
+    step: int | None
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
+
+    Raises `RunError` for a run's folder, and for one without checkpoints.
+    """
+    found = list[Path]()
+    for path in paths:
+        if path.is_dir():
+            found += _in_folder(path)
+        else:
+            found.append(path)
+    unique = list(dict.fromkeys(found))
+    if not unique:
+        raise RunError("no checkpoint is named")
+    return unique
+
+
+def holds_checkpoints(folder: Path) -> bool:
+    """Whether checkpoints lie in the folder."""
+    return folder.is_dir() and bool(_lying_in(folder))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run of fedsash lies in the folder; trainers, too, leave a `config.toml` beside checkpoints."""
+    if files.is_ours(folder / "goal.json"):
+        return True
+    return (folder / "metrics.jsonl").is_file() and (folder / "engine.json").is_file()
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
+    if is_run(folder):
+        raise RunError(f"{folder} is a run's folder: fedsash average {folder} averages its models")
+    found = _lying_in(folder)
+    if not found:
+        raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
+    return found
+
+
+def _lying_in(folder: Path) -> list[Path]:
+    found = list[Path]()
+    for child in sorted(folder.iterdir()):
+        if child.name.startswith("."):  # such as what a killed merge has left
+            continue
+        if child.is_dir() and number_of(child.name) is not None:
+            found += _weights(child)
+    return found or _weights(folder)
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The files with weights in a folder; an index, or a file of a known name, stands alone there.
+
+    Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
+    """
+    if (folder / ".metadata").is_file():
+        how = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+        raise RunError(f"{folder} is of torch.distributed.checkpoint, and must be a file: {how} {folder} FILE.pt")
+    indices = sorted(folder.glob(f"*{INDEX}"))
+    if indices:
+        return indices[:1]
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
+    found = [path for path in found if not path.name.startswith(".") and not BESIDE.match(path.stem)]
+    for name in MODELS:
+        for path in found:
+            if path.stem == name:
+                return [path]
+    for path in found:
+        if SHARD.search(path.stem):
+            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDEX})")
+    return found
+
+
+def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
+    """The paths, of which those with equal bytes count once: the one whose name has a number stays."""
+    kept = list[Path]()
+    seen: dict[tuple[int, bytes], list[Path]] = {}
+    for path in sorted(paths, key=lambda path: number_of_file(path) is None):
+        alike = seen.setdefault(_sample(path), [])
+        same = [other for other in alike if _equal(path, other)]
+        if same:
+            say(f"{path} has the bytes of {same[0]}, and counts once")
+        else:
+            alike.append(path)
+            kept.append(path)
+    return kept
+
+
+def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> list[Ordered]:
+    """The checkpoints from the oldest to the newest: by the step in them, else by the number in the name.
+
+    Raises `RunError` if neither says the order, or if two are from one step.
+    """
+    checkpoints: list[Checkpoint] = [open_checkpoint(path, key) for path in paths]
+    if len(checkpoints) == 1:
+        return [Ordered(checkpoints[0], step_of(checkpoints[0]))]
+    steps = [step_of(checkpoint) for checkpoint in checkpoints]
+    if None in steps:
+        checkpoints = _without_unnumbered(checkpoints, say)
+        steps = [number_of_file(checkpoint.path) for checkpoint in checkpoints]
+    by_step: dict[int, Checkpoint] = {}
+    numbered = list(zip(checkpoints, steps, strict=True))
+    numbered.sort(key=lambda pair: AGAIN.search(pair[0].path.stem) is not None)
+    for checkpoint, step in numbered:
+        if step is None:
+            raise RunError(f"{checkpoint.path}: neither the file nor its name says its step, such as model-500.pt")
+        other = by_step.setdefault(step, checkpoint)
+        if other is checkpoint:
+            continue
+        if AGAIN.search(checkpoint.path.stem) is None:
+            raise RunError(f"{other.path} and {checkpoint.path} are both from step {step}: name one of them")
+        say(f"{checkpoint.path} is from step {step}, as {other.path} is, and counts once")
+    return [Ordered(by_step[step], step) for step in sorted(by_step)]
+
+
+def chosen(ordered: Sequence[Ordered], last: int | None, every: int) -> list[Ordered]:
+    """The last so many checkpoints, and of these every so many, counted back from the newest."""
+    check_count("last", last)
+    check_count("every", every)
+    if last is not None and last > len(ordered):
+        raise SettingError.at("last", last, f"must be at most {len(ordered)}, the number of checkpoints")
+    kept = list(ordered)
+    if last is not None:
+        kept = kept[-last:]
+    backwards = kept[::-1][::every]
+    return backwards[::-1]
+
+
+def step_of(checkpoint: Checkpoint) -> int | None:
+    """The step that the file names, or the `trainer_state.json` beside a file that has its folder for itself."""
+    if checkpoint.step is not None:
+        return checkpoint.step
+    state = checkpoint.path.with_name("trainer_state.json")
+    if not has_folder(checkpoint.path) or not state.is_file():
+        return None
+    try:
+        step = json.loads(state.read_bytes()).get("global_step")
+    except (ValueError, AttributeError):
+        raise RunError(f"{state} is no JSON object") from None
+    return step if isinstance(step, int) else None
+
+
+def has_folder(path: Path) -> bool:
+    """Whether a checkpoint of this name has its folder for itself."""
+    return path.stem in MODELS or path.name.endswith(INDEX)
+
+
+def number_of_file(path: Path) -> int | None:
+    """The number in a file's name, or in that of its folder where each checkpoint has one."""
+    if has_folder(path):
+        return number_of(path.absolute().parent.name)
+    return number_of(path.stem)
+
+
+def number_of(name: str) -> int | None:
+    """The number in a name: the one after `step`, else the last."""
+    marked = re.search(r"step[=_-]?(\d+)", name)
+    if marked:
+        return int(marked[1])
+    numbers = re.findall(r"\d+", name)
+    return int(numbers[-1]) if numbers else None
+
+
+def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
+    """Without the files `last`, `best` and the like, whose names have no number."""
+    kept = list[Checkpoint]()
+    again = list[str]()
+    for checkpoint in checkpoints:
+        if number_of_file(checkpoint.path) is None and AGAIN.search(checkpoint.path.stem):
+            again.append(str(checkpoint.path))
+        else:
+            kept.append(checkpoint)
+    if not kept:
+        raise RunError(f"{some(again)}: neither the files nor their names say their steps, such as model-500.pt")
+    if again:
+        say(f"left out, since nobody knows its step: {some(again)}")
+    return kept
+
+
+def _sample(path: Path) -> tuple[int, bytes]:
+    """The size of a checkpoint and some of its bytes: equal ones have equal ones."""
+    size = 0
+    sample = b""
+    for part in parts_of(path):
+        length = part.stat().st_size
+        size += length
+        with part.open("rb") as file:
+            for place in (0, length // 2, max(length - SAMPLE, 0)):
+                file.seek(place)
+                sample += file.read(SAMPLE)
+    return size, sample
+
+
+def _equal(one: Path, other: Path) -> bool:
+    """Whether two checkpoints have files of equal bytes."""
+    pairs = zip(parts_of(one), parts_of(other), strict=True)
+    return all(_equal_files(first, second) for first, second in pairs)
+
+
+def _equal_files(one: Path, other: Path) -> bool:
+    with one.open("rb") as first, other.open("rb") as second:
+        while True:
+            piece = first.read(1 << 20)
+            if piece != second.read(1 << 20):
+                return False
+            if not piece:
+                return True

@@ -1,0 +1,124 @@
+"""`fedsash merge`: the mean of checkpoints. It needs nothing but the libraries of the core."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runs import terminal
+from ...settings.errors import RunError
+from .arguments import Parser, add_options, nonempty_path
+from .common import OK
+
+if TYPE_CHECKING:
+    from ...averages.checkpoints import Merged
+
+OFTEN = 5.0
+"""The seconds between two lines of progress."""
+
+
+def add(parser: Parser) -> None:
+    """Add the arguments."""
+    parser.epilog = MERGE
+    parser.set_defaults(command=_merge, core=True)
+    line = "checkpoints (.safetensors, .pt, .pth, .bin, .ckpt), or folders of them"
+    parser.add_argument("paths", nargs="+", type=nonempty_path, metavar="path", help=line)
+    line = "the new file, or the new folder if its name has no ending"
+    parser.add_argument("--out", type=nonempty_path, required=True, metavar="PATH", help=line)
+    parser.add_argument("--last", type=int, metavar="N", help="only the N newest checkpoints")
+    line = "only every Nth checkpoint, counted back from the newest"
+    parser.add_argument("--every", type=int, default=1, metavar="N", help=line)
+    line = "weights D^(n-i), so that the newest counts most"
+    parser.add_argument("--ema", type=float, metavar="D", help=line)
+    line = "weights that stand in for a learning rate that decays: linear (the plain mean), cosine or 1-sqrt"
+    parser.add_argument("--decay", metavar="SHAPE", help=line)
+    line = "a file with a number for each checkpoint, from the oldest on"
+    parser.add_argument("--weights", type=nonempty_path, metavar="FILE", help=line)
+    line = "which state dictionary of each file, such as state_dict_ema"
+    parser.add_argument("--key", default="", help=line)
+    line = "factors: average the factors of LoRA, whose product is not the mean of the products (default: refused)"
+    parser.add_argument("--lora", choices=("factors",), default="", help=line)
+    add_options(parser, "--no-progress", "--json")
+
+
+def _merge(args: Namespace) -> int:
+    from ...averages.checkpoints import merge_checkpoints
+
+    weights = None
+    if args.weights is not None:
+        weights = _numbers(args.weights)
+    progress = None
+    if args.progress:
+        progress = Progress().show
+    merged = merge_checkpoints(
+        args.paths,
+        args.out,
+        last=args.last,
+        every=args.every,
+        ema=args.ema,
+        decay=args.decay,
+        weights=weights,
+        key=args.key,
+        lora=args.lora,
+        progress=progress,
+    )
+    args.answer = _answer(merged)
+    terminal.say("\n".join(_lines(merged)))
+    return OK
+
+
+def _numbers(path: Path) -> list[float]:
+    """The numbers in a file, with spaces, commas or line ends between them."""
+    words = path.read_text().replace(",", " ").split()
+    try:
+        return [float(word) for word in words]
+    except ValueError as error:
+        raise RunError(f"{path} must hold numbers alone: {error}") from None
+
+
+class Progress:
+    """A line on standard error now and then."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic()
+
+    def show(self, done: int, total: int) -> None:
+        """Say how much is done, if the last line was said some seconds ago."""
+        now = time.monotonic()
+        if now - self.said < OFTEN or not terminal.is_terminal(sys.stderr):
+            return
+        self.said = now
+        terminal.complain(f"{100 * done // total} % of {total:,} entries")
+
+
+def _answer(merged: Merged) -> dict[str, object]:
+    rows = []
+    for file, step, share in zip(merged.files, merged.steps, merged.weights, strict=True):
+        rows.append({"file": str(file), "step": step, "share": share})
+    return {"out": str(merged.out), "rule": merged.rule, "checkpoints": rows, "notes": list(merged.notes)}
+
+
+def _lines(merged: Merged) -> list[str]:
+    """What was averaged, from the oldest to the newest, and what should be known of it."""
+    lines = list(merged.notes)
+    lines.append(f"{merged.rule} of {len(merged.files)}, from the oldest to the newest:")
+    for file, step, share in zip(merged.files, merged.steps, merged.weights, strict=True):
+        number = "-" if step is None else str(step)
+        lines.append(f"  {number:>8}  {share:.6f}  {file}")
+    lines.append(f"written: {merged.out}")
+    return lines
+
+
+MERGE = """\
+The mean has the layout, the names and the types of the newest checkpoint, and loads where that loads. A card beside it
+(merge.json) says what it is made of. The models of a run of fedsash are averaged by fedsash average RUN.
+
+examples:
+  fedsash merge outputs --out merged                            all checkpoint-N in outputs, with the newest's config
+  fedsash merge outputs --last 5 --out merged                   the five newest
+  fedsash merge a-500.pt a-1000.pt --out mean.pt                two files, of which a-1000.pt is the newer
+  fedsash merge outputs --decay 1-sqrt --out merged             as if the learning rate had decayed
+"""

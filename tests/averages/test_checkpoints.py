@@ -1,0 +1,314 @@
+"""`merge_checkpoints`: single files of safetensors and `torch.save`, folders of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import fedsash as fs
+from fedsash.averages.checkpoints import merge_checkpoints
+from fedsash.settings.errors import ModelError, RunError, SettingError
+
+
+def exact_mean(values: list[Tensor]) -> Tensor:
+    """The mean by fractions, rounded to float64 (and through it, where that is exact, to the type of the values)."""
+    rows = [value.double().flatten().tolist() for value in values]
+    means = [float(sum(map(Fraction, column), Fraction()) / len(rows)) for column in zip(*rows, strict=True)]
+    return torch.tensor(means, dtype=torch.float64).to(values[0].dtype).view(values[0].shape)
+
+
+def models(n: int, dtype: torch.dtype = torch.float32) -> list[dict[str, Tensor]]:
+    """n state dictionaries, of small multiples of 2^-6: their sums are exact in float64."""
+    draws = torch.Generator().manual_seed(7)
+    dicts = []
+    for i in range(n):
+        weight = torch.randint(-200, 200, (5, 3), generator=draws).to(dtype) / 64
+        bias = torch.randint(-200, 200, (5,), generator=draws).to(dtype) / 64
+        dicts.append({"weight": weight, "bias": bias, "num_batches_tracked": torch.tensor(100 * i)})
+    return dicts
+
+
+def check_means(found: Mapping[str, Tensor], states: list[dict[str, Tensor]]) -> None:
+    assert list(found) == list(states[-1]) or sorted(found) == sorted(states[-1])
+    for name in ("weight", "bias"):
+        wanted = exact_mean([state[name] for state in states])
+        assert found[name].dtype == wanted.dtype
+        assert torch.equal(found[name], wanted)
+    assert torch.equal(found["num_batches_tracked"], states[-1]["num_batches_tracked"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_mean_of_safetensors_is_that_of_fractions_and_has_the_newests_header(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    states = models(3, dtype)
+    for step, state in zip((500, 1000, 2000), states, strict=True):
+        save_file(state, tmp_path / f"model-{step}.safetensors", metadata={"step": str(step)})
+    merge_checkpoints(tmp_path, tmp_path / "out" / "mean.safetensors")
+    check_means(load_file(tmp_path / "out" / "mean.safetensors"), states)
+    newest = (tmp_path / "model-2000.safetensors").read_bytes()
+    length = 8 + int.from_bytes(newest[:8], "little")
+    mean = (tmp_path / "out" / "mean.safetensors").read_bytes()
+    assert mean[:length] == newest[:length] and len(mean) == len(newest)
+
+
+@pytest.mark.parametrize("ending", ["pt", "pth", "bin", "ckpt"])
+def test_the_mean_of_files_of_torch_save_is_that_of_fractions(tmp_path: Path, ending: str) -> None:
+    states = models(2)
+    for step, state in zip((500, 1000), states, strict=True):
+        torch.save(state, tmp_path / f"model-{step}.{ending}")
+    fs.merge_checkpoints(tmp_path, tmp_path / f"mean.{ending}")
+    check_means(torch.load(tmp_path / f"mean.{ending}", weights_only=True), states)
+
+
+def test_a_mean_goes_beyond_a_chunk(tmp_path: Path) -> None:
+    rows = [torch.arange(200_003, dtype=torch.float32) * i for i in (1, 3)]
+    for i, row in enumerate(rows):
+        save_file({"w": row}, tmp_path / f"m{i}.safetensors")
+    merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert torch.equal(load_file(tmp_path / "mean.safetensors")["w"], rows[0] * 2)
+
+
+def test_tied_tensors_stay_tied_and_the_optimiser_is_left_out(tmp_path: Path) -> None:
+    for step in (1, 2):
+        weight = torch.full((4, 2), float(step)).t()
+        state = {"embedding": weight, "head": weight}
+        content = {"state_dict": state, "optimizer_states": [{"state": {}}], "global_step": step, "epoch": 3}
+        torch.save(content, tmp_path / f"epoch={step}.ckpt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.ckpt")
+    mean = torch.load(tmp_path / "mean.ckpt", weights_only=True)
+    assert list(mean) == ["state_dict", "global_step", "epoch"]
+    state = mean["state_dict"]
+    assert torch.equal(state["head"], torch.full((2, 4), 1.5))
+    assert state["head"].data_ptr() == state["embedding"].data_ptr()
+    assert state["head"].stride() == (1, 2)
+    assert merged.notes == ("left out of the mean: optimizer_states",)
+
+
+def test_1000_comes_after_500_and_copies_count_once(tmp_path: Path) -> None:
+    states = models(2)
+    for step, state in zip((500, 1000), states, strict=True):
+        save_file(state, tmp_path / f"step{step}.safetensors")
+    save_file(states[0], tmp_path / "best.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert merged.steps == (500, 1000)
+    check_means(load_file(tmp_path / "mean.safetensors"), states)
+
+
+def test_a_folder_of_checkpoints_gives_a_folder_with_configuration_and_card(tmp_path: Path) -> None:
+    states = models(3)
+    for step, state in zip((500, 1000, 1500), states, strict=True):
+        folder = tmp_path / "outputs" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        save_file(state, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({"step": step}))
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+        torch.save({}, folder / "optimizer.pt")
+    merge_checkpoints(tmp_path / "outputs", tmp_path / "merged", last=2)
+    assert {path.name for path in (tmp_path / "merged").iterdir()} == {"model.safetensors", "config.json", "merge.json"}
+    check_means(load_file(tmp_path / "merged" / "model.safetensors"), states[1:])
+    card = json.loads((tmp_path / "merged" / "merge.json").read_text())
+    assert [row["step"] for row in card["checkpoints"]] == [1000, 1500]
+    assert json.loads((tmp_path / "merged" / "config.json").read_text()) == {"step": 1500}
+
+
+def test_prefixes_are_matched_and_said(tmp_path: Path) -> None:
+    states = models(2)
+    old = {f"module._orig_mod.{name}": tensor for name, tensor in states[0].items()}
+    save_file(old, tmp_path / "m1.safetensors")
+    save_file(states[1], tmp_path / "m2.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    check_means(load_file(tmp_path / "mean.safetensors"), states)
+    assert "matched without" in merged.notes[0]
+
+
+def test_what_does_not_fit_is_refused_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    state = models(1)[0]
+    save_file(state, tmp_path / "m2.safetensors")
+
+    def refused(other: dict[str, Tensor], text: str) -> None:
+        save_file(other, tmp_path / "m1.safetensors")
+        with pytest.raises(ModelError, match=text):
+            merge_checkpoints(tmp_path, tmp_path / "out.safetensors")
+
+    refused({"weight": state["weight"], "bias": state["bias"]}, "lacks num_batches_tracked")
+    refused(state | {"more": torch.zeros(2)}, "has more, which")
+    refused(state | {"weight": torch.zeros(3, 5)}, r"weight has the shape \[3, 5\]")
+    refused(state | {"weight": torch.zeros(5, 3, dtype=torch.int8)}, "quantised")
+    assert {path.name for path in tmp_path.iterdir()} == {"m1.safetensors", "m2.safetensors"}
+
+
+def test_a_pickled_module_is_refused_by_its_class(tmp_path: Path) -> None:
+    torch.save(nn.Linear(2, 2), tmp_path / "m1.pt")
+    with pytest.raises(ModelError, match=r"pickled torch.nn.modules.linear.Linear"):
+        merge_checkpoints(tmp_path / "m1.pt", tmp_path / "out.pt")
+
+
+def test_several_state_dictionaries_need_a_key(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        torch.save({"state_dict": state, "state_dict_ema": state, "epoch": i}, tmp_path / f"m{i}.pt")
+    with pytest.raises(ModelError, match="choose one of state_dict, state_dict_ema"):
+        merge_checkpoints(tmp_path, tmp_path / "out.pt")
+    merge_checkpoints(tmp_path, tmp_path / "out.pt", key="state_dict_ema")
+    mean = torch.load(tmp_path / "out.pt", weights_only=True)
+    check_means(mean["state_dict_ema"], models(2))
+    assert "state_dict" not in mean
+
+
+def test_files_without_an_order_are_refused(tmp_path: Path) -> None:
+    for name, state in zip("ab", models(2), strict=True):
+        save_file(state, tmp_path / f"{name}.safetensors")
+    with pytest.raises(RunError, match="says its step"):
+        merge_checkpoints(tmp_path, tmp_path / "out.safetensors")
+
+
+def test_an_output_that_is_there_is_refused(tmp_path: Path) -> None:
+    save_file(models(1)[0], tmp_path / "m1.safetensors")
+    with pytest.raises(RunError, match="is there already"):
+        merge_checkpoints(tmp_path, tmp_path / "m1.safetensors")
+    with pytest.raises(SettingError, match=r"must end in \.safetensors"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def save_shards(state: dict[str, Tensor], folder: Path) -> None:
+    """Two files, and the index that names them."""
+    folder.mkdir(parents=True)
+    one, two = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    save_file({"weight": state["weight"]}, folder / one)
+    save_file({name: tensor for name, tensor in state.items() if name != "weight"}, folder / two)
+    places = {name: one if name == "weight" else two for name in state}
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_shards_are_averaged_shard_by_shard(tmp_path: Path) -> None:
+    states = models(3)
+    for step, state in zip((5, 10), states[:2], strict=True):
+        save_shards(state, tmp_path / "outputs" / f"checkpoint-{step}")
+    last = tmp_path / "outputs" / "checkpoint-2"
+    last.mkdir()
+    save_file(states[2], last / "model.safetensors")  # an older one, in one piece
+    merged = merge_checkpoints(tmp_path / "outputs", tmp_path / "merged")
+    assert merged.steps == (2, 5, 10)
+    newest = tmp_path / "outputs" / "checkpoint-10"
+    index = "model.safetensors.index.json"
+    assert (tmp_path / "merged" / index).read_bytes() == (newest / index).read_bytes()
+    found = {}
+    for path in (tmp_path / "merged").glob("*.safetensors"):
+        found |= load_file(path)
+    check_means(found, [states[2], states[0], states[1]])
+
+
+def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
+    save_shards(models(1)[0], tmp_path / "checkpoint-1")
+    (tmp_path / "checkpoint-1" / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(RunError, match="names the shard model-00002-of-00002"):
+        merge_checkpoints(tmp_path, tmp_path / "merged")
+    (tmp_path / "checkpoint-1" / "model.safetensors.index.json").unlink()
+    with pytest.raises(RunError, match="has no index"):
+        merge_checkpoints(tmp_path, tmp_path / "merged")
+
+
+def test_shards_go_into_a_folder_and_into_no_file(tmp_path: Path) -> None:
+    save_shards(models(1)[0], tmp_path / "checkpoint-1")
+    with pytest.raises(SettingError, match="must name a folder"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+def test_a_process_that_is_killed_leaves_no_half_output(tmp_path: Path) -> None:
+    """It is killed when half of the entries are written; the next process removes what it left, and is right."""
+    for i, state in enumerate(models(2)):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", progress=lambda done, total: os.kill(os.getpid(), 9))
+    os.waitpid(child, 0)
+    assert not (tmp_path / "mean.safetensors").exists()
+    assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
+    merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    check_means(load_file(tmp_path / "mean.safetensors"), models(2))
+    assert not list(tmp_path.glob(".mean*.tmp"))
+
+
+def test_a_killed_process_leaves_no_half_folder(tmp_path: Path) -> None:
+    """What it left is removed by the next process."""
+    for i, state in enumerate(models(2)):
+        save_shards(state, tmp_path / f"checkpoint-{i}")
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(tmp_path, tmp_path / "mean", progress=lambda done, total: os.kill(os.getpid(), 9))
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
+    merge_checkpoints(tmp_path, tmp_path / "mean")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-0", "checkpoint-1", "mean"]
+
+
+def test_a_state_dictionary_keeps_its_kind_its_versions_and_its_size(tmp_path: Path) -> None:
+    linear = nn.Linear(30, 20)
+    module = nn.Sequential(linear, nn.BatchNorm1d(20))
+    torch.save(module.state_dict(), tmp_path / "m1.pt")
+    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "m0.pt")
+    nn.init.ones_(linear.bias)
+    torch.save(module.state_dict(), tmp_path / "m2.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.files == (tmp_path / "m0.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert vars(mean) == vars(module.state_dict())
+    assert (tmp_path / "mean.pt").stat().st_size < (tmp_path / "m2.pt").stat().st_size + 2000
+    module.load_state_dict(mean)
+
+
+def test_parameters_stay_parameters(tmp_path: Path) -> None:
+    for i in (1, 3):
+        torch.save({"w": nn.Parameter(torch.full((2,), float(i)))}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)["w"]
+    assert isinstance(mean, nn.Parameter) and mean.tolist() == [2.0, 2.0]
+
+
+def test_generators_are_no_model(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        generators = {"torch": torch.zeros(3, dtype=torch.uint8)}
+        torch.save({"net": state, "rng": generators, "epoch": i}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    mean = torch.load(tmp_path / "mean.pt", weights_only=True)
+    assert list(mean) == ["net", "epoch"]
+    check_means(mean["net"], models(2))
+
+
+def test_factors_of_lora_are_refused_unless_their_means_are_asked_for(tmp_path: Path) -> None:
+    for i in (1, 3):
+        save_file({"q.lora_A.weight": torch.full((2, 3), float(i))}, tmp_path / f"m{i}.safetensors")
+    with pytest.raises(ModelError, match="not the mean of the products"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", lora="factors")
+    assert "not the mean" in merged.notes[0]
+    assert load_file(tmp_path / "mean.safetensors")["q.lora_A.weight"].tolist() == [[2.0] * 3] * 2
+
+
+def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    save_shards(models(1)[0], folder)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
+    with pytest.raises(ModelError, match="quantization_config"):
+        merge_checkpoints(tmp_path, tmp_path / "mean")
+    (folder / ".metadata").write_bytes(b"")
+    with pytest.raises(RunError, match=r"torch\.distributed\.checkpoint"):
+        merge_checkpoints(tmp_path, tmp_path / "mean")
+    (tmp_path / "half.safetensors").write_bytes((folder / "model-00001-of-00002.safetensors").read_bytes()[:-1])
+    with pytest.raises(RunError, match="no whole file of safetensors"):
+        merge_checkpoints(tmp_path / "half.safetensors", tmp_path / "mean")
+    (tmp_path / "half.pt").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(RunError, match="is damaged"):
+        merge_checkpoints(tmp_path / "half.pt", tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()

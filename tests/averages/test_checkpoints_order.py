@@ -1,0 +1,89 @@
+"""In which order checkpoints are averaged, and which of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsash.averages.checkpoints import merge_checkpoints
+from fedsash.averages.checkpoints.order import number_of
+from fedsash.settings.errors import RunError, SettingError
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("model-500", 500),
+        ("checkpoint-1000", 1000),
+        ("epoch=3-step=1000", 1000),
+        ("step=20-loss=0.25", 20),
+        ("resnet50_0007", 7),
+        ("step_12_of_99", 12),
+        ("best", None),
+    ],
+)
+def test_the_number_in_a_name_is_that_after_step_else_the_last(name: str, number: int | None) -> None:
+    assert number_of(name) == number
+
+
+def save(path: Path, value: float, **more: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"state_dict": {"w": torch.tensor([value])}, **more}, path)
+
+
+def names(folder: Path, out: Path, last: int | None = None, every: int = 1) -> list[str]:
+    """The names of what is averaged, from the oldest on."""
+    merged = merge_checkpoints(folder, out, last=last, every=every)
+    return [path.stem for path in merged.files]
+
+
+def test_the_step_in_the_file_goes_before_the_number_in_the_name(tmp_path: Path) -> None:
+    save(tmp_path / "in" / "a-2.ckpt", 1.0, global_step=100)
+    save(tmp_path / "in" / "a-1.ckpt", 2.0, global_step=200)
+    assert names(tmp_path / "in", tmp_path / "out") == ["a-2", "a-1"]
+
+
+def test_last_and_best_of_a_step_that_is_there_count_once(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path / "in" / f"epoch=0-step={step}.ckpt", float(step), global_step=step)
+    save(tmp_path / "in" / "last.ckpt", 200.0, global_step=200, callbacks={"saved": 2})
+    save(tmp_path / "in" / "best.ckpt", 100.0, global_step=100, callbacks={"saved": 1})
+    assert names(tmp_path / "in", tmp_path / "out") == ["epoch=0-step=100", "epoch=0-step=200"]
+
+
+def test_last_without_a_step_is_left_out_and_said(tmp_path: Path) -> None:
+    for step in (9, 10):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    save(tmp_path / "in" / "last.pt", 10.5)
+    merged = merge_checkpoints(tmp_path / "in", tmp_path / "out")
+    assert [path.stem for path in merged.files] == ["m9", "m10"]
+    assert "nobody knows its step" in merged.notes[0]
+
+
+def test_last_and_every_count_back_from_the_newest(tmp_path: Path) -> None:
+    for step in range(1, 8):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    assert names(tmp_path / "in", tmp_path / "a", last=2) == ["m6", "m7"]
+    assert names(tmp_path / "in", tmp_path / "b", every=3) == ["m1", "m4", "m7"]
+    assert names(tmp_path / "in", tmp_path / "c", last=4, every=2) == ["m5", "m7"]
+    with pytest.raises(SettingError, match="must be at most 7"):
+        names(tmp_path / "in", tmp_path / "d", last=8)
+
+
+def test_the_trainers_state_names_the_step_of_a_folder(tmp_path: Path) -> None:
+    for folder, step in (("fold-1", 300), ("fold-2", 200)):
+        place = tmp_path / "in" / folder
+        save(place / "pytorch_model.bin", float(step))
+        (place / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    merged = merge_checkpoints(tmp_path / "in", tmp_path / "out")
+    assert merged.steps == (200, 300)
+
+
+def test_two_files_of_one_step_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "in" / "a-5.pt", 1.0)
+    save(tmp_path / "in" / "b-5.pt", 2.0)
+    with pytest.raises(RunError, match="are both from step 5"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "out")

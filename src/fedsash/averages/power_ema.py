@@ -49,7 +49,7 @@ class PowerEMA(Average, name="power_ema"):
 
     _: KW_ONLY
     gamma: Strength | None = None
-    """the power itself, in place of `sigma_rel`; 0 is the mean of all models; None: that of `sigma_rel`"""
+    """the power itself, in place of `sigma_rel`; 0 is the mean of all models; left out, it is that of `sigma_rel`"""
 
     precision: Precision = "auto"
     """the type in which it is kept: "single", float32 (float64 for models in float64); "double", float64; "auto",

@@ -77,7 +77,9 @@ def test_damaged_states_and_models_and_empty_folders_are_refused(
     shutil.rmtree(run / "state")
     assert "saved are the rounds: none" in refused(capsys, "window", run, "--average", "w")
     assert "no round of which all runs have a state" in refused(capsys, "decompose", run)
-    assert "holds no run" in refused(capsys, "flatness", tmp_path, "--models", "model")
+    assert "holds checkpoints and no run: fedsash merge" in refused(capsys, "flatness", tmp_path, "--models", "model")
+    (tmp_path / "empty").mkdir()
+    assert "holds no run" in refused(capsys, "flatness", tmp_path / "empty", "--models", "model")
 
 
 def test_a_model_of_another_architecture_is_refused(

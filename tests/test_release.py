@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
+from fedsash.lab.cli import LIBRARIES
 from support.places import DOCS, ROOT
 from support.release import EXTRAS, PROJECT
 
@@ -60,6 +62,11 @@ def test_the_page_on_installation_says_what_an_extra_is_for(extra: str) -> None:
 def test_all_has_every_extra_for_users() -> None:
     reached = _members("all") | _members("track")
     assert reached == EXTRAS.keys() - FOR_THE_PROJECT - {"all"}
+
+
+def test_a_command_asks_for_all_that_the_extra_lab_brings() -> None:
+    brought = {Requirement(text).name.replace("-", "_") for text in EXTRAS["lab"]}
+    assert {name.replace("sklearn", "scikit_learn") for name in LIBRARIES} == brought
 
 
 def test_what_one_extra_takes_from_others_exists() -> None:

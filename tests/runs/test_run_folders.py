@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from fedsash import LocalEngine
 from fedsash.methods import Scaffold
 from fedsash.methods.server_optimisers import FedAdam
+from fedsash.runs.folder import write_config
 from fedsash.vector.saved import saved_rounds
 from support.json_files import content_of
 from support.observing import AVERAGES, observed, rows, start
@@ -48,6 +50,24 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
     engine = content_of(out / "engine.json")
     assert LocalEngine(**engine) == SEQUENTIAL
     assert tomllib.loads((out / "config.toml").read_text()) == config | {"rounds": 6, "engine": engine}
+
+
+def test_the_config_says_the_same_without_the_library_that_writes_toml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core comes without it. Names have quotes, line ends, letters of all kinds and control characters."""
+    config = {
+        "seed": 3,
+        "title": 'a "name"\n\t\\ \x01 \x7f é 語 😀',
+        "rates": [0.1, 1e-300, 1e22, 3],
+        "on": True,
+        "averages": {"window": {"name": "window", "size": 3}, "with space": {}},
+    }
+    write_config(tmp_path, config)
+    assert tomllib.loads((tmp_path / "config.toml").read_text()) == config
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
+    write_config(tmp_path, config)
+    assert tomllib.loads((tmp_path / "config.toml").read_text()) == config
 
 
 def test_there_is_no_pickle_in_the_folder(tmp_path: Path) -> None:

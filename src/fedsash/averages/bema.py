@@ -16,7 +16,7 @@ from ..settings.limits import Count, CountFromZero, Fraction, Strength
 from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
 from .base import Average, check_vector
-from .ema import Precision, zeros_for_ema
+from .ema import Precision, in_a_loop, zeros_for_ema
 
 Offset = Annotated[float, Interval(ge=1, le=MOST)]
 
@@ -81,9 +81,7 @@ class BEMA(Average, name="bema"):
     extrapolates: ClassVar[bool] = True
 
     def in_a_loop(self) -> BEMA:
-        if self.precision == "auto":
-            return replace(self, precision="single")
-        return self
+        return replace(self, precision=in_a_loop(self.precision))
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

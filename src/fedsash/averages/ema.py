@@ -26,6 +26,13 @@ def zeros_for_ema(w: Tensor, precision: Precision) -> Tensor:
     return exact_sums.zero(w)
 
 
+def in_a_loop(precision: Precision) -> Precision:
+    """The precision of an average in a `Tracker`, where "auto" is single."""
+    if precision == "auto":
+        return "single"
+    return precision
+
+
 @dataclass(frozen=True)
 class EMA(Average, name="ema"):
     """The exponential moving average of the models (as in Tarvainen & Valpola 2017).
@@ -69,9 +76,7 @@ class EMA(Average, name="ema"):
         check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, requirement)
 
     def in_a_loop(self) -> EMA:
-        if self.precision == "auto":
-            return replace(self, precision="single")
-        return self
+        return replace(self, precision=in_a_loop(self.precision))
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

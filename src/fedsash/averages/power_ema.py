@@ -15,7 +15,7 @@ from ..settings.limits import Strength
 from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
 from .base import Average, check_vector
-from .ema import Precision, zeros_for_ema
+from .ema import Precision, in_a_loop, zeros_for_ema
 from .profiles import FLATTEST, exponent
 
 Width = Annotated[float, Interval(ge=1e-6, le=FLATTEST)]
@@ -69,9 +69,7 @@ class PowerEMA(Average, name="power_ema"):
         return exponent(self.sigma_rel)
 
     def in_a_loop(self) -> PowerEMA:
-        if self.precision == "auto":
-            return replace(self, precision="single")
-        return self
+        return replace(self, precision=in_a_loop(self.precision))
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
@@ -245,14 +246,22 @@ def _toml(config: Mapping[str, Any]) -> str:
     try:
         from tomli_w import dumps
     except ImportError:
-        return "".join(f"{key} = {_toml_value(value)}\n" for key, value in config.items())
+        return "".join(f"{pair}\n" for pair in _toml_pairs(config))
     return dumps(config)
 
 
+def _toml_pairs(table: Mapping[str, Any]) -> list[str]:
+    pairs = []
+    for key, value in table.items():
+        name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
+        pairs.append(f"{name} = {_toml_value(value)}")
+    return pairs
+
+
 def _toml_value(value: Any) -> str:
+    """A text, a number, true or false, which TOML writes as JSON does, or a list or an inline table of them."""
     if isinstance(value, Mapping):
-        pairs = [f"{key} = {_toml_value(entry)}" for key, entry in value.items()]
-        return f"{{ {', '.join(pairs)} }}"
+        return f"{{ {', '.join(_toml_pairs(value))} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)  # numbers, texts, true and false are written alike in TOML
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a control character, too

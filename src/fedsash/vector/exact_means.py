@@ -62,10 +62,10 @@ def weighted_mean(values: Sequence[Tensor], weights: Sequence[float] | None, out
     check(fits, "out", tuple(out.shape), "must be contiguous, on the CPU, of the type and shape of the values")
     rows = [x.detach().reshape(-1) for x in values]
     entries = out.detach().view(-1)
-    form = _Form.of(first.dtype)
+    float_format = _FloatFormat.of(first.dtype)
     for start in range(0, entries.numel(), CHUNK):
         part = entries[start : start + CHUNK]
-        part.copy_(_mean_of_chunk([row[start : start + CHUNK].cpu() for row in rows], weighting, form))
+        part.copy_(_mean_of_chunk([row[start : start + CHUNK].cpu() for row in rows], weighting, float_format))
     return out
 
 
@@ -126,7 +126,7 @@ class _Weights:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _FloatFormat:
     """A floating type: `precision` is the number of its significant bits, `lowest` the exponent of its least number.
 
     `largest` are the bits of its largest finite number.
@@ -138,7 +138,7 @@ class _Form:
     largest: int
 
     @classmethod
-    def of(cls, dtype: torch.dtype) -> _Form:
+    def of(cls, dtype: torch.dtype) -> _FloatFormat:
         limits = torch.finfo(dtype)
         precision = 2 - frexp(limits.eps)[1]
         lowest = frexp(limits.smallest_normal)[1] - precision
@@ -205,30 +205,30 @@ def _extremes(rows: Sequence[Tensor]) -> tuple[Bits, Bits]:
     return largest, smallest
 
 
-def _mean_of_chunk(rows: list[Tensor], weights: _Weights, form: _Form) -> Tensor:
+def _mean_of_chunk(rows: list[Tensor], weights: _Weights, float_format: _FloatFormat) -> Tensor:
     """The rounded mean `[d]` of rows `[d]`, as float64: its conversion to the type is exact, or overflows."""
     largest, smallest = _extremes(rows)
     mean: Tensor
     decided: Tensor | None
-    if form.precision == 53:
+    if float_format.precision == 53:
         mean, decided = _by_pairs(rows, weights, largest)
     else:
-        mean, decided = _by_floats(rows, weights, form, largest, smallest)
-    special = torch.from_numpy(largest > largest.dtype.type(2 * form.largest))
+        mean, decided = _by_floats(rows, weights, float_format, largest, smallest)
+    special = torch.from_numpy(largest > largest.dtype.type(2 * float_format.largest))
     if decided is not None:
         unknown = (~(decided | special)).nonzero().view(-1)
         if len(unknown):
-            mean[unknown] = _by_integers([row[unknown] for row in rows], weights, form)
+            mean[unknown] = _by_integers([row[unknown] for row in rows], weights, float_format)
     if special.any():
         where = special.nonzero().view(-1)
         mean[where] = _not_finite([row[where] for row in rows], weights)
-    if form.dtype in WITHOUT_INFINITY:
-        mean.masked_fill_(mean.abs() > torch.finfo(form.dtype).max, nan)
+    if float_format.dtype in WITHOUT_INFINITY:
+        mean.masked_fill_(mean.abs() > torch.finfo(float_format.dtype).max, nan)
     return mean
 
 
 def _by_floats(
-    rows: list[Tensor], weights: _Weights, form: _Form, largest: Bits, smallest: Bits
+    rows: list[Tensor], weights: _Weights, float_format: _FloatFormat, largest: Bits, smallest: Bits
 ) -> tuple[Tensor, Tensor | None]:
     """The rounded mean `[d]` by float64 sums, as float64, and where it is decided (None: everywhere)."""
     total = torch.empty(len(largest), dtype=torch.float64)
@@ -240,18 +240,20 @@ def _by_floats(
         else:
             total.add_(row, alpha=weight)
     mean = total.div_(weights.divisor)
-    if _all_exact(weights, form, int(largest.max()), int(smallest.min())):
-        return form.rounded(mean), None
+    if _all_exact(weights, float_format, int(largest.max()), int(smallest.min())):
+        return float_format.rounded(mean), None
     # n + 2 roundings, each at most 2^-53 of sum |w_i| max |x_i|; twice that, with room for the bound's own roundings.
-    most = torch.from_numpy(largest >> largest.dtype.type(1)).view(torch.uint8).view(form.dtype).to(torch.float64)
+    most = (
+        torch.from_numpy(largest >> largest.dtype.type(1)).view(torch.uint8).view(float_format.dtype).to(torch.float64)
+    )
     bound = most * ((len(rows) + 8) * 2.0**-52 * weights.spread)
-    bound.masked_fill_(_where_exact(weights, form, largest, smallest), 0.0)
-    lower = form.rounded(mean - bound)
-    upper = form.rounded(mean + bound)
+    bound.masked_fill_(_where_exact(weights, float_format, largest, smallest), 0.0)
+    lower = float_format.rounded(mean - bound)
+    upper = float_format.rounded(mean + bound)
     return lower, lower.view(torch.int64) == upper.view(torch.int64)
 
 
-def _room(weights: _Weights, form: _Form) -> int:
+def _room(weights: _Weights, float_format: _FloatFormat) -> int:
     """By how much the exponents of numbers may differ if their weighted sum is to have no error in float64.
 
     Let u be the last bit of the smallest number. Each w_i x_i, the weights small integers, is a multiple of u; if
@@ -261,26 +263,26 @@ def _room(weights: _Weights, form: _Form) -> int:
     float64's rounding does.
     """
     magnitude = sum(abs(integer) for integer in weights.integers)
-    return 53 - form.precision - magnitude.bit_length()
+    return 53 - float_format.precision - magnitude.bit_length()
 
 
-def _all_exact(weights: _Weights, form: _Form, largest: int, smallest: int) -> bool:
+def _all_exact(weights: _Weights, float_format: _FloatFormat, largest: int, smallest: int) -> bool:
     """Whether no entry's mean has an error before it is rounded, by the extremes (see `_extremes`) of them all."""
     if not weights.small:
         return False
-    highest = max(largest >> form.precision, 1)
-    lowest = max((smallest + 1) >> form.precision, 1)
-    return highest - lowest <= _room(weights, form)
+    highest = max(largest >> float_format.precision, 1)
+    lowest = max((smallest + 1) >> float_format.precision, 1)
+    return highest - lowest <= _room(weights, float_format)
 
 
-def _where_exact(weights: _Weights, form: _Form, largest: Bits, smallest: Bits) -> Tensor:
+def _where_exact(weights: _Weights, float_format: _FloatFormat, largest: Bits, smallest: Bits) -> Tensor:
     """Which entries' means `[d]` have no error before they are rounded; one of zeros has none, whatever the weights."""
     zero = torch.from_numpy(largest == 0)
     if not weights.small:
         return zero
-    highest = np.maximum(largest.astype(np.int64) >> form.precision, 1)
-    lowest = np.maximum((smallest.astype(np.int64) + 1) >> form.precision, 1)
-    return zero | torch.from_numpy(highest - lowest <= _room(weights, form))
+    highest = np.maximum(largest.astype(np.int64) >> float_format.precision, 1)
+    lowest = np.maximum((smallest.astype(np.int64) + 1) >> float_format.precision, 1)
+    return zero | torch.from_numpy(highest - lowest <= _room(weights, float_format))
 
 
 def _by_pairs(rows: list[Tensor], weights: _Weights, largest: Bits) -> tuple[Tensor, Tensor]:
@@ -337,7 +339,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
     return high, x - high
 
 
-def _by_integers(rows: list[Tensor], weights: _Weights, form: _Form) -> Tensor:
+def _by_integers(rows: list[Tensor], weights: _Weights, float_format: _FloatFormat) -> Tensor:
     """The rounded mean `[k]` of finite rows `[k]`, in Python's integers."""
     mantissas: list[Bits] = []
     exponents: list[Bits] = []
@@ -353,7 +355,7 @@ def _by_integers(rows: list[Tensor], weights: _Weights, form: _Form) -> Tensor:
     for mantissa, exponent, weight in zip(mantissas, exponents, weights.integers, strict=True):
         shift = np.where(mantissa == 0, 0, exponent - least)
         total += (mantissa.astype(object) << shift.astype(object)) * weight
-    means = [form.nearest(t, weights.total, e) for t, e in zip(total.tolist(), least.tolist(), strict=True)]
+    means = [float_format.nearest(t, weights.total, e) for t, e in zip(total.tolist(), least.tolist(), strict=True)]
     mean = torch.tensor(means, dtype=torch.float64)
     return torch.where((mean == 0) & torch.from_numpy(negative), -0.0, mean)
 

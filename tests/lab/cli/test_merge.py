@@ -49,9 +49,7 @@ def test_merge_answers_in_json_and_takes_weights_from_a_file(
 
 
 def test_merge_of_a_run_names_average(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedsash.system.files import write_table
-
-    write_table(tmp_path / "goal.json", {"metric": "accuracy"})
+    (tmp_path / "metrics.jsonl").touch()
     assert main(["merge", str(tmp_path), "--out", str(tmp_path / "mean")]) == 2
     assert f"fedsash average {tmp_path}" in capsys.readouterr().err
 

@@ -320,11 +320,11 @@ def _loaded(path: Path) -> Any:
         mapped = _is_zip(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
-        if found is None:
+        refused = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
+        if refused is None:
             raise RunError(f"{path} can't be read: {one_line(error)[:200]}") from None
-        held = f"{path} holds a pickled {found[1]}, which is code: save its state_dict() with torch.save instead"
-        raise ModelError(held) from None
+        line = f"{path} holds a pickled {refused[1]}, which is code: save its state_dict() with torch.save instead"
+        raise ModelError(line) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:
         raise RunError(f"{path} is damaged: {one_line(error)[:200]}") from None
 

@@ -95,10 +95,10 @@ def merge_checkpoints(
         paths = [paths]
     out = Path(out)
     _check_out(out)
-    files = files_of([_there(Path(path)) for path in paths])
+    files = files_of([_existing(Path(path)) for path in paths])
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
-    rule, given = _rule(ema, decay, weights, len(ordered))
+    rule, chosen_weights = _rule(ema, decay, weights, len(ordered))
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models)
@@ -108,12 +108,12 @@ def merge_checkpoints(
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
-    shares = _shares(given, len(ordered))
+    shares = _shares(chosen_weights, len(ordered))
     pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
     try:
         sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
         with _whole(out, newest.path) as (file, card):
-            _write(file, models, given, progress)
+            _write(file, models, chosen_weights, progress)
             write_table(card, _card(out, ordered, shares, list(sums), rule, notes))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -133,19 +133,19 @@ class _Named:
         """Match the names, without the prefixes if need be. Raises `ModelError` if some are missing or too many."""
         if set(checkpoint.names) == set(newest.names):
             return cls(checkpoint, {name: name for name in newest.names})
-        own = {_plain(name): name for name in checkpoint.names}
+        names = {_plain(name): name for name in checkpoint.names}
         wanted = {_plain(name): name for name in newest.names}
-        missing = [name for plain, name in wanted.items() if plain not in own]
-        extra = [name for plain, name in own.items() if plain not in wanted]
+        missing = [name for plain, name in wanted.items() if plain not in names]
+        extra = [name for plain, name in names.items() if plain not in wanted]
         if missing:
             raise ModelError(f"{checkpoint.path} lacks {some(missing)}, which {newest.path} has")
         if extra:
             raise ModelError(f"{checkpoint.path} has {some(extra)}, which {newest.path} lacks")
-        if len(own) < len(checkpoint.names) or len(wanted) < len(newest.names):
+        if len(names) < len(checkpoint.names) or len(wanted) < len(newest.names):
             raise ModelError(f"{checkpoint.path} has other names than {newest.path}, alike but for their prefixes")
         first = checkpoint.names[0]
         say(f"{checkpoint.path} names its tensors otherwise, such as {first}: matched without {', '.join(PREFIXES)}")
-        return cls(checkpoint, {name: own[plain] for plain, name in wanted.items()})
+        return cls(checkpoint, {name: names[plain] for plain, name in wanted.items()})
 
     def tensor(self, name: str) -> Tensor:
         return self.checkpoint.tensor(self.names[name])
@@ -158,7 +158,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _there(path: Path) -> Path:
+def _existing(path: Path) -> Path:
     if not path.exists():
         raise RunError(f"{path} does not exist{similar(path)}")
     return path
@@ -213,13 +213,13 @@ def _check_alike(models: Sequence[_Named]) -> None:
     for model in models:
         check_numbers(model.checkpoint)
         for name in newest.names:
-            own = model.tensor(name)
+            tensor = model.tensor(name)
             wanted = newest.tensor(name)
-            if own.shape != wanted.shape:
-                shapes = f"{list(own.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
+            if tensor.shape != wanted.shape:
+                shapes = f"{list(tensor.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
                 raise ModelError(f"{name} has the shape {shapes}")
-            if own.dtype != wanted.dtype and _has_mean(wanted):
-                types = f"{own.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
+            if tensor.dtype != wanted.dtype and _has_mean(wanted):
+                types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
                 raise ModelError(f"{name} is {types}: all must be of one type")
 
 
@@ -250,19 +250,19 @@ def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, pr
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
     total = sum(newest.tensor(name).numel() for name in newest.names)
-    done = _Done(total, progress)
+    counter = _EntryCounter(total, progress)
     if isinstance(newest, SafetensorsFile):
-        _write_safetensors(file, newest, models, weights, done)
+        _write_safetensors(file, newest, models, weights, counter)
     elif isinstance(newest, ShardedSafetensors):
         for name, shard in newest.shards.items():
-            _write_safetensors(file.with_name(name), shard, models, weights, done)
+            _write_safetensors(file.with_name(name), shard, models, weights, counter)
         file.write_bytes(newest.index)
     elif isinstance(newest, PickledFile):
-        _write_pickled(file, newest, models, weights, done)
+        _write_pickled(file, newest, models, weights, counter)
 
 
-class _Done:
-    """Counts entries."""
+class _EntryCounter:
+    """Counts the entries that are written, and reports them to `progress`."""
 
     def __init__(self, total: int, progress: OnProgress | None) -> None:
         self.total = total
@@ -276,7 +276,7 @@ class _Done:
 
 
 def _write_safetensors(
-    path: Path, newest: SafetensorsFile, models: Sequence[_Named], weights: list[float] | None, done: _Done
+    path: Path, newest: SafetensorsFile, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter
 ) -> None:
     """The newest's header, byte for byte, and then the means in the order in which it names them."""
     with path.open("xb") as file:
@@ -284,12 +284,12 @@ def _write_safetensors(
         for name in newest.names:
             for chunk in _chunks(models, name, weights):
                 file.write(_bytes_of(chunk))
-                done.add(chunk.numel())
+                counter.add(chunk.numel())
         _sync(file)
 
 
 def _write_pickled(
-    path: Path, newest: PickledFile, models: Sequence[_Named], weights: list[float] | None, done: _Done
+    path: Path, newest: PickledFile, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter
 ) -> None:
     """The newest's content with means in place of its tensors, which lie in a nameless file until they are saved."""
     tied = _tied(models)
@@ -301,7 +301,7 @@ def _write_pickled(
             starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
                 scratch.write(_bytes_of(chunk))
-                done.add(chunk.numel())
+                counter.add(chunk.numel())
             scratch.write(b"\0" * (-scratch.tell() % ALIGNED))
         scratch.flush()
         means: dict[str, Tensor] = {}
@@ -374,8 +374,10 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
         try:
             yield unfinished, card
             unfinished.replace(out)
-        finally:
+        except BaseException:
             unfinished.unlink(missing_ok=True)
+            card.unlink(missing_ok=True)
+            raise
     else:
         unfinished.mkdir()
         try:

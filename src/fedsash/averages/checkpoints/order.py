@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
-from ...system import files
 from .formats import ENDINGS, INDEX, Checkpoint, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
@@ -39,15 +38,15 @@ class Ordered:
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
 
-    Raises `RunError` for a run's folder, and for one without checkpoints.
+    Raises `RunError` for a folder without checkpoints.
     """
-    found = list[Path]()
+    checkpoints = list[Path]()
     for path in paths:
         if path.is_dir():
-            found += _in_folder(path)
+            checkpoints += _in_folder(path)
         else:
-            found.append(path)
-    unique = list(dict.fromkeys(found))
+            checkpoints.append(path)
+    unique = list(dict.fromkeys(checkpoints))
     if not unique:
         raise RunError("no checkpoint is named")
     return unique
@@ -58,31 +57,23 @@ def holds_checkpoints(folder: Path) -> bool:
     return folder.is_dir() and bool(_lying_in(folder))
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a run of fedsash lies in the folder; trainers, too, leave a `config.toml` beside checkpoints."""
-    if files.is_ours(folder / "goal.json"):
-        return True
-    return (folder / "metrics.jsonl").is_file() and (folder / "engine.json").is_file()
-
-
 def _in_folder(folder: Path) -> list[Path]:
     """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
-    if is_run(folder):
-        raise RunError(f"{folder} is a run's folder: fedsash average {folder} averages its models")
-    found = _lying_in(folder)
-    if not found:
+    checkpoints = _lying_in(folder)
+    if not checkpoints:
         raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
-    return found
+    return checkpoints
 
 
 def _lying_in(folder: Path) -> list[Path]:
-    found = list[Path]()
+    """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
+    checkpoints = list[Path]()
     for child in sorted(folder.iterdir()):
         if child.name.startswith("."):  # such as what a killed merge has left
             continue
         if child.is_dir() and number_of(child.name) is not None:
-            found += _weights(child)
-    return found or _weights(folder)
+            checkpoints += _weights(child)
+    return checkpoints or _weights(folder)
 
 
 def _weights(folder: Path) -> list[Path]:
@@ -96,31 +87,34 @@ def _weights(folder: Path) -> list[Path]:
     indices = sorted(folder.glob(f"*{INDEX}"))
     if indices:
         return indices[:1]
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in ENDINGS and path.is_file()]
-    found = [path for path in found if not path.name.startswith(".") and not BESIDE.match(path.stem)]
+    checkpoints = []
+    for path in sorted(folder.iterdir()):
+        readable = path.suffix in ENDINGS and path.is_file()
+        if readable and not path.name.startswith(".") and not BESIDE.match(path.stem):
+            checkpoints.append(path)
     for name in MODELS:
-        for path in found:
+        for path in checkpoints:
             if path.stem == name:
                 return [path]
-    for path in found:
+    for path in checkpoints:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDEX})")
-    return found
+    return checkpoints
 
 
 def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
     """The paths, of which those with equal bytes count once: the one whose name has a number stays."""
-    kept = list[Path]()
-    seen: dict[tuple[int, bytes], list[Path]] = {}
+    different = list[Path]()
+    by_sample: dict[tuple[int, bytes], list[Path]] = {}
     for path in sorted(paths, key=lambda path: number_of_file(path) is None):
-        alike = seen.setdefault(_sample(path), [])
+        alike = by_sample.setdefault(_sample(path), [])
         same = [other for other in alike if _equal(path, other)]
         if same:
             say(f"{path} has the bytes of {same[0]}, and counts once")
         else:
             alike.append(path)
-            kept.append(path)
-    return kept
+            different.append(path)
+    return different
 
 
 def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> list[Ordered]:
@@ -156,10 +150,10 @@ def chosen(ordered: Sequence[Ordered], last: int | None, every: int) -> list[Ord
     check_count("every", every)
     if last is not None and last > len(ordered):
         raise SettingError.at("last", last, f"must be at most {len(ordered)}, the number of checkpoints")
-    kept = list(ordered)
+    newest = list(ordered)
     if last is not None:
-        kept = kept[-last:]
-    backwards = kept[::-1][::every]
+        newest = newest[-last:]
+    backwards = newest[::-1][::every]
     return backwards[::-1]
 
 
@@ -200,18 +194,18 @@ def number_of(name: str) -> int | None:
 
 def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
     """Without the files `last`, `best` and the like, whose names have no number."""
-    kept = list[Checkpoint]()
+    numbered = list[Checkpoint]()
     again = list[str]()
     for checkpoint in checkpoints:
         if number_of_file(checkpoint.path) is None and AGAIN.search(checkpoint.path.stem):
             again.append(str(checkpoint.path))
         else:
-            kept.append(checkpoint)
-    if not kept:
+            numbered.append(checkpoint)
+    if not numbered:
         raise RunError(f"{some(again)}: neither the files nor their names say their steps, such as model-500.pt")
     if again:
         say(f"left out, since nobody knows its step: {some(again)}")
-    return kept
+    return numbered
 
 
 def _sample(path: Path) -> tuple[int, bytes]:

@@ -42,7 +42,7 @@ def _decay(shape: str, s: float) -> float:
 
 
 def check_weights(weights: list[float], n: int) -> None:
-    """Raise `SettingError` unless there are n finite weights whose sum is not 0."""
+    """Raise `SettingError` unless there are n finite weights whose sum is above 0."""
     check(len(weights) == n, "weights", weights, f"must be {n} numbers, one for each file from the oldest on")
     check(all(map(math.isfinite, weights)), "weights", weights, "must be finite")
     check(math.fsum(weights) > 0, "weights", weights, "must have a sum above 0")

@@ -47,6 +47,8 @@ def add(parser: Parser) -> None:
 def _merge(args: Namespace) -> int:
     from ...averages.checkpoints import merge_checkpoints
 
+    for path in args.paths:
+        _check_no_run(path)
     weights = None
     if args.weights is not None:
         weights = _numbers(args.weights)
@@ -68,6 +70,15 @@ def _merge(args: Namespace) -> int:
     args.answer = _answer(merged)
     terminal.say("\n".join(_lines(merged)))
     return OK
+
+
+def _check_no_run(path: Path) -> None:
+    """Raise `RunError` for a run's folder. Trainers, too, leave metrics and a config beside checkpoints."""
+    from ...averages.checkpoints.order import holds_checkpoints
+    from ...runs.records import Records
+
+    if path.is_dir() and Records(path).begun and not holds_checkpoints(path):
+        raise RunError(f"{path} is a run's folder: fedsash average {path} averages its models")
 
 
 def _numbers(path: Path) -> list[float]:

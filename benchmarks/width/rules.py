@@ -1,0 +1,95 @@
+"""Rules that choose the width of a trailing window from the models alone: `sketch` `[t, k]`, the oldest one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedsash.vector.arrays import Floats
+
+Rule = Callable[[Floats], int]
+"""The number of models in the window, from 1 to t."""
+
+MSER_BATCH = 5
+MSER_COORDINATES = 256
+
+
+def variogram(sketch: Floats) -> Floats:
+    """`V(k)` for k = 0 .. t/2: the mean of `|w_i - w_(i-k)|²` over the last half of the rounds, i > t/2."""
+    rounds = len(sketch)
+    longest = rounds // 2
+    recent = sketch[rounds - longest :]
+    values = np.zeros(longest + 1)
+    for lag in range(1, longest + 1):
+        earlier = sketch[rounds - longest - lag : rounds - lag]
+        values[lag] = np.square(recent - earlier).sum(axis=1).mean()
+    return values
+
+
+def expected_errors(values: Floats, noise: float) -> Floats:
+    """The squared distance to the drift's present place that the means of W = 1 .. t/2 models are expected to have."""
+    longest = len(values) - 1
+    errors = np.empty(longest)
+    for size in range(1, longest + 1):
+        lags = np.arange(size)
+        to_newest = values[:size].mean()
+        among_themselves = ((size - lags) * values[:size]).sum() / size**2
+        errors[size - 1] = to_newest - among_themselves - noise * (1 - 2 / size)
+    return errors
+
+
+def by_variogram(constant: float) -> Rule:
+    """The primary rule: noise of variance `constant` V(1) / 2."""
+
+    def width(sketch: Floats) -> int:
+        values = variogram(sketch)
+        if len(values) < 2:
+            return 1
+        errors = expected_errors(values, constant * float(values[1]) / 2)
+        return 1 + int(errors.argmin())
+
+    return width
+
+
+def by_distances(threshold: float) -> Rule:
+    """The largest W = k up to t/2 at which `log V` grows by less than `threshold` times `log k`, from k/2 to k."""
+
+    def width(sketch: Floats) -> int:
+        values = variogram(sketch)
+        chosen = 1
+        for lag in range(2, len(values)):
+            slope = np.log(values[lag] / values[lag // 2]) / np.log(lag / (lag // 2))
+            if slope < threshold:
+                chosen = lag
+        return chosen
+
+    return width
+
+
+def by_mser(sketch: Floats) -> int:
+    """MSER-5: drop the oldest batches of five rounds so that the standard error of the mean of the rest is least."""
+    batches = len(sketch) // MSER_BATCH
+    if batches < 2:
+        return len(sketch)
+    newest = sketch[len(sketch) - batches * MSER_BATCH :, :MSER_COORDINATES]
+    means = newest.reshape(batches, MSER_BATCH, -1).mean(axis=1)
+    errors = []
+    for dropped in range(batches // 2 + 1):
+        kept = means[dropped:]
+        errors.append(np.square(kept - kept.mean(axis=0)).sum() / len(kept) ** 2)
+    return MSER_BATCH * (batches - int(np.argmin(errors)))
+
+
+def one_percent(sketch: Floats) -> int:
+    """1 % of the rounds, at least one."""
+    return max(1, round(len(sketch) / 100))
+
+
+def share(part: float) -> Rule:
+    """A fixed share of the rounds, at least one."""
+
+    def width(sketch: Floats) -> int:
+        return max(1, round(part * len(sketch)))
+
+    return width

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from site_build import commands, examples, experiment_file, notebooks, plain, python_pages, whole
+from site_build import claims, commands, examples, experiment_file, notebooks, plain, python_pages, whole
 from site_build.links import relinked
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the page the links of the site, and remember its Markdown."""
     place = page.file.src_uri
     source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
-    markdown = relinked(markdown, source)
+    markdown = relinked(claims.with_claims(markdown), source)
     if place.startswith(python_pages.FOLDER):
         pages[place] = python_pages.written_out(markdown)
     else:

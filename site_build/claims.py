@@ -1,16 +1,17 @@
-"""What pages say of the papers' claims, of the numbers that were run, and of the hours of `small`, made anew.
+"""The tables of the papers' claims, which the site has, and what two pages say of the ledger, which they keep.
 
-    python -m benchmarks.claims_page
+    python -m site_build.claims             rewrite the two pages
+    python -m site_build.claims --print     print the page of the claims with its tables
 
-It rewrites what stands between `<!-- made: NAME -->` and `<!-- end -->`. In docs/papers/claims.md these are the claims
-of tiers A and B, from their functions and the ledger in `results/`; in docs/papers/index.md how many printed numbers
-have a row there at the printed setting; and in docs/how-to/reproductions.md what there is.
+It rewrites what stands between `<!-- made: NAME -->` and `<!-- end -->` in docs/papers/index.md, how many printed
+numbers have a row in `results/` at the printed setting, and in docs/how-to/reproductions.md, what there is.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -24,10 +25,12 @@ from fedsash.lab.papers.tables import DIMS
 from fedsash.lab.papers.todo import cost_of
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / place for place in ("papers/claims.md", "papers/index.md", "how-to/reproductions.md")]
+PAGES = [ROOT / "docs" / place for place in ("papers/index.md", "how-to/reproductions.md")]
+CLAIMS_PAGE = ROOT / "docs" / "papers" / "claims.md"
 LEDGER = ROOT / "results"
 TIERS = {"A": "Headline claims (A)", "B": "Further claims (B)"}
 MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CLAIMS = re.compile(r"<!-- claims: (\w+) -->\n")
 ROUNDING = re.compile(r"-?\d[\d.]*e-(?:1[3-9]|[2-9]\d)\b")
 """A number that is a rounding error of float64, which differs by machine."""
 
@@ -38,15 +41,18 @@ def rewritten(text: str) -> str:
 
     def made(match: re.Match[str]) -> str:
         begin, name, end = match.groups()
-        if name == "count":
-            part = counted(ledger)
-        elif name == "scales":
-            part = scales()
-        else:
-            part = tables(name, ledger)
+        part = counted(ledger) if name == "count" else scales()
         return f"{begin}{part}\n{end}"
 
     return MADE.sub(made, text)
+
+
+def with_claims(text: str) -> str:
+    """A page with the tables of its papers' claims: A and B, from their functions and the ledger."""
+    if not CLAIMS.search(text):
+        return text
+    ledger = Ledger(LEDGER)
+    return CLAIMS.sub(lambda match: tables(match[1], ledger), text)
 
 
 def counted(ledger: Ledger) -> str:
@@ -172,11 +178,14 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def main(pages: Iterable[Path] = PAGES) -> None:
-    """Rewrite the pages."""
-    for page in pages:
+def main(arguments: list[str]) -> None:
+    """Rewrite the pages, or print the one of the claims."""
+    if arguments == ["--print"]:
+        print(with_claims(CLAIMS_PAGE.read_text()))
+        return
+    for page in PAGES:
         page.write_text(rewritten(page.read_text()))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

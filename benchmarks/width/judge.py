@@ -17,8 +17,9 @@ from .rules import Rule, by_distances, by_mser, by_variogram, one_percent, share
 TUNED_ON = ("digits", "mnist")
 JUDGED_ON = ("fashion", "cifar10")
 SHARES = (1 / 200, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2, 1.0)
-CONSTANTS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
-THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
+MEMORIES = (0.5, 1.0, 2.0, 4.0, 8.0)
+WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.2)
 DRAWS = 10_000
 PRIMARY = "variogram"
 
@@ -91,9 +92,9 @@ def interval(differences: Floats) -> tuple[float, float, float]:
     return float(low), float(high), float(max(p, 1 / DRAWS))
 
 
-def tuned(endings: Sequence[Ending], rules: Mapping[float, Rule]) -> float:
-    """The constant whose rule has the least regret over clusters."""
-    return min(rules, key=lambda constant: mean_over_clusters(endings, regrets(endings, rules[constant])).mean())
+def tuned(endings: Sequence[Ending], rules: Mapping[str, Rule]) -> str:
+    """The name of the rule that has the least regret over clusters."""
+    return min(rules, key=lambda name: mean_over_clusters(endings, regrets(endings, rules[name])).mean())
 
 
 def judge(folder: Path) -> Iterator[str]:
@@ -101,12 +102,17 @@ def judge(folder: Path) -> Iterator[str]:
     endings = [ending for recording in recordings(folder) for ending in endings_of(recording)]
     tuning = [ending for ending in endings if ending.labels["data"] in TUNED_ON]
     judging = [ending for ending in endings if ending.labels["data"] in JUDGED_ON]
-    constant = tuned(tuning, {value: by_variogram(value) for value in CONSTANTS})
-    threshold = tuned(tuning, {value: by_distances(value) for value in THRESHOLDS})
-    yield f"c = {constant:g}, threshold = {threshold:g}, chosen on {' and '.join(TUNED_ON)}"
+    variograms = {}
+    for memory in MEMORIES:
+        for weight in WEIGHTS:
+            variograms[f"c = {memory:g}, mu = {weight:g}"] = by_variogram(memory, weight)
+    distances = {f"threshold {threshold:g}": by_distances(threshold) for threshold in THRESHOLDS}
+    constants = tuned(tuning, variograms)
+    threshold = tuned(tuning, distances)
+    yield f"{constants}; {threshold}: chosen on {' and '.join(TUNED_ON)}"
     rules: dict[str, Rule] = {
-        PRIMARY: by_variogram(constant),
-        "distances": by_distances(threshold),
+        PRIMARY: variograms[constants],
+        "distances": distances[threshold],
         "MSER-5": by_mser,
         "1 % of the rounds": one_percent,
     }

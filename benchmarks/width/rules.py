@@ -27,27 +27,31 @@ def variogram(sketch: Floats) -> Floats:
     return values
 
 
-def expected_errors(values: Floats, noise: float) -> Floats:
-    """The squared distance to the drift's present place that the means of W = 1 .. t/2 models are expected to have."""
+def drift_and_noise(values: Floats, noise: float) -> tuple[Floats, Floats]:
+    """What the squared distance of the mean of W = 1 .. t/2 models to the drift's present place is made of, `[t/2]` each.
+
+    Models are a drift plus noise of variance `noise` that has no memory. The first part is the drift's: how far the
+    mean of the last W places lies from the newest. The second one is the noise's.
+    """
     longest = len(values) - 1
-    errors = np.empty(longest)
+    drift = np.empty(longest)
     for size in range(1, longest + 1):
         lags = np.arange(size)
         to_newest = values[:size].mean()
         among_themselves = ((size - lags) * values[:size]).sum() / size**2
-        errors[size - 1] = to_newest - among_themselves - noise * (1 - 2 / size)
-    return errors
+        drift[size - 1] = to_newest - among_themselves - noise * (1 - 1 / size)
+    return drift, noise / np.arange(1, longest + 1)
 
 
-def by_variogram(constant: float) -> Rule:
-    """The primary rule: noise of variance `constant` V(1) / 2."""
+def by_variogram(memory: float, weight: float) -> Rule:
+    """The primary rule: noise of variance `memory` V(1) / 2, and a drift that counts `weight` as much as noise."""
 
     def width(sketch: Floats) -> int:
         values = variogram(sketch)
         if len(values) < 2:
             return 1
-        errors = expected_errors(values, constant * float(values[1]) / 2)
-        return 1 + int(errors.argmin())
+        drift, noise = drift_and_noise(values, memory * float(values[1]) / 2)
+        return 1 + int((weight * drift + noise).argmin())
 
     return width
 

@@ -28,7 +28,7 @@ def variogram(sketch: Floats) -> Floats:
 
 
 def drift_and_noise(values: Floats, noise: float) -> tuple[Floats, Floats]:
-    """What the squared distance of the mean of W = 1 .. t/2 models to the drift's present place is made of, `[t/2]` each.
+    """The two parts of the squared distance of the mean of W models to the drift's present place, for W = 1 .. t/2.
 
     Models are a drift plus noise of variance `noise` that has no memory. The first part is the drift's: how far the
     mean of the last W places lies from the newest. The second one is the noise's.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from fedsash.averages import BEMA, EMA, SWA, PowerEMA, Tracker, Window
-from fedsash.settings.errors import RunError
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.vector import exact_sums
 from support.loops import equal, make_model
 
@@ -132,7 +132,10 @@ def test_the_names_of_wrappers_are_left_out(make: Callable[[], nn.Module], wrapp
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda state: state.pop("n_averaged"), r"^Tracker\.load_averaged_model: the state has no n_averaged, as"),
+        (
+            lambda state: state.pop("n_averaged"),
+            r"^Tracker\.load_averaged_model: state = .*: must be the state_dict\(\) of",
+        ),
         (
             lambda state: state.pop("module.0.weight"),
             r"fit the average ema: 0\.weight is nothing there and \[5, 4\] here",
@@ -147,7 +150,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Any, l
     change(state)
     tracker = Tracker({"ema": EMA(0.9)}, model)
     before = copy.deepcopy(tracker.state_dict())
-    with pytest.raises(RunError, match=line):
+    with pytest.raises((RunError, SettingError), match=line):
         tracker.load_averaged_model(state)
     assert equal(tracker.state_dict(), before)
 
@@ -161,6 +164,32 @@ def test_an_average_that_needs_more_than_an_average_is_refused(average: Any) -> 
     with pytest.raises(RunError, match=line):
         tracker.load_averaged_model(averaged_model(model, 3, 0.9).state_dict())
     assert equal(tracker.state_dict(), before)
+
+
+def test_an_averaged_model_itself_is_refused_and_so_is_its_state_where_a_trackers_belongs() -> None:
+    model = make_model()
+    theirs: Any = averaged_model(model, 1, 0.9)
+    tracker = Tracker(EMA(0.9), model)
+    with pytest.raises(SettingError, match=r"^Tracker\.load_averaged_model: state = .*: must be the state_dict\(\) of"):
+        tracker.load_averaged_model(theirs)
+    line = r"^this is the state of an AveragedModel: load_averaged_model\(\) takes it$"
+    with pytest.raises(RunError, match=line):
+        tracker.load_state_dict(theirs.state_dict())
+
+
+def test_an_average_of_a_part_takes_over_that_part_and_one_of_nothing_that_trains_is_refused() -> None:
+    model = make_model()
+    state = averaged_model(model, 1, 0.9).state_dict()
+    tracker = Tracker({"all": EMA(0.9), "head": EMA(0.9, part="2")}, model)
+    tracker.load_averaged_model(state, "head")
+    assert tracker.value("head").keys() == {"2.weight", "2.bias"}
+    assert tracker.count("head") == 1 and tracker.count("all") == 0
+    plain_norm = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False))
+    empty = Tracker(EMA(0.9, part="1", buffers="latest"), plain_norm)
+    with pytest.raises(
+        RunError, match=r"^the average average has nothing that trains, so it can't go on from an Avera"
+    ):
+        empty.load_averaged_model(AveragedModel(plain_norm).state_dict())
 
 
 @given(

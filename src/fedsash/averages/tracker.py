@@ -15,16 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from ..settings.errors import FedsashError, ModelError, RunError, SettingError, check, check_count, one_line, some
-from ..settings.fingerprint import fingerprint
+from ..settings.fingerprint import fingerprint, text
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout, NamedPart
 from ..vector.norms import norms_of, re_estimate
 from ..vector.pieces import Pieces
+from ..vector.private_torch import Norm
 from ..vector.randomness import draws_kept
 from ..vector.shown import Shown
 from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
 from . import profiles
 from .afterwards import Approximation, KeptSums
+from .averaged_model import take_over
 from .base import Average, by_name
 from .ema import EMA
 from .group import TensorGroup, grouped
@@ -96,6 +98,12 @@ class Tracker(Shown):
         self._calls = 0
         """The calls of `update` since the last round."""
         self._groups: list[TensorGroup] = []
+        self._known: set[str] = set()
+        """The names of all tensors that have trained so far, also of those that no average is of."""
+        self._sharded: list[Any] = []
+        """The parts of the module that FSDP2 shards."""
+        self._norms: dict[str, Norm] = {}
+        """The norm layers that have running statistics, by their names."""
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
         self._frozen: list[str] = []
@@ -105,14 +113,13 @@ class Tracker(Shown):
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows; `models` is the number of models in each average."""
-        counts = {name: self.count(name) for name in self.averages}
-        models: object
-        if len(counts) == 1:
-            (models,) = counts.values()
-        else:
-            models = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        averages = ", ".join(map(repr, self.averages.values()))
-        return {"averages": averages, "module": self.module, "updates": self.round, "models": models}
+        averages: list[str] = []
+        models: list[str] = []
+        for name, average in self.averages.items():
+            averages.append(text(average))
+            models.append(f"{name}: {self.count(name)}")
+        facts = {"averages": ", ".join(averages), "module": self.module, "updates": self.round}
+        return facts | {"models": ", ".join(models)}
 
     def count(self, name: str | None = None) -> int:
         """How many models are in an average."""
@@ -141,7 +148,7 @@ class Tracker(Shown):
             group.check_types(tensors)
         round = self.round + 1
         models = [group.pieces(tensors) for group in self._groups]
-        skipping: set[str] = set()
+        skipping: set[str] = set()  # what leaves out the model in one group leaves it out in all
         for group, w in zip(self._groups, models, strict=True):
             skipping |= group.not_finite(w, round, but=skipping)
         if skipping:
@@ -252,7 +259,9 @@ class Tracker(Shown):
             if batches is not None:
                 with draws_kept(batches):  # a loader draws its order
                     re_estimate(self.module, layers, batches, _pass)
-                means = {_mean_of(name): norm.running_mean for name, norm in self._norms.items() if name in layers}
+                means: dict[str, Tensor | None] = {}
+                for name in layers:
+                    means[_mean_of(name)] = self._norms[name].running_mean
                 _warn_unless_finite("an average re-estimated from these batches", means)
             yield self.module
 
@@ -335,30 +344,23 @@ class Tracker(Shown):
 
         The statistics of an average with `buffers = "average"` are those of a state with `use_buffers`. The other
         averages, and the module, stay as they are. Raises `RunError`, and changes nothing, if the state does not fit or
-        is no such one, or if the average needs more than that, as a window does.
+        is none of that kind, or if the average needs more than it has, as a window does.
         """
         name = self._name(name)
         self._check_whole()
-        count = state.get("n_averaged")
-        if not isinstance(count, Tensor):
-            raise RunError("Tracker.load_averaged_model: the state has no n_averaged, as that of an AveragedModel has")
-        averaged = _of_averaged_model(state, self._known)
-        groups = [group for group in self._groups if name in group.averages]
-        for group in groups:
-            group.check_values(name, averaged)
-        if count:  # else it has seen nothing, and neither has this average
-            for group in groups:
-                group.take_over(name, averaged, int(count))
+        take_over(self._groups, name, state)
 
     def _load(self, saved: Mapping[str, Tensor]) -> None:
         """Do what `load_state_dict` says. The tracker changes in the last lines only, which can't fail."""
+        if "n_averaged" in saved:
+            raise RunError("this is the state of an AveragedModel: load_averaged_model() takes it")
         about = json.loads(bytes(saved["about"].tolist()))
         calls = int(saved["calls"])
         saved_names = about["parts"].keys()
         new = self.averages.keys() - saved_names
         dropped = saved_names - self.averages.keys()
-        settings = {name: text for name, text in self._about()["averages"].items() if name not in new}
-        saved_settings = {name: text for name, text in about["averages"].items() if name not in dropped}
+        settings = _without(self._about()["averages"], new)
+        saved_settings = _without(about["averages"], dropped)
         check_fits("the saved state does not fit this tracker", settings, saved_settings)
         parts = dict(self._parts)
         for name in self._parts.keys() - new:
@@ -458,7 +460,6 @@ class Tracker(Shown):
         self._check_beginning(groups, self.averages)
         self._groups += groups
         self._known = known | new.keys()
-        """The names of all tensors that have trained so far, also of those that no average is of."""
         self._norms = norms_of(self.module)
 
     def _members(self) -> dict[str, set[str]]:
@@ -504,16 +505,16 @@ class Tracker(Shown):
         """
         self._note_frozen()
         layers = tuple(name for name in self._norms if name not in self._frozen)
-        if isinstance(which, Mapping):  # tensors of any average: with or without new statistics
-            return () if batches is None else layers
-        re_estimates = self.averages[self._name(which)].buffers == "re-estimate"
-        requirement = 'only for an average with buffers = "re-estimate"'
-        check(re_estimates or batches is None, "Tracker: batches", batches, requirement)
-        if batches is not None:
-            return layers
-        requirement = 'must be given: the average has buffers = "re-estimate"'
-        check(not (re_estimates and layers), "Tracker: batches", batches, requirement)
-        return ()
+        if not isinstance(which, Mapping):  # else tensors of any average: with or without new statistics
+            re_estimates = self.averages[self._name(which)].buffers == "re-estimate"
+            requirement = 'only for an average with buffers = "re-estimate"'
+            check(re_estimates or batches is None, "Tracker: batches", batches, requirement)
+            lacks_batches = re_estimates and bool(layers) and batches is None
+            requirement = 'must be given: the average has buffers = "re-estimate"'
+            check(not lacks_batches, "Tracker: batches", batches, requirement)
+        if batches is None:
+            return ()
+        return layers
 
     def _name(self, name: str | None) -> str:
         """The name of an average that there is. None means the only one."""
@@ -539,17 +540,9 @@ def _saved_tensor(state: Mapping[str, Tensor], group: int, name: str) -> Tensor:
     return state[f"{group}/{name}"]
 
 
-def _of_averaged_model(state: Mapping[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
-    """The tensors of the model in the state dict of an `AveragedModel`, by the names that are `known` of them."""
-    tensors = plain(_only_tensors(state))
-    inner: dict[str, Tensor] = {}
-    # `AveragedModel` has the model as its `module`, and DataParallel in it has one more.
-    while not inner.keys() & known:
-        inner = {name.removeprefix("module."): value for name, value in tensors.items() if name.startswith("module.")}
-        if not inner:
-            return tensors
-        tensors = inner
-    return inner
+def _without(settings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """The settings that have none of these names."""
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _names_in(groups: Iterable[TensorGroup]) -> set[str]:

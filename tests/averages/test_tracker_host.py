@@ -172,7 +172,7 @@ def test_a_decay_d_to_the_k_of_every_kth_model_is_the_decay_d_of_steps_that_stan
 def test_a_state_of_another_every_is_refused_and_one_of_another_device_is_not() -> None:
     module = make_model()
     tracker = Tracker(EMA(0.9), module, every=2)
-    with pytest.raises(RunError, match=r"this tracker: Tracker\.every is 2 there and 1 here$"):
+    with pytest.raises(RunError, match=r"this tracker: Tracker\.every is 2 there and nothing here$"):
         Tracker(EMA(0.9), module).load_state_dict(tracker.state_dict())
     walk(module, 0)
     tracker.update()

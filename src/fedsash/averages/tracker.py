@@ -315,7 +315,6 @@ class Tracker(Shown):
         state: Vectors = {
             "about": torch.frombuffer(bytearray(about), dtype=torch.uint8),
             "round": torch.tensor(self.round),
-            "calls": torch.tensor(self._calls),
         }
         for i, group in enumerate(self._groups):
             for name, tensor in group.tensors().items():
@@ -355,7 +354,6 @@ class Tracker(Shown):
         if "n_averaged" in saved:
             raise RunError("this is the state of an AveragedModel: load_averaged_model() takes it")
         about = json.loads(bytes(saved["about"].tolist()))
-        calls = int(saved["calls"])
         saved_names = about["parts"].keys()
         new = self.averages.keys() - saved_names
         dropped = saved_names - self.averages.keys()
@@ -376,7 +374,7 @@ class Tracker(Shown):
             log.warning("Tracker: %s of the saved state is left out", some(sorted(dropped)))
         self._warn_of_spoilt(groups, past=True)
         self.round = int(saved["round"])
-        self._calls = calls
+        self._calls = about.get("calls", 0)
         self.torn = False
         self._groups = groups
         self._parts = parts
@@ -422,13 +420,18 @@ class Tracker(Shown):
 
     def _about(self) -> dict[str, Any]:
         """What a state is of. Its averages must be those of the tracker that loads it."""
-        settings = {"Tracker.trajectory_every": str(self.trajectory_every), "Tracker.every": str(self.every)}
+        settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
+        if self.every > 1:
+            settings["Tracker.every"] = str(self.every)
         shard = shard_of(self.module)
         if shard:
             settings["its shard"] = shard
         settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
-        return {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
+        about = {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
+        if self._calls:
+            about["calls"] = self._calls
+        return about
 
     def _tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers of the module, as they are now; of a sharded one its shards."""

@@ -181,7 +181,7 @@ class Tracker(Shown):
         It needs running sums at both ends. Raises `RunError` if there is none yet, `SettingError` that says which there
         are.
         """
-        sums = self._sums("window")
+        sums = self._kept_sums("window")
         if at is None:
             at = sums.rounds[-1]
         begins = sums.begins(size, at)
@@ -210,7 +210,7 @@ class Tracker(Shown):
 
     def _approximation(self, caller: str, profile: Callable[[int], Profile], at: int | None) -> Approximation:
         """The average whose weights of n models are `profile(n)`, from the sums up to update `at`."""
-        sums = self._sums(caller)
+        sums = self._kept_sums(caller)
         if at is None:
             at = sums.rounds[-1]
         sums.check(at)
@@ -224,7 +224,7 @@ class Tracker(Shown):
         _warn_unless_finite(f"{caller} after update {at}", value)
         return Approximation(value, max(errors))
 
-    def _sums(self, caller: str) -> KeptSums:
+    def _kept_sums(self, caller: str) -> KeptSums:
         """The sums of the tensors that have trained from the beginning, whose rounds are those of all sums.
 
         Raises `RunError` that names the `caller` if there are none.

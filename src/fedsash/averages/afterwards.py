@@ -169,12 +169,12 @@ class KeptSums:
 
     def count(self, round: int) -> int:
         """How many models the sum after a round has."""
-        return self._count_by_round().get(round, 0)
+        return self.count_by_round().get(round, 0)
 
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
         self.check(at)
-        starts = window_starts(self._count_by_round(), at)
+        starts = window_starts(self.count_by_round(), at)
         check(size in starts, "size", size, f"after update {at} a window can have {some(sorted(starts))} models")
         return starts[size]
 
@@ -197,12 +197,12 @@ class KeptSums:
         if not n:
             return None
         counts: dict[int, int] = {}
-        for round, count in self._count_by_round().items():
+        for round, count in self.count_by_round().items():
             if round <= at:
                 counts[round] = count
         return next(approximations(counts, self.of, [profile(n)], like))
 
-    def _count_by_round(self) -> dict[int, int]:
+    def count_by_round(self) -> dict[int, int]:
         """The number of models in each sum, by its round; 0 at round 0."""
         counts = {0: 0}
         for round, count in self.counts.tolist():

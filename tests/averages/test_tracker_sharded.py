@@ -21,12 +21,14 @@ def whole(sharded: dict[str, Any]) -> dict[str, Tensor]:
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_module_that_fsdp_has_sharded_is_averaged_shard_by_shard() -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_module_that_fsdp_has_sharded_is_averaged_shard_by_shard(device: str | None) -> None:
     fsdp = pytest.importorskip("torch.distributed.fsdp")
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
     plain, sharded = make_model(), make_model()
     fsdp.fully_shard(sharded, mesh=mesh)
-    one, other = Tracker(Window(3), plain), Tracker(Window(3), sharded)
+    one = Tracker(Window(3), plain, trajectory_every=2)
+    other = Tracker(Window(3), sharded, trajectory_every=2, device=device)
     for model, tracker in ((plain, one), (sharded, other)):
         for value in (1.0, 2.5, 4.0, -1.0):
             for p in model.parameters():
@@ -35,6 +37,7 @@ def test_a_module_that_fsdp_has_sharded_is_averaged_shard_by_shard() -> None:
     own = whole(sharded.state_dict())
     found = whole(other.averaged_state_dict())
     assert equal(found, one.averaged_state_dict())
+    assert equal(whole(other.averaged_state_dict(other.ema(0.5))), one.averaged_state_dict(one.ema(0.5)))
     assert equal(whole(sharded.state_dict()), own)
     with pytest.raises(ValueError, match=r"^PyTorch can't copy this module: load averaged_state_dict\(\)"):
         other.averaged_module()

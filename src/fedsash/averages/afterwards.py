@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,9 @@ from ..settings.errors import check, some
 from ..vector import exact_sums
 from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
+from . import profiles
 from .places import place_for
+from .profiles import Profile
 from .swa import SWA
 from .trajectory import Trajectory
 
@@ -89,6 +91,44 @@ def combined(sums: Iterable[RunningSum], weights: Weights, like: Tensor) -> list
     return [result.to(like) for result in results]
 
 
+TOGETHER = 8
+"""The number of averages that are computed in one pass over the sums. Each needs the memory of a model in float64."""
+
+
+def approximations(
+    counts: Mapping[int, int],
+    sum_after: Callable[[int], RunningSum],
+    all_profiles: Sequence[Profile],
+    like: Tensor,
+) -> Iterator[tuple[Tensor, float]]:
+    """The approximation `[d]` of the average of each profile `[n]`, like `like`, and its error (`profiles.misplaced`).
+
+    `counts` has the number of models in each sum, by round, ascending from 0 models at round 0 to n. `sum_after(round)`
+    gives such a sum; they are asked for one after another, since each may be read from a disk.
+    """
+    rounds: dict[int, int] = {}
+    for round, count in counts.items():
+        rounds.setdefault(count, round)  # of rounds with equally many models the first
+    ends = sorted(rounds)
+    for first in range(0, len(all_profiles), TOGETHER):
+        group = all_profiles[first : first + TOGETHER]
+        weights = np.stack([profiles.block_weights(profile, ends) for profile in group])
+        averages = combined((sum_after(rounds[end]) for end in ends), weights, like)
+        for w, profile in zip(averages, group, strict=True):
+            yield w, profiles.misplaced(profile, ends)
+
+
+class Approximation(dict[str, Tensor]):
+    """The tensors of an average after the fact, by their names.
+
+    `error` is the share of its weight that lies on other models of the same block (see `profiles.misplaced`).
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], error: float) -> None:
+        super().__init__(tensors)
+        self.error = error
+
+
 ROWS = 8
 """The number of sums for which there is room at first; then for so many more each time."""
 
@@ -129,14 +169,18 @@ class KeptSums:
 
     def count(self, round: int) -> int:
         """How many models the sum after a round has."""
-        return self._count_by_round().get(round, 0)
+        return self.count_by_round().get(round, 0)
 
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
-        check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
-        starts = window_starts(self._count_by_round(), at)
+        self.check(at)
+        starts = window_starts(self.count_by_round(), at)
         check(size in starts, "size", size, f"after update {at} a window can have {some(sorted(starts))} models")
         return starts[size]
+
+    def check(self, at: int) -> None:
+        """Raise `SettingError` if no sum is kept after the round `at`."""
+        check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
 
     def mean(self, begins: int, at: int, like: Tensor) -> Tensor | None:
         """The mean `[d]` of the models after `begins` up to `at`, like `like`; None if there are none."""
@@ -144,7 +188,21 @@ class KeptSums:
             return None
         return self.of(at).mean_since(self.of(begins), like)
 
-    def _count_by_round(self) -> dict[int, int]:
+    def approximation(self, profile: Callable[[int], Profile], at: int, like: Tensor) -> tuple[Tensor, float] | None:
+        """The average `[d]`, like `like`, of the models up to `at`, and its error; None if there are none.
+
+        `profile(n)` gives its weights `[n]`.
+        """
+        n = self.count(at)
+        if not n:
+            return None
+        counts: dict[int, int] = {}
+        for round, count in self.count_by_round().items():
+            if round <= at:
+                counts[round] = count
+        return next(approximations(counts, self.of, [profile(n)], like))
+
+    def count_by_round(self) -> dict[int, int]:
         """The number of models in each sum, by its round; 0 at round 0."""
         counts = {0: 0}
         for round, count in self.counts.tolist():

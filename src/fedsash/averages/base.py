@@ -112,6 +112,13 @@ class Average(Setting, ABC):
             raise TypeError(f"{type(self).__name__}.init must return a tensor `seen`, the number of observed models")
         return int(state["seen"])
 
+    def take_over(self, state: Vectors, w: Tensor, count: int) -> None:
+        """Make the state, in place, that of an average `w` `[d]` of `count` models, at least one, from elsewhere.
+
+        Raises `RunError` if its state needs more than these.
+        """
+        raise RunError(f"{type(self).__name__}: it can't go on from an average alone; EMA, PowerEMA and SWA can")
+
     def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
         """Remove the model of `round` from the average; raises `RunError` if it keeps no single models."""
         raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can remove one")

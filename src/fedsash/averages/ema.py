@@ -97,7 +97,15 @@ class EMA(Average, name="ema"):
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        weight = 1.0
+        return (state["ema"] / self._weight(self.count(state))).to(w)
+
+    def take_over(self, state: Vectors, w: Tensor, count: int) -> None:
+        state["ema"].copy_(w)
+        state["ema"] *= self._weight(count)
+        state["seen"].fill_(count)
+
+    def _weight(self, count: int) -> float:
+        """The weight that `count` models have in `ema` together: 1, unless it began at 0."""
         if self.start == "zero":
-            weight = 1 - self.decay ** self.count(state)
-        return (state["ema"] / weight).to(w)
+            return 1 - self.decay**count
+        return 1.0

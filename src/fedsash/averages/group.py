@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..settings.errors import ModelError
+from ..settings.errors import ModelError, RunError
 from ..vector.arrays import Vectors
 from ..vector.exact_sums import exact_device
 from ..vector.layout import joined
 from ..vector.pieces import Pieces
 from ..vector.wrapped import local
-from .afterwards import SUM, KeptSums
+from .afterwards import SUM, Approximation, KeptSums
 from .base import Average
+from .lent import check_fits
 from .observers import Observer, Observers
+from .profiles import Profile
 
 RUNNING = "running sum"
 """The name of the sum of all models. A user's average can't have it: its name can't have a space."""
@@ -31,7 +33,8 @@ class TensorGroup:
 
     `members` has the names of the tensors that each average is of; an average of none of them is not in `observers`.
     `averages` and `past` are those of `AverageStates`. If `every` is above 0, running sums are kept, too. Models on
-    disk lie in `folder`, or in the system's folder for temporary files.
+    disk lie in `folder`, or in the system's folder for temporary files. All that is kept lies on `device`; if it is
+    None, on that of the tensors, which it follows.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class TensorGroup:
         members: Mapping[str, set[str]],
         every: int,
         folder: Path | None = None,
+        device: torch.device | None = None,
     ) -> None:
+        self._device = device
         self.shapes = {name: local(tensor.detach()).shape for name, tensor in tensors.items()}
         self.dtype = dtype
         self.members: dict[str, list[str]] = {}
@@ -58,7 +63,7 @@ class TensorGroup:
             self._settings[RUNNING] = SUM
             observers[RUNNING] = Observer(SUM, [(0, sum(lengths))])
         self.observers = Observers(observers)
-        w = self.pieces(tensors).whole()
+        w = self._whole(tensors)
         self.averages, self.past = self.observers.init(w, folder)
         self.sums = KeptSums(every, w) if every else None
 
@@ -81,6 +86,16 @@ class TensorGroup:
             raise ModelError("the module is on the device meta, which holds no values to average")
         return Pieces(pieces)
 
+    def _whole(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The vector `[d]` of these tensors as one tensor, where the averages are kept."""
+        return self._at_home(self.pieces(tensors)).whole()
+
+    def _at_home(self, w: Pieces) -> Pieces:
+        """The vector `w` `[d]` where the averages are kept."""
+        if self._device is None:
+            return w
+        return w.on(self._device)
+
     def check_types(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise `ModelError` if a module that was widened would be rounded; the averages so far can still be read."""
         types = {tensors[name].dtype for name in self.shapes if name in tensors}
@@ -95,6 +110,7 @@ class TensorGroup:
 
     def observe(self, w: Pieces, round: int, but: set[str]) -> None:
         """Show `w` `[d]` to all averages, except `but`, as the model of `round`; keep the running sum if it is time."""
+        w = self._at_home(w)
         self._follow(w.pieces[0])
         names = [name for name in self.averages if name not in but]
         self.observers.take(names, self, w, round)
@@ -102,7 +118,7 @@ class TensorGroup:
             self.sums.observe(self.averages[RUNNING], round)
 
     def _follow(self, like: Tensor) -> None:
-        """Move the sums to the device of the tensors. Models of past rounds stay where they are."""
+        """Move the sums to the device of `like`. Models of past rounds stay where they are."""
         for state in self.averages.values():
             for name, vector in state.items():
                 if vector.dtype == torch.float64:
@@ -114,17 +130,30 @@ class TensorGroup:
         """The tensors of an average, as new ones; empty if it is of none of these tensors."""
         if name not in self.averages:
             return {}
-        w = self.observers.value(self, name, self.pieces(tensors).whole())
+        w = self.observers.value(self, name, self._whole(tensors))
         return self.split(w, self.members[name])
 
     def window(self, at: int, begins: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean of the models after the rounds `begins + 1` to `at`; empty if there are none of these tensors."""
         if self.sums is None:
             return {}
-        mean = self.sums.mean(begins, at, self.pieces(tensors).whole())
+        mean = self.sums.mean(begins, at, self._whole(tensors))
         if mean is None:
             return {}
         return self.split(mean, list(self.shapes))
+
+    def approximation(self, profile: Callable[[int], Profile], at: int, tensors: Mapping[str, Tensor]) -> Approximation:
+        """The average whose weights of n models are `profile(n)`, of the models up to the round `at`.
+
+        It is empty if there are none of these tensors.
+        """
+        if self.sums is None:
+            return Approximation({}, 0.0)
+        result = self.sums.approximation(profile, at, self._whole(tensors))
+        if result is None:
+            return Approximation({}, 0.0)
+        w, error = result
+        return Approximation(self.split(w, list(self.shapes)), error)
 
     def split(self, w: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
         """The tensors of these names as views of `w` `[d]`."""
@@ -133,6 +162,20 @@ class TensorGroup:
         for (name, shape), piece in zip(self.shapes.items(), torch.split(w, lengths), strict=True):
             views[name] = piece.view(shape)
         return {name: views[name] for name in names}
+
+    def check_values(self, name: str, values: Mapping[str, Tensor]) -> None:
+        """Raise `RunError` unless an average can go on from these values of its tensors, by their names."""
+        shapes = {member: list(self.shapes[member]) for member in self.members[name]}
+        value_shapes = {member: list(local(values[member]).shape) for member in shapes if member in values}
+        check_fits(f"the state does not fit the average {name}", shapes, value_shapes)
+        for member in shapes:
+            if not Pieces([local(values[member].detach()).reshape(-1)]).finite():
+                raise RunError(f"the average {name} can't go on from {member}, which is not finite")
+
+    def take_over(self, name: str, values: Mapping[str, Tensor], count: int) -> None:
+        """Let an average go on from these values of its tensors, which have the average of `count` models."""
+        pieces = [local(values[member].detach()).reshape(-1) for member in self.members[name]]
+        self._settings[name].take_over(self.averages[name], torch.cat(pieces), count)
 
     def not_finite_in(self, name: str, past: bool) -> list[str]:
         """The tensors of which an average's state has a value that is not finite; of its `past` models, too."""
@@ -205,6 +248,7 @@ def grouped(
     members: Mapping[str, set[str]],
     every: int,
     folder: Path | None = None,
+    device: torch.device | None = None,
 ) -> list[TensorGroup]:
     """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the widest.
 
@@ -228,4 +272,7 @@ def grouped(
         if widest.itemsize < 4:
             widest = torch.float32
         by_type.setdefault(widest, {}).update(integers)
-    return [TensorGroup(some, dtype, averages, members, every, folder) for dtype, some in by_type.items()]
+    groups: list[TensorGroup] = []
+    for dtype, of_type in by_type.items():
+        groups.append(TensorGroup(of_type, dtype, averages, members, every, folder, device))
+    return groups

@@ -46,9 +46,11 @@ class _Loan:
         self.buffers: dict[nn.Module, dict[str, KeptBuffer]] = {}
         """By the name that a layer has for it: a buffer, and a copy of its values if it can be written."""
 
-    def keep(self, module: nn.Module, parameters: Mapping[str, Tensor]) -> None:
-        """Copy the values that these parameters have, and all buffers of the module."""
-        self.parameters = {name: local(tensor.data).clone() for name, tensor in parameters.items()}
+    def keep(self, module: nn.Module, parameters: Mapping[str, Tensor], device: torch.device | None) -> None:
+        """Copy the values that these parameters have, to a device if one is named, and all buffers of the module."""
+        for name, tensor in parameters.items():
+            values = local(tensor.data)
+            self.parameters[name] = values.to(device or values.device, copy=True)
         for layer in module.modules():
             self.buffers[layer] = {name: (buffer, _copied(buffer)) for name, buffer in layer._buffers.items()}
 
@@ -74,15 +76,21 @@ def own_values(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     before: dict[int, Tensor] = {}
     for loan in reversed(_loans):  # what the first loan has kept was there before all of them
         before |= loan.values()
-    return {name: before.get(id(tensor), tensor) for name, tensor in tensors.items()}
+    own: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        own[name] = before.get(id(tensor), tensor).to(tensor.device)  # a loan may keep them on another one
+    return own
 
 
 @contextmanager
-def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterator[None]:
+def lent(
+    module: nn.Module, live: Live, values: Mapping[str, Tensor], device: torch.device | None = None
+) -> Iterator[None]:
     """Give the module other `values`. At the end it has its own values and all its buffers again, bitwise.
 
     `live` gives all its tensors as they are now. The rest of the module is as it is while nothing is lent. Values that
-    are lent to the same module meanwhile may be given back in any order. Raises `RunError` for values of other shapes.
+    are lent to the same module meanwhile may be given back in any order. The parameters' own values lie on `device`
+    meanwhile, by default on that of the module. Raises `RunError` for values of other shapes.
     Raises `ModelError` at the end if one of these tensors is gone or has another shape; the others are restored. A
     warning names the parameters that somebody else has changed meanwhile.
     """
@@ -102,7 +110,7 @@ def lent(module: nn.Module, live: Live, values: Mapping[str, Tensor]) -> Iterato
     try:
         with unfolded(module):
             parameters = {name: tensors[name] for name in new_values if isinstance(tensors[name], nn.Parameter)}
-            loan.keep(module, parameters)
+            loan.keep(module, parameters, device)
             put(tensors, new_values)
         yield
     finally:

@@ -86,3 +86,7 @@ class PowerEMA(Average, name="power_ema"):
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         return state["ema"].to(w, copy=True)
+
+    def take_over(self, state: Vectors, w: Tensor, count: int) -> None:
+        state["ema"].copy_(w)
+        state["seen"].fill_(count)

@@ -62,3 +62,7 @@ class SWA(Average, name="swa"):
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         return exact_sums.mean(state["high"], state["low"], self.count(state), w)
+
+    def take_over(self, state: Vectors, w: Tensor, count: int) -> None:
+        exact_sums.fill(state["high"], state["low"], w, count)
+        state["seen"].fill_(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -14,18 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..settings.errors import FedsashError, ModelError, RunError, check, check_count, one_line, some
-from ..settings.fingerprint import fingerprint
+from ..settings.errors import FedsashError, ModelError, RunError, SettingError, check, check_count, one_line, some
+from ..settings.fingerprint import fingerprint, text
 from ..vector.arrays import Vectors
 from ..vector.layout import Layout, NamedPart
 from ..vector.norms import norms_of, re_estimate
 from ..vector.pieces import Pieces
+from ..vector.private_torch import Norm
 from ..vector.randomness import draws_kept
 from ..vector.shown import Shown
 from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
+from . import profiles
+from .afterwards import Approximation, KeptSums
+from .averaged_model import take_over
 from .base import Average, by_name
+from .ema import EMA
 from .group import TensorGroup, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
+from .power_ema import PowerEMA
+from .profiles import Profile
 
 log = logging.getLogger("fedsash")
 
@@ -43,7 +50,9 @@ class Tracker(Shown):
         with tracker.applied():
             evaluate(model)
 
-    Call `update` after each epoch, or after each step: each call is one round for the averages. It never changes the
+    Call `update` after each epoch, or after each step: each call is one round for the averages. With `every = k` only
+    each k-th call is one, and the others do nothing: all counts of models, and an EMA's decay, are of the models that
+    are taken. It never changes the
     module. `averages` is one average, or several by their names; windows of one slice share the models of past rounds.
     An average's `buffers` says which running statistics it has.
 
@@ -53,24 +62,48 @@ class Tracker(Shown):
     another device, its sums follow with the next update; models of past rounds stay where they are. `torn` says that an
     update was broken off, after which no average can be read.
 
-    With `trajectory_every = k` it keeps the sum of all models after every k updates, 16 bytes a parameter each. Two of
-    them give any `window` between them, exactly, after the fact.
+    All that it remembers lies on the `device` that is named, such as "cpu"; also what `value` and `averaged_state_dict`
+    give, and the module's own values inside `applied()`. So a GPU has the model only. By default it lies where the
+    module is.
+
+    With `trajectory_every = k` it keeps the sum of all models after every k rounds, 16 bytes a parameter each. Two of
+    them give any `window` between them, exactly, after the fact, and all of them nearly any `ema` or `power_ema`.
 
     Raises `ModelError` if nothing in the module trains.
     """
 
     @torch.inference_mode(False)
-    def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
+    def __init__(
+        self,
+        averages: Average | Mapping[str, Average],
+        module: nn.Module,
+        trajectory_every: int = 0,
+        *,
+        every: int = 1,
+        device: str | torch.device | None = None,
+    ) -> None:
         named = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
         check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
+        check(type(every) is int, "Tracker.every", every, "must be a whole number")
+        check_count("Tracker.every", every)
         self.module = unwrapped(module)
         self.trajectory_every = trajectory_every
+        self.every = every
+        self.device = None if device is None else _usable(device)
         self.averages = {name: average.in_a_loop() for name, average in named.items()}
         self.round = 0
         self.torn = False
+        self._calls = 0
+        """The calls of `update` since the last round."""
         self._groups: list[TensorGroup] = []
+        self._known: set[str] = set()
+        """The names of all tensors that have trained so far, also of those that no average is of."""
+        self._sharded: list[Any] = []
+        """The parts of the module that FSDP2 shards."""
+        self._norms: dict[str, Norm] = {}
+        """The norm layers that have running statistics, by their names."""
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
         self._frozen: list[str] = []
@@ -80,14 +113,13 @@ class Tracker(Shown):
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows; `models` is the number of models in each average."""
-        counts = {name: self.count(name) for name in self.averages}
-        models: object
-        if len(counts) == 1:
-            (models,) = counts.values()
-        else:
-            models = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        averages = ", ".join(map(repr, self.averages.values()))
-        return {"averages": averages, "module": self.module, "updates": self.round, "models": models}
+        averages: list[str] = []
+        models: list[str] = []
+        for name, average in self.averages.items():
+            averages.append(text(average))
+            models.append(f"{name}: {self.count(name)}")
+        facts = {"averages": ", ".join(averages), "module": self.module, "updates": self.round}
+        return facts | {"models": ", ".join(models)}
 
     def count(self, name: str | None = None) -> int:
         """How many models are in an average."""
@@ -98,13 +130,16 @@ class Tracker(Shown):
     @torch.inference_mode(False)
     @torch.no_grad()
     def update(self) -> None:
-        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`.
+        """Observe the module as it is now, if this is an `every`-th call. Raises `RunError` inside `applied()`.
 
         An average leaves out a model with a value that is not finite, with a warning.
         """
         if is_lent(self.module):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         self._check_whole()
+        self._calls += 1
+        if self._calls < self.every:
+            return
         tensors = self._tensors()
         if self._has_new(tensors):
             self._include_new()
@@ -113,7 +148,7 @@ class Tracker(Shown):
             group.check_types(tensors)
         round = self.round + 1
         models = [group.pieces(tensors) for group in self._groups]
-        skipping: set[str] = set()
+        skipping: set[str] = set()  # what leaves out the model in one group leaves it out in all
         for group, w in zip(self._groups, models, strict=True):
             skipping |= group.not_finite(w, round, but=skipping)
         if skipping:
@@ -123,6 +158,7 @@ class Tracker(Shown):
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=skipping)
         self.round = round
+        self._calls = 0
         self.torn = False
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
@@ -145,23 +181,65 @@ class Tracker(Shown):
         It needs running sums at both ends. Raises `RunError` if there is none yet, `SettingError` that says which there
         are.
         """
-        if not self.trajectory_every:
-            raise RunError("Tracker.window: there are no running sums; a tracker keeps them with trajectory_every = 10")
-        self._check_whole()
-        first = self._groups[0].sums
-        if first is None or not first.rounds:
-            raise RunError(
-                f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
-            )
+        sums = self._kept_sums("window")
         if at is None:
-            at = first.rounds[-1]
-        begins = first.begins(size, at)
+            at = sums.rounds[-1]
+        begins = sums.begins(size, at)
         tensors = own_values(self._tensors())
         value: dict[str, Tensor] = {}
         for group in self._groups:
             value |= group.window(at, begins, tensors)
         _warn_unless_finite(f"the window of {size} after update {at}", value)
         return value
+
+    def ema(self, decay: float, at: int | None = None) -> Approximation:
+        """Nearly what `EMA(decay)` had after update `at` (None: the last sum), whatever averages were kept.
+
+        It is the combination of the means between sums that is nearest to it (see `profiles`). Its `error` is the share
+        of the weight that lies on other models than those of `EMA(decay)`, at most `trajectory_every` updates away:
+        about `trajectory_every * (1 - decay) / 8`. Raises `RunError` if there is no sum yet, `SettingError` that says
+        which there are.
+        """
+        EMA(decay)  # refuses a decay that it can't have
+        return self._approximation("ema", partial(profiles.ema, decay), at)
+
+    def power_ema(self, sigma_rel: float, at: int | None = None) -> Approximation:
+        """Nearly what `PowerEMA(sigma_rel)` had after update `at` (None: the last sum), as `ema` for an EMA."""
+        PowerEMA(sigma_rel)  # refuses a width that it can't have
+        return self._approximation("power_ema", partial(profiles.power, sigma_rel), at)
+
+    def _approximation(self, caller: str, profile: Callable[[int], Profile], at: int | None) -> Approximation:
+        """The average whose weights of n models are `profile(n)`, from the sums up to update `at`."""
+        sums = self._kept_sums(caller)
+        if at is None:
+            at = sums.rounds[-1]
+        sums.check(at)
+        tensors = own_values(self._tensors())
+        value: dict[str, Tensor] = {}
+        errors: list[float] = []
+        for group in self._groups:  # those that joined later have fewer models
+            approximation = group.approximation(profile, at, tensors)
+            value |= approximation
+            errors.append(approximation.error)
+        _warn_unless_finite(f"{caller} after update {at}", value)
+        return Approximation(value, max(errors))
+
+    def _kept_sums(self, caller: str) -> KeptSums:
+        """The sums of the tensors that have trained from the beginning, whose rounds are those of all sums.
+
+        Raises `RunError` that names the `caller` if there are none.
+        """
+        if not self.trajectory_every:
+            raise RunError(
+                f"Tracker.{caller}: there are no running sums; a tracker keeps them with trajectory_every = 10"
+            )
+        self._check_whole()
+        sums = self._groups[0].sums
+        if sums is None or not sums.rounds:
+            raise RunError(
+                f"Tracker.{caller}: there is no running sum yet; the first is after update {self.trajectory_every}"
+            )
+        return sums
 
     @contextmanager
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
@@ -177,11 +255,13 @@ class Tracker(Shown):
         """
         layers = self._re_estimated(which, batches)
         values = which if isinstance(which, Mapping) else self.value(which)
-        with lent(self.module, self._tensors, values):
+        with lent(self.module, self._tensors, values, self.device):
             if batches is not None:
                 with draws_kept(batches):  # a loader draws its order
                     re_estimate(self.module, layers, batches, _pass)
-                means = {_mean_of(name): norm.running_mean for name, norm in self._norms.items() if name in layers}
+                means: dict[str, Tensor | None] = {}
+                for name in layers:
+                    means[_mean_of(name)] = self._norms[name].running_mean
                 _warn_unless_finite("an average re-estimated from these batches", means)
             yield self.module
 
@@ -191,7 +271,7 @@ class Tracker(Shown):
             copied: Vectors = {}
             for name, value in plain(module.state_dict()).items():
                 if isinstance(value, Tensor):
-                    copied[name] = value.detach().clone()
+                    copied[name] = value.detach().to(self.device or value.device, copy=True)
                 else:  # a state dict may hold anything (`get_extra_state`)
                     copied[name] = copy.deepcopy(value)
             return copied
@@ -256,14 +336,29 @@ class Tracker(Shown):
             what = f"{type(error).__name__} {one_line(error)}"
             raise RunError(f"this is not the whole state of a tracker: {what}") from error
 
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def load_averaged_model(self, state: Mapping[str, Tensor], name: str | None = None) -> None:
+        """Let an EMA or SWA go on from the `state_dict()` of PyTorch's `AveragedModel`, with its `n_averaged` models.
+
+        The statistics of an average with `buffers = "average"` are those of a state with `use_buffers`. The other
+        averages, and the module, stay as they are. Raises `RunError`, and changes nothing, if the state does not fit or
+        is none of that kind, or if the average needs more than it has, as a window does.
+        """
+        name = self._name(name)
+        self._check_whole()
+        take_over(self._groups, name, state)
+
     def _load(self, saved: Mapping[str, Tensor]) -> None:
         """Do what `load_state_dict` says. The tracker changes in the last lines only, which can't fail."""
+        if "n_averaged" in saved:
+            raise RunError("this is the state of an AveragedModel: load_averaged_model() takes it")
         about = json.loads(bytes(saved["about"].tolist()))
         saved_names = about["parts"].keys()
         new = self.averages.keys() - saved_names
         dropped = saved_names - self.averages.keys()
-        settings = {name: text for name, text in self._about()["averages"].items() if name not in new}
-        saved_settings = {name: text for name, text in about["averages"].items() if name not in dropped}
+        settings = _without(self._about()["averages"], new)
+        saved_settings = _without(about["averages"], dropped)
         check_fits("the saved state does not fit this tracker", settings, saved_settings)
         parts = dict(self._parts)
         for name in self._parts.keys() - new:
@@ -279,6 +374,7 @@ class Tracker(Shown):
             log.warning("Tracker: %s of the saved state is left out", some(sorted(dropped)))
         self._warn_of_spoilt(groups, past=True)
         self.round = int(saved["round"])
+        self._calls = about.get("calls", 0)
         self.torn = False
         self._groups = groups
         self._parts = parts
@@ -320,17 +416,22 @@ class Tracker(Shown):
             members[name] = set(about["members"].get(name, ()))
         grouped_tensors = {name: tensors[name] for name in about["shapes"]}
         dtype = getattr(torch, about["type"])
-        return TensorGroup(grouped_tensors, dtype, self.averages, members, self.trajectory_every)
+        return TensorGroup(grouped_tensors, dtype, self.averages, members, self.trajectory_every, device=self.device)
 
     def _about(self) -> dict[str, Any]:
         """What a state is of. Its averages must be those of the tracker that loads it."""
         settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
+        if self.every > 1:
+            settings["Tracker.every"] = str(self.every)
         shard = shard_of(self.module)
         if shard:
             settings["its shard"] = shard
         settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
-        return {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
+        about = {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
+        if self._calls:
+            about["calls"] = self._calls
+        return about
 
     def _tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers of the module, as they are now; of a sharded one its shards."""
@@ -362,7 +463,6 @@ class Tracker(Shown):
         self._check_beginning(groups, self.averages)
         self._groups += groups
         self._known = known | new.keys()
-        """The names of all tensors that have trained so far, also of those that no average is of."""
         self._norms = norms_of(self.module)
 
     def _members(self) -> dict[str, set[str]]:
@@ -385,7 +485,7 @@ class Tracker(Shown):
         if not self.trajectory_every:
             averaged: set[str] = set().union(*members.values())
             tensors = {name: tensor for name, tensor in tensors.items() if name in averaged}
-        return grouped(tensors, self.averages, members, self.trajectory_every)
+        return grouped(tensors, self.averages, members, self.trajectory_every, device=self.device)
 
     def _check_beginning(self, groups: Iterable[TensorGroup], names: Iterable[str]) -> None:
         """Raise `ModelError` if an average begins with a model that is not finite, which it could never lose."""
@@ -408,16 +508,16 @@ class Tracker(Shown):
         """
         self._note_frozen()
         layers = tuple(name for name in self._norms if name not in self._frozen)
-        if isinstance(which, Mapping):  # tensors of any average: with or without new statistics
-            return () if batches is None else layers
-        re_estimates = self.averages[self._name(which)].buffers == "re-estimate"
-        requirement = 'only for an average with buffers = "re-estimate"'
-        check(re_estimates or batches is None, "Tracker: batches", batches, requirement)
-        if batches is not None:
-            return layers
-        requirement = 'must be given: the average has buffers = "re-estimate"'
-        check(not (re_estimates and layers), "Tracker: batches", batches, requirement)
-        return ()
+        if not isinstance(which, Mapping):  # else tensors of any average: with or without new statistics
+            re_estimates = self.averages[self._name(which)].buffers == "re-estimate"
+            requirement = 'only for an average with buffers = "re-estimate"'
+            check(re_estimates or batches is None, "Tracker: batches", batches, requirement)
+            lacks_batches = re_estimates and bool(layers) and batches is None
+            requirement = 'must be given: the average has buffers = "re-estimate"'
+            check(not lacks_batches, "Tracker: batches", batches, requirement)
+        if batches is None:
+            return ()
+        return layers
 
     def _name(self, name: str | None) -> str:
         """The name of an average that there is. None means the only one."""
@@ -428,9 +528,24 @@ class Tracker(Shown):
         return str(name)
 
 
+def _usable(device: str | torch.device) -> torch.device:
+    """A device on which there can be values. Raises `SettingError` if this machine has no such one."""
+    try:
+        usable = torch.empty(0, device=device).device  # with its number: "cuda" becomes "cuda:0"
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise SettingError.at("Tracker.device", str(device), f"can't be used: {one_line(error)}") from error
+    check(usable.type != "meta", "Tracker.device", str(device), "holds no values: name another one, such as 'cpu'")
+    return usable
+
+
 def _saved_tensor(state: Mapping[str, Tensor], group: int, name: str) -> Tensor:
     """A tensor of a group, by its number, in a saved state."""
     return state[f"{group}/{name}"]
+
+
+def _without(settings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """The settings that have none of these names."""
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _names_in(groups: Iterable[TensorGroup]) -> set[str]:

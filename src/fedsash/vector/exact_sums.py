@@ -55,6 +55,16 @@ def mean(high: Tensor, low: Tensor, count: int, like: Tensor) -> Tensor:
     return out.to(like.device)
 
 
+def fill(high: Tensor, low: Tensor, w: Tensor, count: int) -> None:
+    """`high + low = count * w`, exactly for a `count` below 2^26, so that the mean is `w` `[d]` again."""
+    upper, lower = _halves(w.to(high))
+    high.copy_(upper * count)
+    low.copy_(lower * count)
+    total, rest = two_sum(high, low)
+    high.copy_(total)
+    low.copy_(rest)
+
+
 Scratch = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -84,7 +94,13 @@ def _divide(high: Tensor, low: Tensor, count: int) -> Tensor:
     """
     total, rest = two_sum(high, low)
     quotient = total / count
-    # The quotient's upper 26 and lower 27 bits times a count below 2**26 are exact, and so is the remainder.
-    upper = (quotient.view(torch.int64) & -(1 << 27)).view(torch.float64)
-    remainder = ((total - upper * count) - (quotient - upper) * count) + rest
+    # The halves times a count below 2**26 are exact, and so is the remainder.
+    upper, lower = _halves(quotient)
+    remainder = ((total - upper * count) - lower * count) + rest
     return quotient + remainder / count
+
+
+def _halves(v: Tensor) -> tuple[Tensor, Tensor]:
+    """The upper 26 and the lower 27 bits of the float64 numbers `v`: two numbers that have the sum `v`."""
+    upper = (v.view(torch.int64) & -(1 << 27)).view(torch.float64)
+    return upper, v - upper

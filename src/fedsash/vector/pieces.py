@@ -78,6 +78,22 @@ class Pieces:
             yield chunk, *(vector[start:stop] for vector in vectors)
             start = stop
 
+    def on(self, device: torch.device) -> Pieces:
+        """The vector on a device: itself if it lies there, else a copy, in one piece.
+
+        The pieces on a GPU are copied into pinned memory without a pause between them, and waited for once.
+        """
+        source = self.pieces[0].device
+        if source == device:
+            return self
+        pinned = source.type == "cuda" and device.type == "cpu"
+        copy = torch.empty(self.size, dtype=self.pieces[0].dtype, device=device, pin_memory=pinned)
+        for target, piece in zip(torch.split(copy, self.lengths), self.pieces, strict=True):
+            target.copy_(piece, non_blocking=pinned)
+        if pinned:
+            torch.cuda.current_stream(source).synchronize()  # else the copy could be read before it is there
+        return Pieces([copy])
+
     def copy_to(self, vector: Tensor) -> None:
         """Copy it into `vector` `[d]`, of any type on any device (see `rounded`)."""
         if vector.dtype != self.pieces[0].dtype:

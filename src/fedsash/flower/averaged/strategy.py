@@ -20,6 +20,7 @@ from ...settings.errors import RunError, check, check_choice
 from ...settings.fingerprint import fingerprint
 from ...system.lock import locked
 from ...system.paths import check_folder
+from .best import BestModel, KeptBest, Mode
 from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
 from .training_state import TrainingState
 
@@ -45,7 +46,7 @@ class Averaged(Strategy):  # type: ignore[misc]
     wherever a model is looked at: clients and `evaluate_fn` evaluate it, and it is the `arrays` of the result.
     `evaluate_fn` evaluates the others beside it, as soon as they have a model: their metrics are in the same record as
     `"ema/accuracy"` and `"model/accuracy"`. With `evaluate = "served"` it is called once a round, with the served model
-    alone, as a function that keeps the best model so far needs it. `value(name)` gives each of them, also after the
+    alone, as a function that keeps something itself needs it. `value(name)` gives each of them, also after the
     training.
 
     The training does not change: clients receive the strategy's own model, bitwise what they would receive without
@@ -56,6 +57,10 @@ class Averaged(Strategy):  # type: ignore[misc]
     average's `buffers` arrays with PyTorch's names of statistics are averaged or the latest; its `part` names arrays.
     Arrays and modules that `latest` names are those of the latest model, for what is no weight: codebooks, counts. So
     are spectral norm's vectors by PyTorch's names of them, whose means have not the length 1.
+
+    `best = ("accuracy", "max")` keeps the best served model by that metric, or with "min" by the smallest one; it is
+    `best_model`. The metric is that of `evaluate_fn`, or else of the clients' evaluation. The initial model does not
+    count, of equal ones the earliest is kept, and one whose metric is NaN never is.
 
     A round without a model, or with one that is not finite, passes: nothing of it enters an average, and clients
     receive the last good model again. After one that is not finite, the strategy's attributes are those before it.
@@ -78,6 +83,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         *,
         evaluate: Literal["all", "served"] = "all",
         latest: Collection[str] = (),
+        best: tuple[str, Mode] | None = None,
         folder: str | Path | None = None,
     ) -> None:
         _check_strategy(strategy)
@@ -93,6 +99,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         check(not isinstance(latest, str), "Averaged.latest", latest, "must be a list of names")
         self.evaluate = evaluate
         self.latest = tuple(latest)
+        self.best = None if best is None else KeptBest.of(best)
         self.folder = None if folder is None else Path(folder)
         self._state: TrainingState | None = None
         self._settings: Memory = {}
@@ -110,6 +117,16 @@ class Averaged(Strategy):  # type: ignore[misc]
         if self._state is None:
             raise RunError("Averaged.value: there is none before the training has begun")
         return self._state.value(name)
+
+    @property
+    def best_model(self) -> BestModel | None:
+        """The best served model, its round and its score; None while no round has the metric.
+
+        Raises `RunError` without `best`.
+        """
+        if self.best is None:
+            raise RunError('Averaged.best_model: none is kept without best = ("accuracy", "max"), say')
+        return self.best.model
 
     def start(
         self,
@@ -209,7 +226,9 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _begin(self, first: ArrayRecord) -> TrainingState:
         """The state at the beginning of a training, or the newest one in the folder."""
-        state = TrainingState(self.averages, first, self.folder, self.latest)
+        if self.best is not None:
+            self.best = KeptBest(self.best.metric, self.best.mode)  # not that of a training before
+        state = TrainingState(self.averages, first, self.folder, self.latest, self.best)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
             self._take_up(state, self.folder)
@@ -237,7 +256,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         state = self._running()
         if self._open <= state.round:
             return
-        state.round = self._open
+        state.close(self._open, self.serve)
         if self.folder is not None:
             memory = changed(remembered(self.strategy), self._settings)
             configs = {name: changed(dict(config), settings) for name, (config, settings) in self._configs.items()}

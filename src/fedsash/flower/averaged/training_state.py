@@ -17,6 +17,7 @@ from ...averages.lent import check_fits
 from ...vector import saved
 from ...vector.arrays import Vectors
 from .arrays import ArrayLayout, check_finite, pack, unpack
+from .best import KeptBest
 from .memory import Memory
 from .model_averages import ModelAverages
 
@@ -31,8 +32,8 @@ class TrainingState:
     """The state of a training after `round` finished rounds, beside what the strategy remembers.
 
     `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Models on disk lie in
-    `folder`. No average has the arrays that `latest` names. Raises `ModelError` if the first model can't be averaged,
-    `SettingError` if an average does not fit it.
+    `folder`. No average has the arrays that `latest` names. `best` keeps the best served model; None keeps none. Raises
+    `ModelError` if the first model can't be averaged, `SettingError` if an average does not fit it.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class TrainingState:
         first: ArrayRecord,
         folder: Path | None,
         latest: Collection[str] = (),
+        best: KeptBest | None = None,
     ) -> None:
         self.layout = ArrayLayout(first)
         self.model = first
@@ -49,6 +51,7 @@ class TrainingState:
         check_finite(self._tensors)
         self._averages = ModelAverages(averages, self._tensors, folder, latest)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
+        self.best = best
 
     def take(self, model: ArrayRecord, round: int) -> str:
         """Let the averages observe the model of `round`, unless it is not finite. Returns why it was refused, or ""."""
@@ -76,6 +79,14 @@ class TrainingState:
         if metrics is not None:
             self.metrics[kind][round] = metrics
 
+    def close(self, round: int, served: str) -> None:
+        """Count the round as finished, and keep the model that is `served` if it is the best one."""
+        self.round = round
+        if self.best is not None:
+            by_server = self.metrics["evaluate_metrics_serverapp"].get(round)
+            by_clients = self.metrics["evaluate_metrics_clientapp"].get(round)
+            self.best.observe(round, [by_server, by_clients], partial(self.value, served))
+
     def save(self, folder: Path, about: Mapping[str, str], memory: Memory, configs: Memory) -> None:
         """Save it in `folder`, with the strategy's `memory` and the state of Python's random numbers.
 
@@ -93,7 +104,11 @@ class TrainingState:
         tensors = self._averages.state()
         arrays: Vectors = {}
         facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, arrays)}
-        saved.save(folder, self.round, tensors | arrays, self._averages.models(), facts)
+        parts = self._averages.models()
+        if self.best is not None:
+            facts["best"], best_model = self.best.saved()
+            parts |= best_model
+        saved.save(folder, self.round, tensors | arrays, parts, facts)
 
     def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, Memory, list[str]]:
         """Go on from the newest state in `folder`, if there is one.
@@ -106,17 +121,22 @@ class TrainingState:
             return {}, {}, notes
         # Rounds after it are trained again, and end with other models.
         saved.cut(folder, self.round)
-        memory, configs = loaded
+        memory, configs, note = loaded
+        if note:
+            notes.append(note)
         return memory, configs, notes
 
-    def _load(self, about: Mapping[str, str], path: Path) -> tuple[Memory, Memory]:
+    def _load(self, about: Mapping[str, str], path: Path) -> tuple[Memory, Memory, str]:
         facts, state = saved.read(path, FORMAT)
         check_fits(f"{path} is of another training", about, facts["about"], "; take a new folder")
         rest: dict[str, Any] = unpack(facts["rest"], state)
         self._averages.load(state, path)
+        note = ""
+        if self.best is not None:
+            note = self.best.load(facts.get("best"), path)
         self.round = facts["round"]
         self.model = rest["model"]
         self.metrics = rest["metrics"]
         self._tensors = self.layout.tensors(self.model)
         random.setstate(rest["random"])
-        return rest["memory"], rest["configs"]
+        return rest["memory"], rest["configs"], note

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from ...averages import profiles
-from ...averages.afterwards import RunningSum, combined, window_starts
+from ...averages.afterwards import RunningSum, approximations, window_starts
 from ...averages.profiles import Profile
 from ...evaluation import Score
 from ...evaluation.history import COMPARED
@@ -20,9 +19,6 @@ from ...server.state import State
 from ...settings.errors import RunError, check
 from ...tasks import Criterion
 from .opened import OpenRun
-
-TOGETHER = 8
-"""The number of EMAs that are computed in one pass over the files. Each needs the memory of one model in float64."""
 
 MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
 
@@ -95,15 +91,7 @@ class Afterwards:
 
     def weighted(self, all_profiles: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
         """The approximation `[D]` of the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
-        rounds = {count: round for round, count in reversed(self.counts.items())}  # the first of each number of models
-        counts = sorted(rounds)
-        for first in range(0, len(all_profiles), TOGETHER):
-            group = all_profiles[first : first + TOGETHER]
-            weights = np.stack([profiles.block_weights(profile, counts) for profile in group])
-            sums = (self._sum(rounds[count]) for count in counts)  # read one after another: each is a whole model
-            averages = combined(sums, weights, self._like)
-            for w, profile in zip(averages, group, strict=True):
-                yield w, profiles.misplaced(profile, counts)
+        return approximations(self.counts, self._sum, all_profiles, self._like)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
         """The metrics of a model. Raises `ValueError` if there are no samples on which models are compared."""

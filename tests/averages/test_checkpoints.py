@@ -208,6 +208,34 @@ def test_shards_are_averaged_shard_by_shard(tmp_path: Path) -> None:
     check_means(found, [states[2], states[0], states[1]])
 
 
+def test_shards_of_torch_save_are_averaged_shard_by_shard(tmp_path: Path) -> None:
+    """As `save_pretrained(safe_serialization=False)` leaves them: each loads where the newest's shards loaded."""
+    states = models(2)
+    index = "pytorch_model.bin.index.json"
+    for step, state in zip((5, 10), states, strict=True):
+        folder = tmp_path / "outputs" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        places = {}
+        for number, names in enumerate((["weight"], ["bias", "num_batches_tracked"]), start=1):
+            shard = f"pytorch_model-{number:05}-of-00002.bin"
+            torch.save({name: state[name] for name in names}, folder / shard)
+            places.update(dict.fromkeys(names, shard))
+        (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        torch.save({"lr": 1.0}, folder / "scheduler.pt")
+    merge_checkpoints(tmp_path / "outputs", tmp_path / "merged")
+    newest = tmp_path / "outputs" / "checkpoint-10"
+    assert (tmp_path / "merged" / index).read_bytes() == (newest / index).read_bytes()
+    found = {}
+    for path in sorted((tmp_path / "merged").glob("*.bin")):
+        shard_found = torch.load(path, weights_only=True)
+        assert list(shard_found) == list(torch.load(newest / path.name, weights_only=True))
+        found |= shard_found
+    check_means(found, states)
+    (newest / "pytorch_model-00002-of-00002.bin").unlink()
+    with pytest.raises(RunError, match=r"names the shard pytorch_model-00002-of-00002\.bin"):
+        merge_checkpoints(tmp_path / "outputs", tmp_path / "again")
+
+
 def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
     save_shards(models(1)[0], tmp_path / "checkpoint-1")
     (tmp_path / "checkpoint-1" / "model-00002-of-00002.safetensors").unlink()
@@ -301,9 +329,6 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     save_shards(models(1)[0], folder)
     (folder / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
     with pytest.raises(ModelError, match="quantization_config"):
-        merge_checkpoints(tmp_path, tmp_path / "mean")
-    (folder / ".metadata").write_bytes(b"")
-    with pytest.raises(RunError, match=r"torch\.distributed\.checkpoint"):
         merge_checkpoints(tmp_path, tmp_path / "mean")
     (tmp_path / "half.safetensors").write_bytes((folder / "model-00001-of-00002.safetensors").read_bytes()[:-1])
     with pytest.raises(RunError, match="no whole file of safetensors"):

@@ -22,7 +22,9 @@ from ...system.paths import inside, plain_file
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
-INDEX = ".safetensors.index.json"
+INDICES = (".safetensors.index.json", ".bin.index.json")
+"""How the names of files end that say in which shard each tensor lies."""
+
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
 
@@ -73,8 +75,29 @@ class Checkpoint(Protocol):
     def left_out(self) -> list[str]:
         """What the file holds beside the model."""
 
+    def form(self, name: str) -> Tensor:
+        """A tensor of the same type and shape; it may have no numbers (`device="meta"`)."""
+
     def tensor(self, name: str) -> Tensor:
         """A tensor, mapped into memory where the file allows it."""
+
+    def flat(self, name: str) -> Flat:
+        """The numbers of a tensor, flat; a complex one has two for each of its entries."""
+
+
+class Flat(Protocol):
+    """Numbers in a file, `[d]`: a flat tensor, or something that puts a piece together when it is asked for."""
+
+    def numel(self) -> int: ...
+
+    def __getitem__(self, entries: slice) -> Tensor: ...
+
+
+def flat_numbers(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor, flat; a complex one has two for each of its entries."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -132,6 +155,10 @@ class SafetensorsFile:
     def names(self) -> list[str]:
         return list(self.places)
 
+    def form(self, name: str) -> Tensor:
+        place = self.places[name]
+        return torch.empty(place.shape, dtype=place.dtype, device="meta")
+
     def tensor(self, name: str) -> Tensor:
         place = self.places[name]
         if not place.count:
@@ -139,40 +166,8 @@ class SafetensorsFile:
         flat = torch.frombuffer(self._mapped, dtype=place.dtype, count=place.count, offset=place.start)
         return flat.view(place.shape)
 
-
-@dataclass
-class ShardedSafetensors:
-    """Files of safetensors and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies."""
-
-    path: Path
-    index: bytes = field(init=False, repr=False)
-    shards: dict[str, SafetensorsFile] = field(init=False, repr=False)
-    left_out: list[str] = field(init=False, default_factory=list)
-    step: int | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
-        self.index = plain_file(self.path).read_bytes()
-        self.shards = {}
-        weight_map = weight_map_of(self.path)
-        for name in dict.fromkeys(weight_map.values()):
-            self.shards[name] = SafetensorsFile(shard_of(self.path, name))
-        for name, shard in self.shards.items():
-            listed = {tensor for tensor, place in weight_map.items() if place == name}
-            others = listed.symmetric_difference(shard.names)
-            if others:
-                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
-
-    @cached_property
-    def _shard_of(self) -> dict[str, SafetensorsFile]:
-        return {name: shard for shard in self.shards.values() for name in shard.names}
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._shard_of)
-
-    def tensor(self, name: str) -> Tensor:
-        return self._shard_of[name].tensor(name)
+    def flat(self, name: str) -> Flat:
+        return flat_numbers(self.tensor(name))
 
 
 @dataclass
@@ -227,6 +222,12 @@ class PickledFile:
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].detach()
 
+    def form(self, name: str) -> Tensor:
+        return self.tensor(name)
+
+    def flat(self, name: str) -> Flat:
+        return flat_numbers(self.tensor(name))
+
     def filled(self, means: Mapping[str, Tensor]) -> dict[str, Any]:
         """The file's content with other tensors in the state dictionary, and without what is left out."""
         new: dict[str, Any] = copy(self._state)  # with the versions of its modules, `_metadata`
@@ -260,6 +261,50 @@ class PickledFile:
         return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
 
 
+@dataclass
+class ShardedCheckpoint:
+    """Files of one format and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies.
+
+    That of files of `torch.save` is `NAME.bin.index.json`.
+    """
+
+    path: Path
+    index: bytes = field(init=False, repr=False)
+    shards: dict[str, SafetensorsFile | PickledFile] = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+    step: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
+        self.index = plain_file(self.path).read_bytes()
+        self.shards = {}
+        weight_map = weight_map_of(self.path)
+        for name in dict.fromkeys(weight_map.values()):
+            self.shards[name] = open_file(shard_of(self.path, name))
+        for name, shard in self.shards.items():
+            listed = {tensor for tensor, place in weight_map.items() if place == name}
+            others = listed.symmetric_difference(shard.names)
+            if others:
+                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
+
+    @cached_property
+    def _shard_of(self) -> dict[str, SafetensorsFile | PickledFile]:
+        return {name: shard for shard in self.shards.values() for name in shard.names}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._shard_of)
+
+    def form(self, name: str) -> Tensor:
+        return self._shard_of[name].form(name)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._shard_of[name].tensor(name)
+
+    def flat(self, name: str) -> Flat:
+        return self._shard_of[name].flat(name)
+
+
 def weight_map_of(index: Path) -> dict[str, str]:
     """The name of the shard in which each tensor lies. Raises `RunError` if the index does not say it."""
     try:
@@ -279,18 +324,8 @@ def shard_of(index: Path, name: str) -> Path:
     return path
 
 
-def parts_of(path: Path) -> list[Path]:
-    """All files of a checkpoint: one, or an index and the shards that it names."""
-    if not path.name.endswith(INDEX):
-        return [path]
-    names = dict.fromkeys(weight_map_of(path).values())
-    return [path, *(shard_of(path, name) for name in names)]
-
-
-def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
+def open_file(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
-    if path.name.endswith(INDEX):
-        return ShardedSafetensors(path)
     if path.suffix in SAFETENSORS:
         return SafetensorsFile(path)
     if path.suffix in PICKLED:
@@ -301,7 +336,7 @@ def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
 def check_numbers(checkpoint: Checkpoint) -> None:
     """Raise `ModelError` if weights of the checkpoint are codes, so that their mean means nothing."""
     for name in checkpoint.names:
-        tensor = checkpoint.tensor(name)
+        tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
         if name.endswith("weight") and not (tensor.is_floating_point() or tensor.is_complex()):
             code = True

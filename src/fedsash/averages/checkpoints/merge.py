@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,17 +22,20 @@ from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
 from ...vector.exact_means import weighted_mean
+from . import distributed
+from .distributed import DistributedFolder
 from .formats import (
     ENDINGS,
-    INDEX,
     Checkpoint,
+    Flat,
     PickledFile,
     SafetensorsFile,
-    ShardedSafetensors,
+    ShardedCheckpoint,
     check_numbers,
-    parts_of,
+    flat_numbers,
 )
-from .order import Ordered, chosen, files_of, in_order, without_copies
+from .order import Ordered, chosen, files_of, folder_of, in_order, without_copies
+from .readers import has_parts, parts_of
 from .weights import check_weights, decay_weights, ema_weights
 
 CHUNK = 1 << 20
@@ -81,10 +84,11 @@ def merge_checkpoints(
 ) -> Merged:
     """Write the weighted mean of checkpoints into `out`: a new file, or a new folder if the name has no ending.
 
-    `paths` are files of safetensors or `torch.save`, or folders of them. Weights are equal, or by one of `ema` (the D
-    of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`) and `weights`, from the oldest on. `key`
-    chooses one of several state dictionaries in a file. The mean has the layout, the names and the types of the newest
-    checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
+    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these.
+    Weights are equal, or by one of `ema` (the D of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see
+    `decay_weights`) and `weights`, from the oldest on. `key` chooses one of several state dictionaries in a file. The
+    mean has the layout, the names and the types of the newest checkpoint; tensors of integers are the newest's. It is
+    whole or absent. A card beside it says what it is made of.
     Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
     averages the factors all the same.
 
@@ -147,8 +151,14 @@ class _Named:
         say(f"{checkpoint.path} names its tensors otherwise, such as {first}: matched without {', '.join(PREFIXES)}")
         return cls(checkpoint, {name: names[plain] for plain, name in wanted.items()})
 
+    def form(self, name: str) -> Tensor:
+        return self.checkpoint.form(self.names[name])
+
     def tensor(self, name: str) -> Tensor:
         return self.checkpoint.tensor(self.names[name])
+
+    def flat(self, name: str) -> Flat:
+        return self.checkpoint.flat(self.names[name])
 
 
 def _plain(name: str) -> str:
@@ -213,8 +223,8 @@ def _check_alike(models: Sequence[_Named]) -> None:
     for model in models:
         check_numbers(model.checkpoint)
         for name in newest.names:
-            tensor = model.tensor(name)
-            wanted = newest.tensor(name)
+            tensor = model.form(name)
+            wanted = newest.form(name)
             if tensor.shape != wanted.shape:
                 shapes = f"{list(tensor.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
                 raise ModelError(f"{name} has the shape {shapes}")
@@ -229,36 +239,35 @@ def _has_mean(tensor: Tensor) -> bool:
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
     """The mean of a tensor, flat, in pieces; of integers, the newest's."""
-    newest = models[-1].tensor(name)
-    if not _has_mean(newest):
-        yield newest.reshape(-1)
+    newest = models[-1]
+    if not _has_mean(newest.form(name)):
+        yield newest.tensor(name).reshape(-1)
         return
-    flat = [_real(model.tensor(name)) for model in models]
+    flat = [model.flat(name) for model in models]
     for start in range(0, flat[-1].numel(), CHUNK):
         pieces = [values[start : start + CHUNK] for values in flat]
         yield weighted_mean(pieces, weights)
 
 
-def _real(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor, flat; a complex one has two for each of its entries."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.reshape(-1)
-
-
 def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, progress: OnProgress | None) -> None:
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
-    total = sum(newest.tensor(name).numel() for name in newest.names)
+    total = sum(newest.form(name).numel() for name in newest.names)
     counter = _EntryCounter(total, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, counter)
-    elif isinstance(newest, ShardedSafetensors):
+    elif isinstance(newest, ShardedCheckpoint):
         for name, shard in newest.shards.items():
-            _write_safetensors(file.with_name(name), shard, models, weights, counter)
+            if isinstance(shard, SafetensorsFile):
+                _write_safetensors(file.with_name(name), shard, models, weights, counter)
+            else:
+                _write_pickled(file.with_name(name), shard, models, weights, counter)
         file.write_bytes(newest.index)
     elif isinstance(newest, PickledFile):
         _write_pickled(file, newest, models, weights, counter)
+    elif isinstance(newest, DistributedFolder):
+        with _means(file.parent, newest, {}, models, weights, counter) as means:
+            distributed.save(file.parent, newest.filled(means))
 
 
 class _EntryCounter:
@@ -291,12 +300,30 @@ def _write_safetensors(
 def _write_pickled(
     path: Path, newest: PickledFile, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter
 ) -> None:
-    """The newest's content with means in place of its tensors, which lie in a nameless file until they are saved."""
-    tied = _tied(models)
+    """The newest's content with means in place of its tensors."""
+    tied = _tied(newest, models)
+    with _means(path.parent, newest, tied, models, weights, counter) as means:
+        for name, first in tied.items():
+            means[name] = means[first]
+        with path.open("xb") as file:
+            torch.save(newest.filled(means), file)
+            _sync(file)
+
+
+@contextmanager
+def _means(
+    folder: Path,
+    newest: Checkpoint,
+    tied: Container[str],
+    models: Sequence[_Named],
+    weights: list[float] | None,
+    counter: _EntryCounter,
+) -> Iterator[dict[str, Tensor]]:
+    """The means of the newest's tensors that are not tied, in a nameless file in the folder until they are saved."""
     starts: dict[str, int] = {}
-    with tempfile.TemporaryFile(dir=path.parent) as scratch:
+    with tempfile.TemporaryFile(dir=folder) as scratch:
         for name in newest.names:
-            if name in tied or not newest.tensor(name).numel():
+            if name in tied or not newest.form(name).numel():
                 continue
             starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
@@ -307,20 +334,15 @@ def _write_pickled(
         means: dict[str, Tensor] = {}
         if starts:
             mapped = mmap(scratch.fileno(), 0)
-            means = {name: _like(newest.tensor(name), mapped, start) for name, start in starts.items()}
-        for name, first in tied.items():
-            means[name] = means[first]
-        with path.open("xb") as file:
-            torch.save(newest.filled(means), file)
-            _sync(file)
+            means = {name: _like(newest, name, mapped, start) for name, start in starts.items()}
+        yield means
 
 
-def _tied(models: Sequence[_Named]) -> dict[str, str]:
+def _tied(newest: PickledFile, models: Sequence[_Named]) -> dict[str, str]:
     """Of tensors that are one in the newest checkpoint, all but the first, each with the first one's name.
 
     Raises `ModelError` if an older checkpoint has other numbers in them.
     """
-    newest = models[-1].checkpoint
     tied = {}
     seen: dict[tuple[object, ...], str] = {}
     for name in newest.names:
@@ -336,21 +358,22 @@ def _tied(models: Sequence[_Named]) -> dict[str, str]:
 def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
     """Raise `ModelError` if two names of one tensor in the newest checkpoint hold other numbers in an older one."""
     for model in models[:-1]:
-        one = _real(model.tensor(first)).contiguous().view(torch.uint8)
-        two = _real(model.tensor(other)).contiguous().view(torch.uint8)
+        one = flat_numbers(model.tensor(first)).contiguous().view(torch.uint8)
+        two = flat_numbers(model.tensor(other)).contiguous().view(torch.uint8)
         if not torch.equal(one, two):
             raise ModelError(
                 f"{first} and {other} are one tensor in the newest file, and two in {model.checkpoint.path}"
             )
 
 
-def _like(tensor: Tensor, mapped: mmap, start: int) -> Tensor:
-    """The numbers from byte `start` of a mapped file on, in the shape and the order of the tensor."""
+def _like(newest: Checkpoint, name: str, mapped: mmap, start: int) -> Tensor:
+    """The numbers from byte `start` of a mapped file on, in the shape and the order of the newest's tensor."""
+    tensor = newest.form(name)
     flat = torch.frombuffer(mapped, dtype=tensor.dtype, count=tensor.numel(), offset=start)
     mean = flat.view(tensor.shape)
     if tensor.is_contiguous():
         return mean
-    return torch.empty_like(tensor).copy_(mean)
+    return torch.empty_like(tensor, device="cpu").copy_(mean)
 
 
 def _bytes_of(chunk: Tensor) -> memoryview:
@@ -381,7 +404,7 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
     else:
         unfinished.mkdir()
         try:
-            _copy_beside(newest.parent, unfinished)
+            _copy_beside(folder_of(newest), unfinished)
             yield unfinished / newest.name, unfinished / "merge.json"
             sync_folder(unfinished)
             unfinished.rename(out)
@@ -392,8 +415,8 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
 
 def _check_ending(out: Path, newest: Path) -> None:
     """Raise `SettingError` if a file's ending is that of another format than the newest checkpoint's."""
-    if newest.name.endswith(INDEX):
-        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has shards")
+    if has_parts(newest):
+        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has several files")
     if (out.suffix == ".safetensors") != (newest.suffix == ".safetensors"):
         raise SettingError.at("out", str(out), f"must end in {newest.suffix}, as {newest} does")
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
-from .formats import ENDINGS, INDEX, Checkpoint, open_checkpoint, parts_of
+from .distributed import METADATA
+from .formats import ENDINGS, INDICES, Checkpoint
+from .readers import has_parts, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
 """The names that weights have in a folder of one checkpoint, without their endings."""
@@ -22,6 +24,9 @@ BESIDE = re.compile(r"^(optimizer|scheduler|rng_state.*|scaler|training_args|ran
 
 AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 """What the names say of files that hold a checkpoint again."""
+
+WITHIN = "pytorch_model_fsdp_0"
+"""Into which folder of a checkpoint accelerate saves a model of several processes."""
 
 SAMPLE = 4096
 """How many bytes at the beginning, in the middle and at the end are compared first."""
@@ -81,12 +86,13 @@ def _weights(folder: Path) -> list[Path]:
 
     Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
     """
-    if (folder / ".metadata").is_file():
-        how = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
-        raise RunError(f"{folder} is of torch.distributed.checkpoint, and must be a file: {how} {folder} FILE.pt")
-    indices = sorted(folder.glob(f"*{INDEX}"))
-    if indices:
-        return indices[:1]
+    for place in (folder, folder / WITHIN):
+        if (place / METADATA).is_file():
+            return [place / METADATA]
+    for ending in INDICES:
+        indices = sorted(folder.glob(f"*{ending}"))
+        if indices:
+            return indices[:1]
     checkpoints = []
     for path in sorted(folder.iterdir()):
         readable = path.suffix in ENDINGS and path.is_file()
@@ -98,7 +104,7 @@ def _weights(folder: Path) -> list[Path]:
                 return [path]
     for path in checkpoints:
         if SHARD.search(path.stem):
-            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDEX})")
+            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
     return checkpoints
 
 
@@ -161,8 +167,10 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     """The step that the file names, or the `trainer_state.json` beside a file that has its folder for itself."""
     if checkpoint.step is not None:
         return checkpoint.step
-    state = checkpoint.path.with_name("trainer_state.json")
-    if not has_folder(checkpoint.path) or not state.is_file():
+    if not has_folder(checkpoint.path):
+        return None
+    state = folder_of(checkpoint.path) / "trainer_state.json"
+    if not state.is_file():
         return None
     try:
         step = json.loads(state.read_bytes()).get("global_step")
@@ -173,13 +181,21 @@ def step_of(checkpoint: Checkpoint) -> int | None:
 
 def has_folder(path: Path) -> bool:
     """Whether a checkpoint of this name has its folder for itself."""
-    return path.stem in MODELS or path.name.endswith(INDEX)
+    return path.stem in MODELS or has_parts(path)
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that a checkpoint has for itself."""
+    folder = path.absolute().parent
+    if folder.name == WITHIN:
+        return folder.parent
+    return folder
 
 
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
     if has_folder(path):
-        return number_of(path.absolute().parent.name)
+        return number_of(folder_of(path).name)
     return number_of(path.stem)
 
 

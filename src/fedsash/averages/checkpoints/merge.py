@@ -36,6 +36,7 @@ from .formats import (
 )
 from .order import Ordered, chosen, files_of, folder_of, in_order, without_copies
 from .readers import has_parts, parts_of
+from .scores import best as best_of
 from .weights import check_weights, decay_weights, ema_weights
 
 CHUNK = 1 << 20
@@ -75,6 +76,10 @@ def merge_checkpoints(
     *,
     last: int | None = None,
     every: int = 1,
+    best: int | None = None,
+    by: str = "",
+    mode: Literal["", "min", "max"] = "",
+    scores: str | Path | None = None,
     ema: float | None = None,
     decay: str | None = None,
     weights: Sequence[float] | None = None,
@@ -89,6 +94,11 @@ def merge_checkpoints(
     `decay_weights`) and `weights`, from the oldest on. `key` chooses one of several state dictionaries in a file. The
     mean has the layout, the names and the types of the newest checkpoint; tensors of integers are the newest's. It is
     whole or absent. A card beside it says what it is made of.
+
+    `last` takes the newest so many, `every` of these every so many, and `best` of these the best so many `by` a metric,
+    which `mode` says to be better when it is less (`min`) or more (`max`), if its name does not; `scores` is a file with
+    the metric of each. See `scores.best`.
+
     Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
     averages the factors all the same.
 
@@ -99,9 +109,12 @@ def merge_checkpoints(
         paths = [paths]
     out = Path(out)
     _check_out(out)
+    check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
     files = files_of([_existing(Path(path)) for path in paths])
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
+    if best is not None:
+        ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
     rule, chosen_weights = _rule(ema, decay, weights, len(ordered))
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]

@@ -31,6 +31,13 @@ def add(parser: Parser) -> None:
     parser.add_argument("--last", type=int, metavar="N", help="only the N newest checkpoints")
     line = "only every Nth checkpoint, counted back from the newest"
     parser.add_argument("--every", type=int, default=1, metavar="N", help=line)
+    line = "only the N best by a metric, which names (val_loss=0.12) or trainer_state.json say"
+    parser.add_argument("--best", type=int, metavar="N", help=line)
+    parser.add_argument("--by", default="", metavar="METRIC", help="the metric of --best, such as eval_loss")
+    line = "which of its values are better, where the metric's name does not say it"
+    parser.add_argument("--mode", choices=("min", "max"), default="", help=line)
+    line = "a JSON that says the metric: an object of objects by name or step, or a list of rows with a step"
+    parser.add_argument("--scores", type=nonempty_path, metavar="FILE", help=line)
     line = "weights D^(n-i), so that the newest counts most"
     parser.add_argument("--ema", type=float, metavar="D", help=line)
     line = "weights that stand in for a learning rate that decays: linear (the plain mean), cosine or 1-sqrt"
@@ -60,6 +67,10 @@ def _merge(args: Namespace) -> int:
         args.out,
         last=args.last,
         every=args.every,
+        best=args.best,
+        by=args.by,
+        mode=args.mode,
+        scores=args.scores,
         ema=args.ema,
         decay=args.decay,
         weights=weights,
@@ -130,6 +141,7 @@ The mean has the layout, the names and the types of the newest checkpoint, and l
 examples:
   fedsash merge outputs --out merged                            all checkpoint-N in outputs, with the newest's config
   fedsash merge outputs --last 5 --out merged                   the five newest
+  fedsash merge outputs --best 5 --by eval_loss --out merged    the five best by their trainer's record
   fedsash merge a-500.pt a-1000.pt --out mean.pt                two files, of which a-1000.pt is the newer
   fedsash merge outputs --decay 1-sqrt --out merged             as if the learning rate had decayed
 """

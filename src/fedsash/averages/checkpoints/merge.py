@@ -22,6 +22,7 @@ from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
 from ...vector.exact_means import weighted_mean
+from ..bema import BEMA
 from . import distributed
 from .distributed import DistributedFolder
 from .formats import (
@@ -34,10 +35,10 @@ from .formats import (
     check_numbers,
     flat_numbers,
 )
-from .order import Ordered, chosen, files_of, folder_of, in_order, without_copies
+from .order import Ordered, chosen, files_of, folder_of, in_order, initial_model, step_read, without_copies
 from .readers import has_parts, parts_of
 from .scores import best as best_of
-from .weights import check_weights, decay_weights, ema_weights
+from .weights import bema_weights, check_weights, decay_weights, ema_weights
 
 CHUNK = 1 << 20
 """How many entries are read at a time. `weighted_mean` takes them in pieces that stay in a core's cache."""
@@ -83,6 +84,8 @@ def merge_checkpoints(
     ema: float | None = None,
     decay: str | None = None,
     weights: Sequence[float] | None = None,
+    bema: BEMA | None = None,
+    initial: str | Path | None = None,
     key: str = "",
     lora: Literal["", "factors"] = "",
     progress: OnProgress | None = None,
@@ -95,9 +98,9 @@ def merge_checkpoints(
     mean has the layout, the names and the types of the newest checkpoint; tensors of integers are the newest's. It is
     whole or absent. A card beside it says what it is made of.
 
-    `last` takes the newest so many, `every` of these every so many, and `best` of these the best so many `by` a metric,
-    which `mode` says to be better when it is less (`min`) or more (`max`), if its name does not; `scores` is a file with
-    the metric of each. See `scores.best`.
+    `last` takes the newest so many, `every` of these every so many, and `best` of these the best so many `by` a metric.
+    `mode` says whether less (`min`) or more (`max`) is better, if the metric's name does not; `scores` is a file with
+    the metric of each. See `scores.best`. `bema` needs the model `initial`, from which the training began.
 
     Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
     averages the factors all the same.
@@ -115,7 +118,10 @@ def merge_checkpoints(
     ordered = chosen(in_order(files, key, notes.append), last, every)
     if best is not None:
         ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
-    rule, chosen_weights = _rule(ema, decay, weights, len(ordered))
+    check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
+    if initial is not None:
+        ordered = [initial_model(_existing(Path(initial)), key), *ordered]
+    rule, chosen_weights = _rule(ema, decay, weights, bema, ordered)
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models)
@@ -207,10 +213,16 @@ def _check_out(out: Path) -> None:
 
 
 def _rule(
-    ema: float | None, decay: str | None, weights: Sequence[float] | None, n: int
+    ema: float | None,
+    decay: str | None,
+    weights: Sequence[float] | None,
+    bema: BEMA | None,
+    ordered: Sequence[Ordered],
 ) -> tuple[str, list[float] | None]:
     """How the weights were chosen, in words, and the weights `[n]`; None if all are equal."""
-    named = [name for name, value in (("ema", ema), ("decay", decay), ("weights", weights)) if value is not None]
+    n = len(ordered)
+    ways = {"ema": ema, "decay": decay, "weights": weights, "bema": bema}
+    named = [name for name, value in ways.items() if value is not None]
     check(len(named) <= 1, "weights", named, "must be chosen in one way")
     if ema is not None:
         return f"ema {ema}", ema_weights(ema, n)
@@ -220,6 +232,9 @@ def _rule(
         listed = [float(weight) for weight in weights]
         check_weights(listed, n)
         return "weights", listed
+    if bema is not None:
+        words = f"bema kappa {bema.kappa}, eta {bema.eta}, rho {bema.rho}, gamma {bema.gamma}, least {bema.least}"
+        return words, bema_weights(bema, [step_read(entry) for entry in ordered[1:]])
     return "plain mean", None
 
 

@@ -28,6 +28,9 @@ AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
 
+STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)")
+"""A number in a name that is a step for certain."""
+
 SAMPLE = 4096
 """How many bytes at the beginning, in the middle and at the end are compared first."""
 
@@ -150,6 +153,14 @@ def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> lis
     return [Ordered(by_step[step], step) for step in sorted(by_step)]
 
 
+def initial_model(path: Path, key: str) -> Ordered:
+    """The model at a path, from which a training began. Raises `RunError` unless it is a single one."""
+    files = files_of([path])
+    if len(files) > 1:
+        raise RunError(f"{path} holds {len(files)} checkpoints, and must be the one model that the training began with")
+    return Ordered(open_checkpoint(files[0], key), None)
+
+
 def chosen(ordered: Sequence[Ordered], last: int | None, every: int) -> list[Ordered]:
     """The last so many checkpoints, and of these every so many, counted back from the newest."""
     check_count("last", last)
@@ -179,6 +190,30 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     return step if isinstance(step, int) else None
 
 
+def step_read(entry: Ordered) -> int:
+    """The step of a checkpoint, as it says it itself: in the file, in `trainer_state.json`, or as `step` in its name.
+
+    Raises `RunError` for one whose name has another number, which may count epochs.
+    """
+    path = entry.checkpoint.path
+    step = step_of(entry.checkpoint)
+    if step is not None:
+        return step
+    marked = STEP_IN_NAME.search(title_of(path))
+    if marked is None:
+        raise RunError(
+            f"{path} does not say its step, which BEMA needs: in the file, a trainer_state.json or as step=500"
+        )
+    return int(marked[1])
+
+
+def title_of(path: Path) -> str:
+    """The name of a checkpoint: its file's without the ending, or its folder's where each has one."""
+    if has_folder(path):
+        return folder_of(path).name
+    return path.stem
+
+
 def has_folder(path: Path) -> bool:
     """Whether a checkpoint of this name has its folder for itself."""
     return path.stem in MODELS or has_parts(path)
@@ -194,14 +229,12 @@ def folder_of(path: Path) -> Path:
 
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
-    if has_folder(path):
-        return number_of(folder_of(path).name)
-    return number_of(path.stem)
+    return number_of(title_of(path))
 
 
 def number_of(name: str) -> int | None:
     """The number in a name: the one after `step`, else the last."""
-    marked = re.search(r"step[=_-]?(\d+)", name)
+    marked = STEP_IN_NAME.search(name)
     if marked:
         return int(marked[1])
     numbers = re.findall(r"\d+", name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...settings.errors import RunError, SettingError, check, check_choice, check_count, some
 from ...system.paths import plain_file
-from .order import Ordered, folder_of, has_folder
+from .order import Ordered, folder_of, has_folder, title_of
 
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 """Words in the names of metrics of which the lower value is the better one."""
@@ -75,13 +75,6 @@ def best(
     say(f"chosen by {by}, the {direction} the better: {some(score for score, _ in chosen)}")
     paths = {entry.checkpoint.path for _, entry in chosen}
     return [entry for entry in ordered if entry.checkpoint.path in paths]
-
-
-def title_of(path: Path) -> str:
-    """The name of a checkpoint: its file's without the ending, or its folder's where each has one."""
-    if has_folder(path):
-        return folder_of(path).name
-    return path.stem
 
 
 def _lower_is_better(by: str, mode: str) -> bool:

@@ -44,6 +44,10 @@ def add(parser: Parser) -> None:
     parser.add_argument("--decay", metavar="SHAPE", help=line)
     line = "a file with a number for each checkpoint, from the oldest on"
     parser.add_argument("--weights", type=nonempty_path, metavar="FILE", help=line)
+    line = "the bias-corrected EMA of the checkpoints and the model --initial, by their steps"
+    parser.add_argument("--bema", action="store_true", help=line)
+    line = "the model with which the training began"
+    parser.add_argument("--initial", type=nonempty_path, metavar="PATH", help=line)
     line = "which state dictionary of each file, such as state_dict_ema"
     parser.add_argument("--key", default="", help=line)
     line = "factors: average the factors of LoRA, whose product is not the mean of the products (default: refused)"
@@ -52,6 +56,7 @@ def add(parser: Parser) -> None:
 
 
 def _merge(args: Namespace) -> int:
+    from ...averages.bema import BEMA
     from ...averages.checkpoints import merge_checkpoints
 
     for path in args.paths:
@@ -74,6 +79,8 @@ def _merge(args: Namespace) -> int:
         ema=args.ema,
         decay=args.decay,
         weights=weights,
+        bema=BEMA() if args.bema else None,
+        initial=args.initial,
         key=args.key,
         lora=args.lora,
         progress=progress,

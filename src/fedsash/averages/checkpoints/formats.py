@@ -28,6 +28,9 @@ INDICES = (".safetensors.index.json", ".bin.index.json")
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
 
+METADATA = "__metadata__"
+"""Where the header of a file of safetensors says what is no tensor."""
+
 TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -135,7 +138,7 @@ class SafetensorsFile:
     def places(self) -> dict[str, _Place]:
         """Where each tensor lies, in the order of the file."""
         described = json.loads(self.header[8:])
-        described.pop("__metadata__", None)
+        described.pop(METADATA, None)
         places = {}
         for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
             dtype = TYPES.get(entry["dtype"])
@@ -145,6 +148,12 @@ class SafetensorsFile:
             count = (end - start) // dtype.itemsize
             places[name] = _Place(dtype, tuple(entry["shape"]), len(self.header) + start, count)
         return places
+
+    @property
+    def metadata(self) -> dict[str, str] | None:
+        """What the file says beside its tensors."""
+        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(METADATA)
+        return metadata
 
     @cached_property
     def _mapped(self) -> mmap.mmap:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -17,7 +18,7 @@ from typing import IO, Any, Literal
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, check_choice, some
+from ...settings.errors import ModelError, RunError, SettingError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
@@ -35,6 +36,7 @@ from .formats import (
     check_numbers,
     flat_numbers,
 )
+from .lora import factor_in, mean_of_adapters
 from .order import Ordered, chosen, files_of, folder_of, in_order, initial_model, step_read, without_copies
 from .readers import has_parts, parts_of
 from .scores import best as best_of
@@ -51,9 +53,6 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 
 COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
 """The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
-
-FACTORS = ("lora_A", "lora_B")
-"""What LoRA names the two factors of a change of a weight."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -87,7 +86,7 @@ def merge_checkpoints(
     bema: BEMA | None = None,
     initial: str | Path | None = None,
     key: str = "",
-    lora: Literal["", "factors"] = "",
+    lora: Literal["", "exact", "factors"] | int = "",
     progress: OnProgress | None = None,
 ) -> Merged:
     """Write the weighted mean of checkpoints into `out`: a new file, or a new folder if the name has no ending.
@@ -102,8 +101,8 @@ def merge_checkpoints(
     `mode` says whether less (`min`) or more (`max`) is better, if the metric's name does not; `scores` is a file with
     the metric of each. See `scores.best`. `bema` needs the model `initial`, from which the training began.
 
-    Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
-    averages the factors all the same.
+    Adapters of LoRA need `lora`: `exact`, the mean of the products of their factors, whose rank is the sum of theirs; a
+    rank to which it is cut; or `factors`, the mean factors, whose product is not the mean of the products.
 
     Raises `RunError`, `ModelError` and `SettingError`, which name the file, and `OSError`.
     """
@@ -126,7 +125,9 @@ def merge_checkpoints(
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models)
     newest = checkpoints[-1]
-    _check_adapter(newest, lora, notes.append)
+    adapters = _averages_products(newest, lora, notes.append)
+    if adapters:
+        check(out.suffix not in ENDINGS, "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
@@ -136,7 +137,12 @@ def merge_checkpoints(
     try:
         sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
         with _whole(out, newest.path) as (file, card):
-            _write(file, models, chosen_weights, progress)
+            if adapters:
+                rank = lora if isinstance(lora, int) else None
+                mean_of = partial(_mean, models, weights=chosen_weights)
+                mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
+            else:
+                _write(file, models, chosen_weights, progress)
             write_table(card, _card(out, ordered, shares, list(sums), rule, notes))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -193,17 +199,22 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _check_adapter(newest: Checkpoint, lora: str, say: Callable[[str], None]) -> None:
-    """Raise `ModelError` if the tensors are factors, unless their means are asked for."""
-    check_choice("lora", lora, "", "factors")
-    factors = [name for name in newest.names if any(word in name for word in FACTORS)]
-    if not factors:
-        return
+def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:
+    """Whether products of factors are averaged. Raises `ModelError` if there are factors and nobody says how."""
+    if not isinstance(lora, int):
+        check(lora in ("", "exact", "factors"), "lora", lora, "must be 'exact', a rank, or 'factors'")
+    factor = factor_in(newest)
     reason = "the product of mean factors is not the mean of the products"
-    if not lora:
-        how = "merge the adapters into their model first, or take lora = 'factors'"
-        raise ModelError(f"{newest.path} has factors of LoRA ({factors[0]}): {reason}; {how}")
-    say(f"the factors of LoRA are averaged: {reason}")
+    if not factor:
+        check(lora in ("", "factors"), "lora", lora, f"needs adapters of LoRA, and {newest.path} has no factors")
+        return False
+    if lora == "":
+        how = "take lora = 'exact', a rank to which the mean of the products is cut, or 'factors' all the same"
+        raise ModelError(f"{newest.path} has factors of LoRA ({factor}): {reason}; {how}")
+    if lora == "factors":
+        say(f"the factors of LoRA are averaged: {reason}")
+        return False
+    return True
 
 
 def _check_out(out: Path) -> None:
@@ -275,6 +286,15 @@ def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) ->
     for start in range(0, flat[-1].numel(), CHUNK):
         pieces = [values[start : start + CHUNK] for values in flat]
         yield weighted_mean(pieces, weights)
+
+
+def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> Tensor:
+    """The mean of a tensor, as a whole."""
+    form = models[-1].form(name)
+    flat = torch.cat([torch.empty(0, dtype=form.dtype.to_real()), *_chunks(models, name, weights)])
+    if form.is_complex():
+        return torch.view_as_complex(flat.view(*form.shape, 2))
+    return flat.view(form.shape)
 
 
 def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, progress: OnProgress | None) -> None:

@@ -50,8 +50,8 @@ def add(parser: Parser) -> None:
     parser.add_argument("--initial", type=nonempty_path, metavar="PATH", help=line)
     line = "which state dictionary of each file, such as state_dict_ema"
     parser.add_argument("--key", default="", help=line)
-    line = "factors: average the factors of LoRA, whose product is not the mean of the products (default: refused)"
-    parser.add_argument("--lora", choices=("factors",), default="", help=line)
+    line = "of LoRA's adapters: exact, the mean of the products of their factors; a RANK to which it is cut; or factors"
+    parser.add_argument("--lora", type=_how_of_lora, default="", metavar="HOW", help=line)
     add_options(parser, "--no-progress", "--json")
 
 
@@ -88,6 +88,13 @@ def _merge(args: Namespace) -> int:
     args.answer = _answer(merged)
     terminal.say("\n".join(_lines(merged)))
     return OK
+
+
+def _how_of_lora(text: str) -> str | int:
+    """A number is a rank; the averager refuses other words than it knows."""
+    if text.isdecimal():
+        return int(text)
+    return text
 
 
 def _check_no_run(path: Path) -> None:

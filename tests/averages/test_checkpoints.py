@@ -121,6 +121,31 @@ def test_a_folder_of_checkpoints_gives_a_folder_with_configuration_and_card(tmp_
     assert json.loads((tmp_path / "merged" / "config.json").read_text()) == {"step": 1500}
 
 
+def test_of_several_types_each_mean_is_rounded_once_to_the_newests(tmp_path: Path) -> None:
+    """1 + 2^-9 + 2^-26 is above the middle of two bfloat16 numbers by less than float32 can tell."""
+    old = torch.tensor([1 + 2.0**-8 + 2.0**-25, 1.0, -2.0], dtype=torch.float64)
+    save_file({"w": torch.tensor([1.0, 2.0, -0.5], dtype=torch.bfloat16)}, tmp_path / "m3.safetensors")
+    save_file({"w": torch.tensor([1.0, 0.0, 0.25], dtype=torch.float16)}, tmp_path / "m2.safetensors")
+    torch.save({"w": 3 * old - 2 * torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)}, tmp_path / "m1.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    mean = load_file(tmp_path / "mean.safetensors")["w"]
+    assert mean.dtype == torch.bfloat16
+    assert mean.tolist() == [1 + 2.0**-7, 1.6640625, -2.078125]
+    assert "torch.float64 in" in merged.notes[0] and "rounded once" in merged.notes[0]
+    save_file({"w": torch.ones(3).to(torch.float8_e5m2)}, tmp_path / "m2.safetensors")
+    with pytest.raises(ModelError, match="these have no common mean"):
+        merge_checkpoints(tmp_path, tmp_path / "again.safetensors")
+
+
+def test_a_mean_that_lies_among_the_checkpoints_is_none_of_them(tmp_path: Path) -> None:
+    for i, state in enumerate(models(3)):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    merge_checkpoints(tmp_path, tmp_path / "mean-of-the-last-2.safetensors", last=2)
+    merge_checkpoints(tmp_path, tmp_path / "mean-of-3")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean")
+    assert merged.steps == (0, 1, 2)
+
+
 def test_prefixes_are_matched_and_said(tmp_path: Path) -> None:
     states = models(2)
     old = {f"module._orig_mod.{name}": tensor for name, tensor in states[0].items()}

@@ -23,6 +23,7 @@ from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
 from ...vector.exact_means import weighted_mean
+from ...vector.mixed_means import MIXED, mixed_mean
 from ..bema import BEMA
 from . import distributed
 from .distributed import DistributedFolder
@@ -37,7 +38,18 @@ from .formats import (
     flat_numbers,
 )
 from .lora import factor_in, mean_of_adapters
-from .order import Ordered, chosen, files_of, folder_of, in_order, initial_model, step_read, without_copies
+from .order import (
+    CARD,
+    Ordered,
+    card_of,
+    chosen,
+    files_of,
+    folder_of,
+    in_order,
+    initial_model,
+    step_read,
+    without_copies,
+)
 from .readers import has_parts, parts_of
 from .scores import best as best_of
 from .weights import bema_weights, check_weights, decay_weights, ema_weights
@@ -123,7 +135,7 @@ def merge_checkpoints(
     rule, chosen_weights = _rule(ema, decay, weights, bema, ordered)
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
-    _check_alike(models)
+    _check_alike(models, notes.append)
     newest = checkpoints[-1]
     adapters = _averages_products(newest, lora, notes.append)
     if adapters:
@@ -256,11 +268,12 @@ def _shares(weights: list[float] | None, n: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _check_alike(models: Sequence[_Named]) -> None:
-    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes."""
+def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
+    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes. Say which types are mixed."""
     newest = models[-1]
     for model in models:
         check_numbers(model.checkpoint)
+        mixed = dict[str, None]()
         for name in newest.names:
             tensor = model.form(name)
             wanted = newest.form(name)
@@ -269,7 +282,11 @@ def _check_alike(models: Sequence[_Named]) -> None:
                 raise ModelError(f"{name} has the shape {shapes}")
             if tensor.dtype != wanted.dtype and _has_mean(wanted):
                 types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
-                raise ModelError(f"{name} is {types}: all must be of one type")
+                if not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
+                    raise ModelError(f"{name} is {types}: these have no common mean")
+                mixed[types] = None
+        for types in mixed:
+            say(f"some tensors are {types}: their means are rounded once, to the newest's type")
 
 
 def _has_mean(tensor: Tensor) -> bool:
@@ -283,9 +300,14 @@ def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) ->
         yield newest.tensor(name).reshape(-1)
         return
     flat = [model.flat(name) for model in models]
+    dtype = newest.form(name).dtype.to_real()
+    mixed = any(model.form(name).dtype.to_real() != dtype for model in models)
     for start in range(0, flat[-1].numel(), CHUNK):
         pieces = [values[start : start + CHUNK] for values in flat]
-        yield weighted_mean(pieces, weights)
+        if mixed:
+            yield mixed_mean(pieces, weights, dtype)
+        else:
+            yield weighted_mean(pieces, weights)
 
 
 def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> Tensor:
@@ -441,7 +463,7 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
     unfinished = beside(out)
     if out.suffix in ENDINGS:
         _check_ending(out, newest)
-        card = out.with_name(f"{out.name}.merge.json")
+        card = card_of(out)
         try:
             yield unfinished, card
             unfinished.replace(out)
@@ -453,7 +475,7 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
         unfinished.mkdir()
         try:
             _copy_beside(folder_of(newest), unfinished)
-            yield unfinished / newest.name, unfinished / "merge.json"
+            yield unfinished / newest.name, unfinished / CARD
             sync_folder(unfinished)
             unfinished.rename(out)
         finally:

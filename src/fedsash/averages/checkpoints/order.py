@@ -19,7 +19,9 @@ MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", 
 SHARD = re.compile(r"-\d+-of-\d+$")
 """How the name of a part of a checkpoint ends, before its ending."""
 
-BESIDE = re.compile(r"^(optimizer|scheduler|rng_state.*|scaler|training_args|random_states.*|generator.*)$")
+BESIDE = re.compile(
+    r"^(optimizer.*|scheduler.*|sampler.*|rng_state.*|scaler|training_args|random_states.*|generator.*)$"
+)
 """The names of files in which a training keeps what is not its model, without their endings."""
 
 AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
@@ -27,6 +29,9 @@ AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
+
+CARD = "merge.json"
+"""What a mean is made of: the name of this file in its folder, and how it ends beside a mean that is a file."""
 
 STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)")
 """A number in a name that is a step for certain."""
@@ -45,6 +50,8 @@ class Ordered:
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
+
+    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints.
 
     Raises `RunError` for a folder without checkpoints.
     """
@@ -77,7 +84,7 @@ def _lying_in(folder: Path) -> list[Path]:
     """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
     checkpoints = list[Path]()
     for child in sorted(folder.iterdir()):
-        if child.name.startswith("."):  # such as what a killed merge has left
+        if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
             continue
         if child.is_dir() and number_of(child.name) is not None:
             checkpoints += _weights(child)
@@ -99,7 +106,9 @@ def _weights(folder: Path) -> list[Path]:
     checkpoints = []
     for path in sorted(folder.iterdir()):
         readable = path.suffix in ENDINGS and path.is_file()
-        if readable and not path.name.startswith(".") and not BESIDE.match(path.stem):
+        if not readable or path.name.startswith(".") or BESIDE.match(path.stem):
+            continue
+        if not card_of(path).is_file():
             checkpoints.append(path)
     for name in MODELS:
         for path in checkpoints:
@@ -109,6 +118,11 @@ def _weights(folder: Path) -> list[Path]:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
     return checkpoints
+
+
+def card_of(path: Path) -> Path:
+    """Where it is said what a mean at this path is made of."""
+    return path.with_name(f"{path.name}.{CARD}")
 
 
 def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from argparse import Namespace
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -176,6 +178,20 @@ def test_a_pickled_module_is_refused_by_its_class(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 2), tmp_path / "m1.pt")
     with pytest.raises(ModelError, match=r"pickled torch.nn.modules.linear.Linear"):
         merge_checkpoints(tmp_path / "m1.pt", tmp_path / "out.pt")
+
+
+def test_arguments_and_scores_beside_a_model_are_read(tmp_path: Path) -> None:
+    """As timm saves them: PyTorch alone refuses such files, though nothing in them is run."""
+    for i, state in enumerate(models(2)):
+        beside = {"args": Namespace(lr=0.1, data=Path("/data")), "metric": np.float64(0.5), "scores": np.arange(3.0)}
+        torch.save({"state_dict": state, "optimizer": {}, "epoch": i} | beside, tmp_path / f"checkpoint-{i}.pth.tar")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pth.tar")
+    mean = torch.load(tmp_path / "mean.pth.tar", weights_only=False)
+    check_means(mean["state_dict"], models(2))
+    assert mean["args"].lr == 0.1 and mean["metric"] == 0.5 and mean["scores"].tolist() == [0.0, 1.0, 2.0]
+    torch.save({"state_dict": models(1)[0], "hook": os.system}, tmp_path / "checkpoint-2.pth.tar")
+    with pytest.raises(ModelError, match=r"holds a pickled posix\.system, which is code"):
+        merge_checkpoints(tmp_path, tmp_path / "again.pth.tar")
 
 
 def test_several_state_dictionaries_need_a_key(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import mmap
 import pickle
@@ -10,18 +11,20 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
 
 SAFETENSORS = (".safetensors",)
-PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+PICKLED = (".pt", ".pth", ".pth.tar", ".bin", ".ckpt")
 INDICES = (".safetensors.index.json", ".bin.index.json")
 """How the names of files end that say in which shard each tensor lies."""
 
@@ -56,6 +59,17 @@ STEPS = ("global_step", "step", "iteration")
 
 TRAINING = re.compile(r"optim|sched|rng|random|generator|scaler|loops|callbacks", re.IGNORECASE)
 """Names of what a training remembers beside its model."""
+
+_NUMPY = "numpy.core.multiarray", "numpy._core.multiarray"  # before NumPy 2, and since
+_SCALAR = np.float64(0).__reduce__()[0]
+_ARRAY = np.zeros(0).__reduce__()[0]
+
+INERT: list[Any] = [argparse.Namespace, PosixPath, np.ndarray, np.dtype]
+"""Classes that trainings leave beside a model, such as their arguments and scores, and that run nothing when read."""
+
+INERT += [(_SCALAR, f"{module}.scalar") for module in _NUMPY]
+INERT += [(_ARRAY, f"{module}._reconstruct") for module in _NUMPY]
+INERT += [type(np.dtype(code)) for code in "?bhilqBHILQefdFD"]
 
 QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packed|weight_scale|weight_scale_inv)$")
 """Names of tensors that stand beside weights which are codes, and not numbers."""
@@ -335,9 +349,9 @@ def shard_of(index: Path, name: str) -> Path:
 
 def open_file(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
-    if path.suffix in SAFETENSORS:
+    if path.name.endswith(SAFETENSORS):
         return SafetensorsFile(path)
-    if path.suffix in PICKLED:
+    if path.name.endswith(PICKLED):
         return PickledFile(path, key)
     raise RunError(f"{path}: a checkpoint's name ends in {', '.join(ENDINGS)}")
 
@@ -362,7 +376,8 @@ def _loaded(path: Path) -> Any:
     """What `torch.load` reads, mapped into memory; a file in the format before PyTorch 1.6 can't be mapped."""
     try:
         mapped = _is_zip(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        with safe_globals(INERT):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
         if refused is None:

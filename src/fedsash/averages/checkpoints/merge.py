@@ -139,7 +139,7 @@ def merge_checkpoints(
     newest = checkpoints[-1]
     adapters = _averages_products(newest, lora, notes.append)
     if adapters:
-        check(out.suffix not in ENDINGS, "out", str(out), "must name a folder: it takes the configuration, too")
+        check(not out.name.endswith(ENDINGS), "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
@@ -461,7 +461,7 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
     out.parent.mkdir(parents=True, exist_ok=True)
     clear_beside(out)
     unfinished = beside(out)
-    if out.suffix in ENDINGS:
+    if out.name.endswith(ENDINGS):
         _check_ending(out, newest)
         card = card_of(out)
         try:

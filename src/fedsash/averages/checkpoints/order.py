@@ -105,7 +105,7 @@ def _weights(folder: Path) -> list[Path]:
             return indices[:1]
     checkpoints = []
     for path in sorted(folder.iterdir()):
-        readable = path.suffix in ENDINGS and path.is_file()
+        readable = path.name.endswith(ENDINGS) and path.is_file()
         if not readable or path.name.startswith(".") or BESIDE.match(path.stem):
             continue
         if not card_of(path).is_file():

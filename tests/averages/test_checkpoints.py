@@ -170,7 +170,8 @@ def test_what_does_not_fit_is_refused_in_one_line_and_leaves_nothing(tmp_path: P
     refused({"weight": state["weight"], "bias": state["bias"]}, "lacks num_batches_tracked")
     refused(state | {"more": torch.zeros(2)}, "has more, which")
     refused(state | {"weight": torch.zeros(3, 5)}, r"weight has the shape \[3, 5\]")
-    refused(state | {"weight": torch.zeros(5, 3, dtype=torch.int8)}, "quantised")
+    refused(state | {"weight": torch.zeros(5, 3, dtype=torch.int8)}, r"quantised weights \(weight\)")
+    refused(state | {"up_proj_blocks": torch.zeros(5, 3, dtype=torch.uint8)}, r"up_proj_blocks")
     assert {path.name for path in tmp_path.iterdir()} == {"m1.safetensors", "m2.safetensors"}
 
 

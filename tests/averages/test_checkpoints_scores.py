@@ -41,6 +41,12 @@ def test_the_best_by_names_are_averaged_from_the_oldest_to_the_newest(tmp_path: 
     assert epochs(merge_checkpoints(folder, tmp_path / "c.ckpt", last=3, best=2, by="val_loss")) == [2, 3]
 
 
+def test_a_metric_with_a_slash_has_made_a_folder(tmp_path: Path) -> None:
+    for i, accuracy in enumerate((0.5, 0.9, 0.7)):
+        save(tmp_path / "in" / f"epoch={i}-val" / f"acc={accuracy}.ckpt", float(i), step=i)
+    assert merge_checkpoints(tmp_path / "in", tmp_path / "mean.ckpt", best=2, by="val/acc").steps == (1, 2)
+
+
 def test_of_equal_ones_the_newer_counts_and_nan_never(tmp_path: Path) -> None:
     folder = named(tmp_path / "in", ["0.90", "0.95", "nan", "0.95", "0.90"], "val_acc")
     merged = merge_checkpoints(folder, tmp_path / "mean.ckpt", best=3, by="val_acc")

@@ -75,6 +75,10 @@ QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packe
 """Names of tensors that stand beside weights which are codes, and not numbers."""
 
 
+NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
+"""How the names of tensors end that are codes if they are integers."""
+
+
 class Checkpoint(Protocol):
     """The model in one file."""
 
@@ -361,7 +365,7 @@ def check_numbers(checkpoint: Checkpoint) -> None:
     for name in checkpoint.names:
         tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
-        if name.endswith("weight") and not (tensor.is_floating_point() or tensor.is_complex()):
+        if name.endswith(NO_INTEGERS) and not (tensor.is_floating_point() or tensor.is_complex()):
             code = True
         if tensor.is_quantized or code:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")

@@ -33,7 +33,7 @@ HIGHER = {
 }
 """Words in the names of metrics of which the higher value is the better one."""
 
-IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_]\w*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
+IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
 """A metric in a name, such as `val_loss=0.12`."""
 
 STEP_NAMES = ("step", "global_step")
@@ -118,10 +118,19 @@ def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
             by_step = rows | by_step  # a state knows its own step, and those before it
     metrics = []
     for entry in ordered:
-        in_name = {name: float(number) for name, number in IN_NAMES.findall(title_of(entry.checkpoint.path))}
+        in_name = {name: float(number) for name, number in IN_NAMES.findall(_full_title(entry.checkpoint.path))}
         in_state = {} if entry.step is None else by_step.get(entry.step, {})
         metrics.append(in_state | in_name)
     return metrics
+
+
+def _full_title(path: Path) -> str:
+    """The name of a checkpoint; Lightning makes a folder of what stands before the `/` in the name of a metric."""
+    title = title_of(path)
+    folder = path.absolute().parent.name
+    if "=" in folder and not has_folder(path):
+        return f"{folder}/{title}"
+    return title
 
 
 def _from_file(file: Path, ordered: Sequence[Ordered]) -> list[Metrics]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +19,9 @@ from torch import Tensor
 
 from fedsash.averages.checkpoints import merge_checkpoints
 from fedsash.averages.checkpoints.distributed import DistributedFolder, _Chunk, _Joined, _Record, _Stored
-from fedsash.settings.errors import ModelError, RunError, SettingError
+from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 def model(i: int) -> dict[str, Tensor]:
@@ -84,6 +90,38 @@ def test_one_of_several_models_is_chosen_by_its_key(tmp_path: Path) -> None:
         merge_checkpoints(paths, tmp_path / "mean.pt", key="app.ema")
 
 
+def test_the_folders_of_accelerate_keep_their_layout(tmp_path: Path) -> None:
+    """The model's folder lies in that of the checkpoint, where the trainer's state is, too."""
+    for step in (900, 1000):
+        folder = tmp_path / "in" / f"checkpoint-{step}"
+        save(folder / "pytorch_model_fsdp_0", {"model": model(step)})
+        save(folder / "optimizer_0", {"optimizer": {"state": torch.zeros(2)}})
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2 * step}))
+        (folder / "config.json").write_text("{}")
+    merged = merge_checkpoints(tmp_path / "in", tmp_path / "mean")
+    assert merged.steps == (1800, 2000)
+    assert {path.name for path in (tmp_path / "mean").iterdir()} == {
+        "pytorch_model_fsdp_0",
+        "config.json",
+        "merge.json",
+    }
+    target = {"model": {name: torch.zeros_like(x) for name, x in model(0).items()}}
+    check_mean(loaded(tmp_path / "mean" / "pytorch_model_fsdp_0", target)["model"], model(900), model(1000))
+
+
+def test_a_process_that_is_killed_leaves_no_half_folder(tmp_path: Path) -> None:
+    for i in (1, 2):
+        save(tmp_path / f"in-{i}", model(i))
+    paths = [tmp_path / "in-1", tmp_path / "in-2"]
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(paths, tmp_path / "mean", progress=lambda done, total: os.kill(os.getpid(), 9))
+    os.waitpid(child, 0)
+    assert not (tmp_path / "mean").exists()
+    merge_checkpoints(paths, tmp_path / "mean")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in-1", "in-2", "mean"]
+
+
 class Harm:
     """An object whose pickle calls a function when it is read."""
 
@@ -117,6 +155,25 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
     metadata = (tmp_path / "in" / ".metadata").read_bytes()
     (tmp_path / "in" / ".metadata").write_bytes(metadata[: len(metadata) // 2])
     refused(r"\.metadata is damaged")
+
+
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
+def test_whatever_bytes_are_damaged_the_mean_is_made_or_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    save(tmp_path / "in", {"model": model(1), "global_step": 7})
+    file = tmp_path / "in" / name
+    whole = file.read_bytes()
+    draws = random.Random(1)
+    refused = 0
+    for _ in range(100):
+        content = bytearray(whole)
+        content[draws.randrange(len(content))] = draws.randrange(256)
+        file.write_bytes(content)
+        try:
+            merge_checkpoints(tmp_path / "in", tmp_path / "mean")
+            shutil.rmtree(tmp_path / "mean")
+        except FedsashError:
+            refused += 1
+    assert refused > 10
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 5), (4, 5, 3)])

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...settings.errors import FedsashError, ModelError, RunError, one_line, some
+from ...settings.errors import ModelError, RunError, raised_as, some
 from ...system.paths import inside, plain_file
 from .formats import STEPS, TRAINING, TYPES, Flat, flat_numbers
 
@@ -149,12 +149,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _unpickled(content: bytes, path: Path, classes: Mapping[tuple[str, str], Any]) -> Any:
     """What the pickle holds. Raises `ModelError` for another class, and `RunError` if it is damaged."""
-    try:
+    with raised_as(lambda text: RunError(f"{path} is damaged: {text[:200]}")):
         return _Unpickler(io.BytesIO(content), path, classes).load()
-    except ModelError:
-        raise
-    except Exception as error:  # whatever the machine of pickles raises at bytes that were no pickle
-        raise RunError(f"{path} is damaged: {one_line(error)[:200]}") from None
 
 
 @dataclass(frozen=True)
@@ -202,12 +198,8 @@ class DistributedFolder:
     def __post_init__(self) -> None:
         """Raises `RunError` if a file is damaged or missing, and `ModelError` for what does not belong there."""
         metadata = _unpickled(plain_file(self.path).read_bytes(), self.path, METADATA_CLASSES)
-        try:
+        with raised_as(lambda text: RunError(f"{self.path} is damaged: {text[:200]}")):
             self._describe(metadata)
-        except FedsashError:
-            raise
-        except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
-            raise RunError(f"{self.path} is damaged: {one_line(error)[:200]}") from None
         if not self.key:
             self.key = self._only_key()
         self._tensors = {str(self.trails[name][-1]): name for name in self.stored if self._key_of(name) == self.key}
@@ -317,10 +309,11 @@ class DistributedFolder:
         """An object that is no tensor; None if it is no plain one."""
         record = self.objects[name]
         content = self._maps[record.file][record.start : record.start + record.length]
-        try:
-            value: object = torch.load(io.BytesIO(content), weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError):
-            return None
+        with raised_as(lambda text: RunError(f"{record.file} is damaged: {text[:200]}")):
+            try:
+                value: object = torch.load(io.BytesIO(content), weights_only=True)
+            except pickle.UnpicklingError:
+                return None
         return value
 
     def form(self, name: str) -> Tensor:
@@ -365,25 +358,20 @@ class DistributedFolder:
         """The numbers of a chunk, where they lie in the file: `torch.save` writes them as they are into a zip."""
         record = chunk.record
         mapped = self._maps[record.file]
-        try:
+        with raised_as(lambda text: RunError(f"{record.file} is damaged, or in another format: {text[:200]}")):
             with zipfile.ZipFile(_Window(mapped, record.start, record.length)) as saved:
                 members = {info.filename.partition("/")[2]: info for info in saved.infolist()}
-                found = _unpickled(saved.read(members["data.pkl"]), record.file, TENSOR_CLASSES)
-                member = members[f"data/{found.storage[2]}"]
-        except (zipfile.BadZipFile, KeyError, AttributeError, TypeError, IndexError) as error:
-            raise RunError(f"{record.file} is damaged, or in another format: {one_line(error)[:200]}") from None
-        header = record.start + member.header_offset
-        names = int.from_bytes(mapped[header + 26 : header + 28], "little")
-        extra = int.from_bytes(mapped[header + 28 : header + 30], "little")
-        start = header + 30 + names + extra
-        entries = member.file_size // dtype.itemsize
-        last = found.offset + sum((n - 1) * step for n, step in zip(found.shape, found.stride, strict=True))
-        if member.compress_type or found.shape != chunk.shape or last >= entries:
-            raise RunError(f"{record.file} holds another tensor than {self.path} says")
-        if found.storage[1] not in (dtype, None):
-            raise RunError(f"{record.file} holds a tensor of another type than {self.path} says")
-        storage = torch.frombuffer(mapped, dtype=dtype, count=entries, offset=start)
-        return storage.as_strided(found.shape, found.stride, found.offset)
+                tensor = _unpickled(saved.read(members["data.pkl"]), record.file, TENSOR_CLASSES)
+            member = members[f"data/{tensor.storage[2]}"]
+            if member.compress_type or tensor.shape != chunk.shape or tensor.storage[1] not in (dtype, None):
+                raise RunError(f"{record.file} holds another tensor than {self.path} says")
+            header = record.start + member.header_offset
+            names = int.from_bytes(mapped[header + 26 : header + 28], "little")
+            extra = int.from_bytes(mapped[header + 28 : header + 30], "little")
+            start = header + 30 + names + extra
+            entries = member.file_size // dtype.itemsize
+            storage = torch.frombuffer(mapped, dtype=dtype, count=entries, offset=start)
+            return storage.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
     def filled(self, means: Mapping[str, Tensor]) -> dict[str, Any]:
         """The nested dictionaries with other tensors in the model's, and the step."""

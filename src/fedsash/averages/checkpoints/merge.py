@@ -475,7 +475,10 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
         unfinished.mkdir()
         try:
             _copy_beside(folder_of(newest), unfinished)
-            yield unfinished / newest.name, unfinished / CARD
+            file = unfinished / newest.absolute().relative_to(folder_of(newest))
+            file.parent.mkdir(exist_ok=True)
+            yield file, unfinished / CARD
+            sync_folder(file.parent)
             sync_folder(unfinished)
             unfinished.rename(out)
         finally:

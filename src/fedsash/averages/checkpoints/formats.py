@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
+import operator
 import pickle
 import re
 from collections.abc import Mapping
@@ -240,10 +241,14 @@ class PickledFile:
 
     @property
     def step(self) -> int | None:
+        if not self.key:
+            return None
         for name in STEPS:
-            value = self.content.get(name)
-            if isinstance(value, int):
-                return value
+            value: Any = self.content.get(name)
+            try:
+                return operator.index(value)  # also of NumPy's integers, and of a tensor of one
+            except TypeError:
+                continue
         return None
 
     def tensor(self, name: str) -> Tensor:

@@ -30,6 +30,9 @@ AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
 
+ZERO = "zero_to_fp32.py"
+"""What DeepSpeed leaves beside the parts of a checkpoint, to put them together."""
+
 CARD = "merge.json"
 """What a mean is made of: the name of this file in its folder, and how it ends beside a mean that is a file."""
 
@@ -110,6 +113,10 @@ def _weights(folder: Path) -> list[Path]:
             continue
         if not card_of(path).is_file():
             checkpoints.append(path)
+    if not checkpoints and (folder / ZERO).is_file():
+        raise RunError(
+            f"{folder} has the parts of DeepSpeed's ZeRO: python {folder / ZERO} {folder} {folder} makes a model"
+        )
     for name in MODELS:
         for path in checkpoints:
             if path.stem == name:

@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
     """Add the arguments."""
     parser.epilog = MERGE
     parser.set_defaults(command=_merge, core=True)
-    line = "checkpoints (.safetensors, .pt, .pth, .bin, .ckpt), or folders of them"
+    line = "checkpoints (.safetensors, .pt, .pth, .bin, .ckpt, torch.distributed.checkpoint), or folders of them"
     parser.add_argument("paths", nargs="+", type=nonempty_path, metavar="path", help=line)
     line = "the new file, or the new folder if its name has no ending"
     parser.add_argument("--out", type=nonempty_path, required=True, metavar="PATH", help=line)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +24,7 @@ from ...vector.exact_means import weighted_mean
 from ...vector.mixed_means import MIXED, mixed_mean
 from ..bema import BEMA
 from . import distributed
+from .checksums import Checksums
 from .distributed import DistributedFolder
 from .formats import (
     ENDINGS,
@@ -145,19 +144,15 @@ def merge_checkpoints(
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
     shares = _shares(chosen_weights, len(ordered))
-    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
-    try:
-        sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
-        with _whole(out, newest.path) as (file, card):
-            if adapters:
-                rank = lora if isinstance(lora, int) else None
-                mean_of = partial(_mean, models, weights=chosen_weights)
-                mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
-            else:
-                _write(file, models, chosen_weights, progress)
-            write_table(card, _card(out, ordered, shares, list(sums), rule, notes))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
+    with Checksums(parts) as checksums, _whole(out, newest.path) as (file, card):
+        if adapters:
+            rank = lora if isinstance(lora, int) else None
+            mean_of = partial(_mean, models, weights=chosen_weights)
+            mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
+        else:
+            _write(file, models, chosen_weights, checksums, progress)
+        write_table(card, _card(out, ordered, shares, checksums.finish(), rule, notes))
     steps = tuple(entry.step for entry in ordered)
     return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
 
@@ -319,11 +314,17 @@ def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> T
     return flat.view(form.shape)
 
 
-def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, progress: OnProgress | None) -> None:
+def _write(
+    file: Path,
+    models: Sequence[_Named],
+    weights: list[float] | None,
+    checksums: Checksums,
+    progress: OnProgress | None,
+) -> None:
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
     total = sum(newest.form(name).numel() for name in newest.names)
-    counter = _EntryCounter(total, progress)
+    counter = _EntryCounter(total, checksums, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, counter)
     elif isinstance(newest, ShardedCheckpoint):
@@ -341,16 +342,21 @@ def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, pr
 
 
 class _EntryCounter:
-    """Counts the entries that are written, and reports them to `progress`."""
+    """Counts the entries that are written, reports them to `progress`, and keeps the checksums a chunk ahead."""
 
-    def __init__(self, total: int, progress: OnProgress | None) -> None:
+    def __init__(self, total: int, checksums: Checksums, progress: OnProgress | None) -> None:
         self.total = total
         self.done = 0
+        self.checksums = checksums
         self.progress = progress
+        self.add(0)
 
     def add(self, entries: int) -> None:
         self.done += entries
-        if self.progress is not None:
+        ahead = self.done + 2 * CHUNK  # while the next chunk is averaged, the one after it is read
+        if ahead < self.total:
+            self.checksums.advance(ahead / self.total)
+        if self.progress is not None and entries > 0:
             self.progress(self.done, self.total)
 
 
@@ -500,15 +506,6 @@ def _copy_beside(source: Path, target: Path) -> None:
         for path in source.glob(pattern):
             if path.is_file():
                 shutil.copyfile(path, target / path.name)
-
-
-def _sha256(paths: Sequence[Path]) -> dict[str, str]:
-    """The checksum of each file of a checkpoint, by its name."""
-    sums = {}
-    for path in paths:
-        with path.open("rb") as file:
-            sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return sums
 
 
 def _card(

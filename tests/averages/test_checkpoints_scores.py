@@ -71,6 +71,20 @@ def test_trainers_states_say_the_metric(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "in", tmp_path / "again", best=2, by="eval_accuracy")
 
 
+def test_a_step_that_was_evaluated_after_it_was_saved_is_in_a_later_state(tmp_path: Path) -> None:
+    rows = [
+        {"step": 1, "loss": 9.0},
+        {"step": 1, "eval_loss": 2.0},
+        {"step": 2, "loss": 8.0},
+        {"step": 2, "eval_loss": 3.0},
+    ]
+    for step, known in ((1, 1), (2, 4)):
+        folder = tmp_path / "in" / f"checkpoint-{step}"
+        save(folder / "pytorch_model.bin", float(step))
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": rows[:known]}))
+    assert merge_checkpoints(tmp_path / "in", tmp_path / "mean", best=1, by="eval_loss").steps == (1,)
+
+
 def test_a_file_in_json_says_the_metric(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path / "in" / f"m{step}.pt", float(step))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,11 @@ class AdapterMean:
             safetensors.torch.save_file(dict(self.tensors), path, metadata=self.newest.metadata)
         else:
             torch.save(self.newest.filled(self.tensors), path)
-        path.with_name(CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
+        config = path.with_name(CONFIG)
+        config.write_text(json.dumps(self.config, indent=2) + "\n")
+        for written in (path, config):
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def factor_in(checkpoint: Checkpoint) -> str:

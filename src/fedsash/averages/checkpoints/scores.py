@@ -114,14 +114,14 @@ def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
         path = entry.checkpoint.path
         state = folder_of(path) / "trainer_state.json"
         if has_folder(path) and state.is_file():
-            rows = _rows(_json(state), state)
-            by_step = rows | by_step  # a state knows its own step, and those before it
-    metrics = []
+            for step, metrics in _rows(_json(state), state).items():
+                by_step[step] = metrics | by_step.get(step, {})  # a step's own state goes before later ones
+    metrics_of_each = []
     for entry in ordered:
         in_name = {name: float(number) for name, number in IN_NAMES.findall(_full_title(entry.checkpoint.path))}
         in_state = {} if entry.step is None else by_step.get(entry.step, {})
-        metrics.append(in_state | in_name)
-    return metrics
+        metrics_of_each.append(in_state | in_name)
+    return metrics_of_each
 
 
 def _full_title(path: Path) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from argparse import Namespace
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -121,6 +123,31 @@ def test_a_folder_of_checkpoints_gives_a_folder_with_configuration_and_card(tmp_
     assert json.loads((tmp_path / "merged" / "config.json").read_text()) == {"step": 1500}
 
 
+def test_of_several_types_each_mean_is_rounded_once_to_the_newests(tmp_path: Path) -> None:
+    """1 + 2^-9 + 2^-26 is above the middle of two bfloat16 numbers by less than float32 can tell."""
+    old = torch.tensor([1 + 2.0**-8 + 2.0**-25, 1.0, -2.0], dtype=torch.float64)
+    save_file({"w": torch.tensor([1.0, 2.0, -0.5], dtype=torch.bfloat16)}, tmp_path / "m3.safetensors")
+    save_file({"w": torch.tensor([1.0, 0.0, 0.25], dtype=torch.float16)}, tmp_path / "m2.safetensors")
+    torch.save({"w": 3 * old - 2 * torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)}, tmp_path / "m1.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    mean = load_file(tmp_path / "mean.safetensors")["w"]
+    assert mean.dtype == torch.bfloat16
+    assert mean.tolist() == [1 + 2.0**-7, 1.6640625, -2.078125]
+    assert "torch.float64 in" in merged.notes[0] and "rounded once" in merged.notes[0]
+    save_file({"w": torch.ones(3).to(torch.float8_e5m2)}, tmp_path / "m2.safetensors")
+    with pytest.raises(ModelError, match="these have no common mean"):
+        merge_checkpoints(tmp_path, tmp_path / "again.safetensors")
+
+
+def test_a_mean_that_lies_among_the_checkpoints_is_none_of_them(tmp_path: Path) -> None:
+    for i, state in enumerate(models(3)):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    merge_checkpoints(tmp_path, tmp_path / "mean-of-the-last-2.safetensors", last=2)
+    merge_checkpoints(tmp_path, tmp_path / "mean-of-3")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean")
+    assert merged.steps == (0, 1, 2)
+
+
 def test_prefixes_are_matched_and_said(tmp_path: Path) -> None:
     states = models(2)
     old = {f"module._orig_mod.{name}": tensor for name, tensor in states[0].items()}
@@ -143,7 +170,8 @@ def test_what_does_not_fit_is_refused_in_one_line_and_leaves_nothing(tmp_path: P
     refused({"weight": state["weight"], "bias": state["bias"]}, "lacks num_batches_tracked")
     refused(state | {"more": torch.zeros(2)}, "has more, which")
     refused(state | {"weight": torch.zeros(3, 5)}, r"weight has the shape \[3, 5\]")
-    refused(state | {"weight": torch.zeros(5, 3, dtype=torch.int8)}, "quantised")
+    refused(state | {"weight": torch.zeros(5, 3, dtype=torch.int8)}, r"quantised weights \(weight\)")
+    refused(state | {"up_proj_blocks": torch.zeros(5, 3, dtype=torch.uint8)}, r"up_proj_blocks")
     assert {path.name for path in tmp_path.iterdir()} == {"m1.safetensors", "m2.safetensors"}
 
 
@@ -151,6 +179,20 @@ def test_a_pickled_module_is_refused_by_its_class(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 2), tmp_path / "m1.pt")
     with pytest.raises(ModelError, match=r"pickled torch.nn.modules.linear.Linear"):
         merge_checkpoints(tmp_path / "m1.pt", tmp_path / "out.pt")
+
+
+def test_arguments_and_scores_beside_a_model_are_read(tmp_path: Path) -> None:
+    """As timm saves them: PyTorch alone refuses such files, though nothing in them is run."""
+    for i, state in enumerate(models(2)):
+        beside = {"args": Namespace(lr=0.1, data=Path("/data")), "metric": np.float64(0.5), "scores": np.arange(3.0)}
+        torch.save({"state_dict": state, "optimizer": {}, "epoch": i} | beside, tmp_path / f"checkpoint-{i}.pth.tar")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pth.tar")
+    mean = torch.load(tmp_path / "mean.pth.tar", weights_only=False)
+    check_means(mean["state_dict"], models(2))
+    assert mean["args"].lr == 0.1 and mean["metric"] == 0.5 and mean["scores"].tolist() == [0.0, 1.0, 2.0]
+    torch.save({"state_dict": models(1)[0], "hook": os.system}, tmp_path / "checkpoint-2.pth.tar")
+    with pytest.raises(ModelError, match=r"holds a pickled posix\.system, which is code"):
+        merge_checkpoints(tmp_path, tmp_path / "again.pth.tar")
 
 
 def test_several_state_dictionaries_need_a_key(tmp_path: Path) -> None:
@@ -206,6 +248,34 @@ def test_shards_are_averaged_shard_by_shard(tmp_path: Path) -> None:
     for path in (tmp_path / "merged").glob("*.safetensors"):
         found |= load_file(path)
     check_means(found, [states[2], states[0], states[1]])
+
+
+def test_shards_of_torch_save_are_averaged_shard_by_shard(tmp_path: Path) -> None:
+    """As `save_pretrained(safe_serialization=False)` leaves them: each loads where the newest's shards loaded."""
+    states = models(2)
+    index = "pytorch_model.bin.index.json"
+    for step, state in zip((5, 10), states, strict=True):
+        folder = tmp_path / "outputs" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        places = {}
+        for number, names in enumerate((["weight"], ["bias", "num_batches_tracked"]), start=1):
+            shard = f"pytorch_model-{number:05}-of-00002.bin"
+            torch.save({name: state[name] for name in names}, folder / shard)
+            places.update(dict.fromkeys(names, shard))
+        (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        torch.save({"lr": 1.0}, folder / "scheduler.pt")
+    merge_checkpoints(tmp_path / "outputs", tmp_path / "merged")
+    newest = tmp_path / "outputs" / "checkpoint-10"
+    assert (tmp_path / "merged" / index).read_bytes() == (newest / index).read_bytes()
+    found = {}
+    for path in sorted((tmp_path / "merged").glob("*.bin")):
+        shard_found = torch.load(path, weights_only=True)
+        assert list(shard_found) == list(torch.load(newest / path.name, weights_only=True))
+        found |= shard_found
+    check_means(found, states)
+    (newest / "pytorch_model-00002-of-00002.bin").unlink()
+    with pytest.raises(RunError, match=r"names the shard pytorch_model-00002-of-00002\.bin"):
+        merge_checkpoints(tmp_path / "outputs", tmp_path / "again")
 
 
 def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -301,9 +371,6 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     save_shards(models(1)[0], folder)
     (folder / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
     with pytest.raises(ModelError, match="quantization_config"):
-        merge_checkpoints(tmp_path, tmp_path / "mean")
-    (folder / ".metadata").write_bytes(b"")
-    with pytest.raises(RunError, match=r"torch\.distributed\.checkpoint"):
         merge_checkpoints(tmp_path, tmp_path / "mean")
     (tmp_path / "half.safetensors").write_bytes((folder / "model-00001-of-00002.safetensors").read_bytes()[:-1])
     with pytest.raises(RunError, match="no whole file of safetensors"):

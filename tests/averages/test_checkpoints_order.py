@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -86,4 +88,19 @@ def test_two_files_of_one_step_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "in" / "a-5.pt", 1.0)
     save(tmp_path / "in" / "b-5.pt", 2.0)
     with pytest.raises(RunError, match="are both from step 5"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])
+def test_a_step_may_be_of_any_kind_of_integers(tmp_path: Path, kind: Callable[[int], object]) -> None:
+    save(tmp_path / "in" / "a.pt", 1.0, step=kind(20))
+    save(tmp_path / "in" / "b.pt", 2.0, step=kind(10))
+    assert names(tmp_path / "in", tmp_path / "out") == ["b", "a"]
+
+
+def test_the_parts_of_zero_are_refused_with_what_puts_them_together(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "checkpoint-5"
+    save(folder / "global_step5" / "zero_pp_rank_0_mp_rank_00_model_states.pt", 1.0)
+    (folder / "zero_to_fp32.py").touch()
+    with pytest.raises(RunError, match=r"parts of DeepSpeed's ZeRO: python .*zero_to_fp32\.py"):
         merge_checkpoints(tmp_path / "in", tmp_path / "out")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
-from fedsash.averages.checkpoints.weights import DECAYS, check_weights, decay_weights, ema_weights
-from fedsash.settings.errors import SettingError
+from fedsash.averages import BEMA
+from fedsash.averages.checkpoints import merge_checkpoints
+from fedsash.averages.checkpoints.weights import DECAYS, bema_weights, check_weights, decay_weights, ema_weights
+from fedsash.settings.errors import RunError, SettingError
+from support.trajectories import final, trajectory
 
 
 def test_the_weights_of_an_ema_shrink_by_d_from_the_newest_on() -> None:
@@ -53,3 +60,64 @@ def test_weights_that_make_no_mean_are_refused() -> None:
         check_weights([1.0, -1.0], 2)
     with pytest.raises(SettingError, match="must be finite"):
         check_weights([1.0, math.nan], 2)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("bema", [BEMA(), BEMA(rho=1.0, gamma=0.3, least=0.25), BEMA(eta=1000.0), BEMA(kappa=0.0)])
+def test_the_weights_of_bema_give_what_the_average_gives(bema: BEMA, every: int) -> None:
+    models = trajectory(24)
+    steps = range(every, len(models), every)
+    weights = torch.tensor(bema_weights(bema, steps), dtype=torch.float64)
+    taken = torch.stack([models[0], *(models[step] for step in steps)])
+    in_a_run = BEMA(bema.kappa, bema.eta, bema.rho, bema.gamma, least=bema.least, every=every)
+    torch.testing.assert_close(weights @ taken, final(in_a_run, models), rtol=1e-13, atol=1e-15)
+    assert math.isclose(weights.sum(), 1, rel_tol=1e-14)
+
+
+def save_steps(folder: Path, rows: Tensor, steps: list[int]) -> None:
+    """The initial model, and folders with a trainer's states."""
+    folder.mkdir()
+    torch.save({"w": rows[0]}, folder / "initial.pt")
+    for row, step in zip(rows[1:], steps, strict=True):
+        place = folder / f"checkpoint-{step}"
+        place.mkdir()
+        torch.save({"w": row}, place / "pytorch_model.bin")
+        (place / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+
+
+def test_bema_of_files_is_one_correctly_rounded_combination(tmp_path: Path) -> None:
+    rows = torch.randn(4, 200, generator=torch.Generator().manual_seed(3)).bfloat16()
+    steps = [500, 1000, 1500]
+    save_steps(tmp_path / "in", rows, steps)
+    merged = merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=tmp_path / "in" / "initial.pt")
+    assert merged.steps == (None, 500, 1000, 1500)
+    weights = [Fraction(weight) for weight in bema_weights(BEMA(), steps)]
+    assert max(weights) > 0.2
+    found = torch.load(tmp_path / "mean" / "pytorch_model.bin", weights_only=True)["w"]
+    below = torch.nextafter(found, torch.full_like(found, -math.inf))
+    above = torch.nextafter(found, torch.full_like(found, math.inf))
+    for column, lower, middle, upper in zip(rows.T.tolist(), below, found, above, strict=True):
+        exact = sum((w * Fraction(x) for w, x in zip(weights, column, strict=True)), Fraction()) / sum(weights)
+        distances = [abs(Fraction(float(number)) - exact) for number in (lower, middle, upper)]
+        assert min(distances) == distances[1]
+
+
+def test_bema_needs_steps_and_an_initial_model(tmp_path: Path) -> None:
+    rows = torch.randn(3, 5)
+    save_steps(tmp_path / "in", rows, [1, 2])
+    initial = tmp_path / "in" / "initial.pt"
+    with pytest.raises(SettingError, match="bema needs it"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA())
+    with pytest.raises(SettingError, match="belongs to bema"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", initial=initial)
+    with pytest.raises(RunError, match="must be the one model"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=tmp_path / "in")
+    with pytest.raises(SettingError, match="must be chosen in one way"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=initial, ema=0.5)
+    with pytest.raises(SettingError, match="each checkpoint is taken"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(every=2), initial=initial)
+    (tmp_path / "in" / "checkpoint-2" / "trainer_state.json").unlink()
+    with pytest.raises(RunError, match="does not say its step, which BEMA needs"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=initial)
+    (tmp_path / "in" / "checkpoint-2").rename(tmp_path / "in" / "step-2")
+    merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=initial)

@@ -4,8 +4,8 @@ A mean in float32 that is then stored as bfloat16 was rounded twice, and may be 
 each entry is the number of the type that is nearest to the exact mean (half to even). Three ways lead there, each for
 the entries that the way before could not decide:
 
-1. The exponents of an entry prove that its sum in float64 has no error (most sums of bfloat16, float16 and float32);
-2. the mean in float64 (of float64: in pairs of them) with a bound of its error: both ends of the interval round alike;
+1. The mean in float64 with a bound of its error: both ends of the interval round alike (nearly all but ties);
+2. the exponents of an entry prove that its sum has no error; sums of float64 are pairs of float64 numbers;
 3. integers.
 
 Zeros, infinities and NaN are those of IEEE 754: an exact mean of zero is -0 if every `w_i x_i` is -0, else +0; one
@@ -40,33 +40,40 @@ WITHOUT_INFINITY = FLOAT8[:1]
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, *FLOAT8)
 
+QUICK = (torch.float32, torch.float16, torch.bfloat16)
+"""What a processor rounds to at once."""
+
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 Bits = np.ndarray[Any, np.dtype[Any]]
 
 
-def weighted_mean(values: Sequence[Tensor], weights: Sequence[float] | None, out: Tensor | None = None) -> Tensor:
+def weighted_mean(values: Sequence[Tensor], weights: Sequence[float] | None) -> Tensor:
     """`sum_i w_i x_i / sum_i w_i`, correctly rounded (half to even), for tensors x_i of one floating type and shape.
 
     The weights are float64 numbers, taken as exact; None are equal ones. They may be negative, their sum not zero.
-    The result is written into `out`, a contiguous tensor of the same type and shape on the CPU, or is a new one.
+    The result is a new tensor on the CPU.
 
     Raises SettingError for no tensors, for different types or shapes, for another type, and for wrong weights.
     """
     _check_values(values)
     first = values[0]
     weighting = _Weights.of([1.0] * len(values) if weights is None else weights, len(values))
-    if out is None:
-        out = torch.empty(first.shape, dtype=first.dtype)
-    fits = out.dtype == first.dtype and out.shape == first.shape and out.is_contiguous() and out.device.type == "cpu"
-    check(fits, "out", tuple(out.shape), "must be contiguous, on the CPU, of the type and shape of the values")
-    rows = [x.detach().reshape(-1) for x in values]
-    entries = out.detach().view(-1)
     float_format = _FloatFormat.of(first.dtype)
-    for start in range(0, entries.numel(), CHUNK):
-        part = entries[start : start + CHUNK]
-        part.copy_(_mean_of_chunk([row[start : start + CHUNK].cpu() for row in rows], weighting, float_format))
-    return out
+    rows = [x.detach().reshape(-1).cpu() for x in values]
+    mean = torch.empty_like(rows[0])
+    unknown: Sequence[Tensor | slice] = _slices(len(mean))
+    if first.dtype in QUICK:
+        indices = _quick_mean(rows, weighting, float_format, mean)
+        unknown = [indices[part] for part in _slices(len(indices))]
+    for entries in unknown:
+        mean[entries] = _careful_mean([row[entries] for row in rows], weighting, float_format)
+    return mean.view(first.shape)
+
+
+def _slices(count: int) -> list[slice]:
+    """All of so many entries, in chunks."""
+    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
 
 
 def _check_values(values: Sequence[Tensor]) -> None:
@@ -190,48 +197,92 @@ def _bits(x: Tensor) -> Bits:
     return bits
 
 
-def _extremes(rows: Sequence[Tensor]) -> tuple[Bits, Bits]:
-    """Twice the bits of each entry's largest magnitude, and of its smallest that is not zero, less one."""
-    first = _bits(rows[0])
-    largest = np.zeros_like(first)
-    smallest = np.full_like(first, np.iinfo(first.dtype).max)
-    twice = np.empty_like(first)
-    for row in rows:
-        bits = _bits(row)
+def _largest(rows: Sequence[Bits]) -> Bits:
+    """Twice the bits of each entry's largest magnitude."""
+    largest = np.zeros_like(rows[0])
+    twice = np.empty_like(largest)
+    for bits in rows:
         np.add(bits, bits, out=twice)  # the sign falls out
         np.maximum(largest, twice, out=largest)
-        np.subtract(twice, first.dtype.type(1), out=twice)  # zero becomes the largest integer
+    return largest
+
+
+def _smallest(rows: Sequence[Bits]) -> Bits:
+    """Twice the bits of each entry's smallest magnitude that is not zero, less one."""
+    one = rows[0].dtype.type(1)
+    smallest = np.full_like(rows[0], np.iinfo(rows[0].dtype).max)
+    twice = np.empty_like(smallest)
+    for bits in rows:
+        np.add(bits, bits, out=twice)
+        np.subtract(twice, one, out=twice)  # zero becomes the largest integer
         np.minimum(smallest, twice, out=smallest)
-    return largest, smallest
+    return smallest
 
 
-def _mean_of_chunk(rows: list[Tensor], weights: _Weights, float_format: _FloatFormat) -> Tensor:
-    """The rounded mean `[d]` of rows `[d]`, as float64: its conversion to the type is exact, or overflows."""
-    largest, smallest = _extremes(rows)
-    mean: Tensor
-    decided: Tensor | None
+def _quick_mean(rows: list[Tensor], weights: _Weights, float_format: _FloatFormat, mean: Tensor) -> Tensor:
+    """Write the rounded mean of rows `[d]` into `mean`, `[d]`; the indices of the entries that it does not decide."""
+    all_bits = [_bits(row) for row in rows]
+    unknown = [torch.empty(0, dtype=torch.int64)]
+    for part in _slices(len(mean)):
+        bits = [row[part] for row in all_bits]
+        largest = _largest(bits)
+        centre = _by_floats([row[part] for row in rows], weights)
+        if _all_exact(weights, float_format, largest, bits):
+            mean[part] = float_format.rounded(centre)
+            continue
+        bound = _bound(largest, weights, float_format)
+        lower = (centre - bound).to(torch.float32)
+        upper = (centre + bound).to(torch.float32)
+        mean[part] = lower
+        unknown.append(_undecided(lower, upper, float_format).nonzero().view(-1).add_(part.start))
+    return torch.cat(unknown)
+
+
+def _undecided(lower: Tensor, upper: Tensor, float_format: _FloatFormat) -> Tensor:
+    """Where numbers `[d]` between two, which were rounded to float32, may be rounded to another number than these.
+
+    If both became one number, which is not halfway between two numbers of a narrower type, then it and all numbers that
+    were between them are rounded to the same one of that type.
+    """
+    bits = lower.view(torch.int32)
+    undecided = (bits != upper.view(torch.int32)).logical_or_(lower.isnan())
+    drop = 24 - float_format.precision
+    if drop > 0:
+        undecided.logical_or_((bits & ((1 << drop) - 1)) == 1 << (drop - 1))
+    if float_format.dtype == torch.float16:  # its subnormal numbers have fewer bits
+        undecided.logical_or_(lower.abs() < torch.finfo(torch.float16).smallest_normal)
+    return undecided
+
+
+def _careful_mean(rows: list[Tensor], weights: _Weights, float_format: _FloatFormat) -> Tensor:
+    """The rounded mean `[d]` of rows `[d]`, decided for each entry by its exponents, a bound, or integers."""
+    bits = [_bits(row) for row in rows]
+    largest = _largest(bits)
+    exact = torch.from_numpy(largest == 0)  # whatever the weights
+    if weights.small:
+        exact |= torch.from_numpy(_exact(weights, float_format, largest, _smallest(bits)))
     if float_format.precision == 53:
-        mean, decided = _by_pairs(rows, weights, largest)
+        mean, decided = _by_pairs(rows, weights, largest, exact)
     else:
-        mean, decided = _by_floats(rows, weights, float_format, largest, smallest)
+        centre = _by_floats(rows, weights)
+        bound = _bound(largest, weights, float_format).masked_fill_(exact, 0.0)
+        mean = float_format.rounded(centre - bound)
+        decided = mean.view(torch.int64) == float_format.rounded(centre + bound).view(torch.int64)
     special = torch.from_numpy(largest > largest.dtype.type(2 * float_format.largest))
-    if decided is not None:
-        unknown = (~(decided | special)).nonzero().view(-1)
-        if len(unknown):
-            mean[unknown] = _by_integers([row[unknown] for row in rows], weights, float_format)
+    unknown = (~(decided | special)).nonzero().view(-1)
+    if len(unknown):
+        mean[unknown] = _by_integers([row[unknown] for row in rows], weights, float_format)
     if special.any():
         where = special.nonzero().view(-1)
         mean[where] = _not_finite([row[where] for row in rows], weights)
     if float_format.dtype in WITHOUT_INFINITY:
         mean.masked_fill_(mean.abs() > torch.finfo(float_format.dtype).max, nan)
-    return mean
+    return mean.to(float_format.dtype)  # exact, or it overflows
 
 
-def _by_floats(
-    rows: list[Tensor], weights: _Weights, float_format: _FloatFormat, largest: Bits, smallest: Bits
-) -> tuple[Tensor, Tensor | None]:
-    """The rounded mean `[d]` by float64 sums, as float64, and where it is decided (None: everywhere)."""
-    total = torch.empty(len(largest), dtype=torch.float64)
+def _by_floats(rows: list[Tensor], weights: _Weights) -> Tensor:
+    """The mean `[d]` by sums in float64."""
+    total = torch.empty(len(rows[0]), dtype=torch.float64)
     row = torch.empty_like(total)
     for i, (x, weight) in enumerate(zip(rows, weights.floats, strict=True)):
         row.copy_(x)
@@ -239,54 +290,60 @@ def _by_floats(
             torch.mul(row, weight, out=total)
         else:
             total.add_(row, alpha=weight)
-    mean = total.div_(weights.divisor)
-    if _all_exact(weights, float_format, int(largest.max()), int(smallest.min())):
-        return float_format.rounded(mean), None
-    # n + 2 roundings, each at most 2^-53 of sum |w_i| max |x_i|; twice that, with room for the bound's own roundings.
-    most = (
-        torch.from_numpy(largest >> largest.dtype.type(1)).view(torch.uint8).view(float_format.dtype).to(torch.float64)
-    )
-    bound = most * ((len(rows) + 8) * 2.0**-52 * weights.spread)
-    bound.masked_fill_(_where_exact(weights, float_format, largest, smallest), 0.0)
-    lower = float_format.rounded(mean - bound)
-    upper = float_format.rounded(mean + bound)
-    return lower, lower.view(torch.int64) == upper.view(torch.int64)
+    return total.div_(weights.divisor)
+
+
+def _bound(largest: Bits, weights: _Weights, float_format: _FloatFormat) -> Tensor:
+    """A bound `[d]` of the error of sums in float64.
+
+    It is that of n + 2 roundings, each at most 2^-53 of `sum |w_i| max |x_i|`, and twice that, with room for its own.
+    """
+    most = torch.from_numpy(largest >> largest.dtype.type(1)).view(torch.uint8).view(float_format.dtype)
+    return most.to(torch.float64).mul_((len(weights.floats) + 8) * 2.0**-52 * weights.spread)
 
 
 def _room(weights: _Weights, float_format: _FloatFormat) -> int:
-    """By how much the exponents of numbers may differ if their weighted sum is to have no error in float64.
+    """By how much the exponents of numbers may differ if their weighted sum is to have no error.
 
     Let u be the last bit of the smallest number. Each w_i x_i, the weights small integers, is a multiple of u; if
     `sum |w_i| max |x_i| <= 2^53 u`, so is each sum, without an error. Nor does the quotient's rounding to float64 make
     a tie of what is none. For a tie t, W the sum of the weights, t W is a multiple of the last bit of the sum s (t has
     at most 25 bits, W at most 21): they are equal or differ by that bit, and then s / W differs from t by more than
     float64's rounding does.
+
+    For float64 the sum is a pair, and V is `sum |w_i|`, at least n. The lower half's terms are multiples of u, too, and
+    at most 2n of them, each below 2^-53 V max |x_i|. So it has no error if n V max |x_i| <= 2^104 u, and neither has
+    the division's remainder R, which is at most three times W last bits of the quotient. It is off a tie by 0, or by
+    u / (4 W) at least, more than the rounding of R / W if 24 V^2 max |x_i| < 2^104 u.
     """
     magnitude = sum(abs(integer) for integer in weights.integers)
+    if float_format.precision == 53:
+        return 48 - 2 * magnitude.bit_length()
     return 53 - float_format.precision - magnitude.bit_length()
 
 
-def _all_exact(weights: _Weights, float_format: _FloatFormat, largest: int, smallest: int) -> bool:
-    """Whether no entry's mean has an error before it is rounded, by the extremes (see `_extremes`) of them all."""
+def _exact(weights: _Weights, float_format: _FloatFormat, largest: Bits, smallest: Bits) -> Bits:
+    """Which means `[d]` with small weights have no error before they are rounded."""
+    precision = largest.dtype.type(float_format.precision)
+    highest = np.maximum((largest >> precision).astype(np.int64), 1)
+    lowest = np.maximum(((smallest + largest.dtype.type(1)) >> precision).astype(np.int64), 1)
+    exact: Bits = highest - lowest <= _room(weights, float_format)
+    return exact
+
+
+def _all_exact(weights: _Weights, float_format: _FloatFormat, largest: Bits, bits: list[Bits]) -> bool:
+    """Whether no entry's mean has an error before it is rounded, by the extremes of them all."""
     if not weights.small:
         return False
-    highest = max(largest >> float_format.precision, 1)
-    lowest = max((smallest + 1) >> float_format.precision, 1)
-    return highest - lowest <= _room(weights, float_format)
+    highest = largest.max(keepdims=True)
+    lowest = _smallest(bits).min(keepdims=True)
+    return bool(_exact(weights, float_format, highest, lowest)[0])
 
 
-def _where_exact(weights: _Weights, float_format: _FloatFormat, largest: Bits, smallest: Bits) -> Tensor:
-    """Which entries' means `[d]` have no error before they are rounded; one of zeros has none, whatever the weights."""
-    zero = torch.from_numpy(largest == 0)
-    if not weights.small:
-        return zero
-    highest = np.maximum(largest.astype(np.int64) >> float_format.precision, 1)
-    lowest = np.maximum((smallest.astype(np.int64) + 1) >> float_format.precision, 1)
-    return zero | torch.from_numpy(highest - lowest <= _room(weights, float_format))
-
-
-def _by_pairs(rows: list[Tensor], weights: _Weights, largest: Bits) -> tuple[Tensor, Tensor]:
+def _by_pairs(rows: list[Tensor], weights: _Weights, largest: Bits, exact: Tensor) -> tuple[Tensor, Tensor]:
     """The rounded mean `[d]` of float64 rows by sums that are pairs of float64 numbers, and where it is decided.
+
+    `exact` says where exponents prove the sum exact, `[d]`.
 
     All is scaled so that the largest number is about 1, and then back: no sum overflows. The pair's error is about
     2 n^2 2^-106 sum |w_i x_i| at most (Ogita, Rump and Oishi, "Accurate sum and dot product", 2005, section 5).
@@ -316,6 +373,7 @@ def _by_pairs(rows: list[Tensor], weights: _Weights, largest: Bits) -> tuple[Ten
     most = torch.from_numpy(largest >> np.uint64(1)).view(torch.float64) * scale
     # Twice the sum's error and more than those of the division; then what may have been lost below 2^-1022.
     bound = most * (((len(rows) + 4) ** 2 + 64) * 2.0**-104 * weights.spread) + 2.0**-900
+    bound.masked_fill_(exact & (most > 2.0**-900), 0.0)
     lower = quotient + (rest - bound)
     upper = quotient + (rest + bound)
     mean = lower * ldexp(1.0, exponent)

@@ -68,3 +68,20 @@ def test_merge_imports_no_library_beside_the_cores(outputs: Path, tmp_path: Path
     command = [sys.executable, "-c", code, "merge", str(outputs), "--out", str(tmp_path / "mean")]
     subprocess.run(command, check=True)
     assert (tmp_path / "mean" / "merge.json").exists()
+
+
+def test_merge_takes_the_best_and_bemas_initial_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    for step, loss in ((1, 0.3), (2, 0.1), (3, 0.2)):
+        save_file({"w": torch.full((3,), float(step))}, folder / f"step={step}-loss={loss}.safetensors")
+    best = tmp_path / "best.safetensors"
+    assert main(["merge", str(folder), "--out", str(best), "--best", "2", "--by", "loss"]) == 0
+    assert load_file(best)["w"].tolist() == [2.5] * 3
+    assert "chosen by loss, the lower the better: 0.1, 0.2" in capsys.readouterr().out
+    initial = tmp_path / "initial.safetensors"
+    save_file({"w": torch.zeros(3)}, initial)
+    bema = tmp_path / "bema.safetensors"
+    assert main(["merge", str(folder), "--out", str(bema), "--bema", "--initial", str(initial)]) == 0
+    assert load_file(bema)["w"].min() > 1
+    assert str(initial) in capsys.readouterr().out

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import mmap
+import operator
 import pickle
 import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
 
 SAFETENSORS = (".safetensors",)
-PICKLED = (".pt", ".pth", ".bin", ".ckpt")
-INDEX = ".safetensors.index.json"
+PICKLED = (".pt", ".pth", ".pth.tar", ".bin", ".ckpt")
+INDICES = (".safetensors.index.json", ".bin.index.json")
+"""How the names of files end that say in which shard each tensor lies."""
+
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
+
+METADATA = "__metadata__"
+"""Where the header of a file of safetensors says what is no tensor."""
 
 TYPES = {
     "F64": torch.float64,
@@ -52,8 +61,23 @@ STEPS = ("global_step", "step", "iteration")
 TRAINING = re.compile(r"optim|sched|rng|random|generator|scaler|loops|callbacks", re.IGNORECASE)
 """Names of what a training remembers beside its model."""
 
+_NUMPY = "numpy.core.multiarray", "numpy._core.multiarray"  # before NumPy 2, and since
+_SCALAR = np.float64(0).__reduce__()[0]
+_ARRAY = np.zeros(0).__reduce__()[0]
+
+INERT: list[Any] = [argparse.Namespace, PosixPath, np.ndarray, np.dtype]
+"""Classes that trainings leave beside a model, such as their arguments and scores, and that run nothing when read."""
+
+INERT += [(_SCALAR, f"{module}.scalar") for module in _NUMPY]
+INERT += [(_ARRAY, f"{module}._reconstruct") for module in _NUMPY]
+INERT += [type(np.dtype(code)) for code in "?bhilqBHILQefdFD"]
+
 QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packed|weight_scale|weight_scale_inv)$")
 """Names of tensors that stand beside weights which are codes, and not numbers."""
+
+
+NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
+"""How the names of tensors end that are codes if they are integers."""
 
 
 class Checkpoint(Protocol):
@@ -73,8 +97,29 @@ class Checkpoint(Protocol):
     def left_out(self) -> list[str]:
         """What the file holds beside the model."""
 
+    def form(self, name: str) -> Tensor:
+        """A tensor of the same type and shape; it may have no numbers (`device="meta"`)."""
+
     def tensor(self, name: str) -> Tensor:
         """A tensor, mapped into memory where the file allows it."""
+
+    def flat(self, name: str) -> Flat:
+        """The numbers of a tensor, flat; a complex one has two for each of its entries."""
+
+
+class Flat(Protocol):
+    """Numbers in a file, `[d]`: a flat tensor, or something that puts a piece together when it is asked for."""
+
+    def numel(self) -> int: ...
+
+    def __getitem__(self, entries: slice) -> Tensor: ...
+
+
+def flat_numbers(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor, flat; a complex one has two for each of its entries."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +157,7 @@ class SafetensorsFile:
     def places(self) -> dict[str, _Place]:
         """Where each tensor lies, in the order of the file."""
         described = json.loads(self.header[8:])
-        described.pop("__metadata__", None)
+        described.pop(METADATA, None)
         places = {}
         for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
             dtype = TYPES.get(entry["dtype"])
@@ -123,6 +168,12 @@ class SafetensorsFile:
             places[name] = _Place(dtype, tuple(entry["shape"]), len(self.header) + start, count)
         return places
 
+    @property
+    def metadata(self) -> dict[str, str] | None:
+        """What the file says beside its tensors."""
+        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(METADATA)
+        return metadata
+
     @cached_property
     def _mapped(self) -> mmap.mmap:
         with self.path.open("rb") as file:
@@ -132,6 +183,10 @@ class SafetensorsFile:
     def names(self) -> list[str]:
         return list(self.places)
 
+    def form(self, name: str) -> Tensor:
+        place = self.places[name]
+        return torch.empty(place.shape, dtype=place.dtype, device="meta")
+
     def tensor(self, name: str) -> Tensor:
         place = self.places[name]
         if not place.count:
@@ -139,40 +194,8 @@ class SafetensorsFile:
         flat = torch.frombuffer(self._mapped, dtype=place.dtype, count=place.count, offset=place.start)
         return flat.view(place.shape)
 
-
-@dataclass
-class ShardedSafetensors:
-    """Files of safetensors and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies."""
-
-    path: Path
-    index: bytes = field(init=False, repr=False)
-    shards: dict[str, SafetensorsFile] = field(init=False, repr=False)
-    left_out: list[str] = field(init=False, default_factory=list)
-    step: int | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
-        self.index = plain_file(self.path).read_bytes()
-        self.shards = {}
-        weight_map = weight_map_of(self.path)
-        for name in dict.fromkeys(weight_map.values()):
-            self.shards[name] = SafetensorsFile(shard_of(self.path, name))
-        for name, shard in self.shards.items():
-            listed = {tensor for tensor, place in weight_map.items() if place == name}
-            others = listed.symmetric_difference(shard.names)
-            if others:
-                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
-
-    @cached_property
-    def _shard_of(self) -> dict[str, SafetensorsFile]:
-        return {name: shard for shard in self.shards.values() for name in shard.names}
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._shard_of)
-
-    def tensor(self, name: str) -> Tensor:
-        return self._shard_of[name].tensor(name)
+    def flat(self, name: str) -> Flat:
+        return flat_numbers(self.tensor(name))
 
 
 @dataclass
@@ -218,14 +241,24 @@ class PickledFile:
 
     @property
     def step(self) -> int | None:
+        if not self.key:
+            return None
         for name in STEPS:
-            value = self.content.get(name)
-            if isinstance(value, int):
-                return value
+            value: Any = self.content.get(name)
+            try:
+                return operator.index(value)  # also of NumPy's integers, and of a tensor of one
+            except TypeError:
+                continue
         return None
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].detach()
+
+    def form(self, name: str) -> Tensor:
+        return self.tensor(name)
+
+    def flat(self, name: str) -> Flat:
+        return flat_numbers(self.tensor(name))
 
     def filled(self, means: Mapping[str, Tensor]) -> dict[str, Any]:
         """The file's content with other tensors in the state dictionary, and without what is left out."""
@@ -260,6 +293,50 @@ class PickledFile:
         return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
 
 
+@dataclass
+class ShardedCheckpoint:
+    """Files of one format and an index, `NAME.safetensors.index.json`, that says in which of them each tensor lies.
+
+    That of files of `torch.save` is `NAME.bin.index.json`.
+    """
+
+    path: Path
+    index: bytes = field(init=False, repr=False)
+    shards: dict[str, SafetensorsFile | PickledFile] = field(init=False, repr=False)
+    left_out: list[str] = field(init=False, default_factory=list)
+    step: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Raises `RunError` if a shard is missing, or lacks a tensor that the index names or has another one."""
+        self.index = plain_file(self.path).read_bytes()
+        self.shards = {}
+        weight_map = weight_map_of(self.path)
+        for name in dict.fromkeys(weight_map.values()):
+            self.shards[name] = open_file(shard_of(self.path, name))
+        for name, shard in self.shards.items():
+            listed = {tensor for tensor, place in weight_map.items() if place == name}
+            others = listed.symmetric_difference(shard.names)
+            if others:
+                raise RunError(f"{self.path} and its shard {name} differ in {some(sorted(others))}")
+
+    @cached_property
+    def _shard_of(self) -> dict[str, SafetensorsFile | PickledFile]:
+        return {name: shard for shard in self.shards.values() for name in shard.names}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._shard_of)
+
+    def form(self, name: str) -> Tensor:
+        return self._shard_of[name].form(name)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._shard_of[name].tensor(name)
+
+    def flat(self, name: str) -> Flat:
+        return self._shard_of[name].flat(name)
+
+
 def weight_map_of(index: Path) -> dict[str, str]:
     """The name of the shard in which each tensor lies. Raises `RunError` if the index does not say it."""
     try:
@@ -279,21 +356,11 @@ def shard_of(index: Path, name: str) -> Path:
     return path
 
 
-def parts_of(path: Path) -> list[Path]:
-    """All files of a checkpoint: one, or an index and the shards that it names."""
-    if not path.name.endswith(INDEX):
-        return [path]
-    names = dict.fromkeys(weight_map_of(path).values())
-    return [path, *(shard_of(path, name) for name in names)]
-
-
-def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
+def open_file(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
-    if path.name.endswith(INDEX):
-        return ShardedSafetensors(path)
-    if path.suffix in SAFETENSORS:
+    if path.name.endswith(SAFETENSORS):
         return SafetensorsFile(path)
-    if path.suffix in PICKLED:
+    if path.name.endswith(PICKLED):
         return PickledFile(path, key)
     raise RunError(f"{path}: a checkpoint's name ends in {', '.join(ENDINGS)}")
 
@@ -301,9 +368,9 @@ def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
 def check_numbers(checkpoint: Checkpoint) -> None:
     """Raise `ModelError` if weights of the checkpoint are codes, so that their mean means nothing."""
     for name in checkpoint.names:
-        tensor = checkpoint.tensor(name)
+        tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
-        if name.endswith("weight") and not (tensor.is_floating_point() or tensor.is_complex()):
+        if name.endswith(NO_INTEGERS) and not (tensor.is_floating_point() or tensor.is_complex()):
             code = True
         if tensor.is_quantized or code:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
@@ -318,7 +385,8 @@ def _loaded(path: Path) -> Any:
     """What `torch.load` reads, mapped into memory; a file in the format before PyTorch 1.6 can't be mapped."""
     try:
         mapped = _is_zip(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        with safe_globals(INERT):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
         if refused is None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -17,23 +16,42 @@ from typing import IO, Any, Literal
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, check_choice, some
+from ...settings.errors import ModelError, RunError, SettingError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
 from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
 from ...vector.exact_means import weighted_mean
+from ...vector.mixed_means import MIXED, mixed_mean
+from ..bema import BEMA
+from . import distributed
+from .checksums import Checksums
+from .distributed import DistributedFolder
 from .formats import (
     ENDINGS,
-    INDEX,
     Checkpoint,
+    Flat,
     PickledFile,
     SafetensorsFile,
-    ShardedSafetensors,
+    ShardedCheckpoint,
     check_numbers,
-    parts_of,
+    flat_numbers,
 )
-from .order import Ordered, chosen, files_of, in_order, without_copies
-from .weights import check_weights, decay_weights, ema_weights
+from .lora import factor_in, mean_of_adapters
+from .order import (
+    CARD,
+    Ordered,
+    card_of,
+    chosen,
+    files_of,
+    folder_of,
+    in_order,
+    initial_model,
+    step_read,
+    without_copies,
+)
+from .readers import has_parts, parts_of
+from .scores import best as best_of
+from .weights import bema_weights, check_weights, decay_weights, ema_weights
 
 CHUNK = 1 << 20
 """How many entries are read at a time. `weighted_mean` takes them in pieces that stay in a core's cache."""
@@ -46,9 +64,6 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 
 COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
 """The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
-
-FACTORS = ("lora_A", "lora_B")
-"""What LoRA names the two factors of a change of a weight."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -72,21 +87,33 @@ def merge_checkpoints(
     *,
     last: int | None = None,
     every: int = 1,
+    best: int | None = None,
+    by: str = "",
+    mode: Literal["", "min", "max"] = "",
+    scores: str | Path | None = None,
     ema: float | None = None,
     decay: str | None = None,
     weights: Sequence[float] | None = None,
+    bema: BEMA | None = None,
+    initial: str | Path | None = None,
     key: str = "",
-    lora: Literal["", "factors"] = "",
+    lora: Literal["", "exact", "factors"] | int = "",
     progress: OnProgress | None = None,
 ) -> Merged:
     """Write the weighted mean of checkpoints into `out`: a new file, or a new folder if the name has no ending.
 
-    `paths` are files of safetensors or `torch.save`, or folders of them. Weights are equal, or by one of `ema` (the D
-    of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`) and `weights`, from the oldest on. `key`
-    chooses one of several state dictionaries in a file. The mean has the layout, the names and the types of the newest
-    checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
-    Adapters of LoRA are refused, since the product of mean factors is not the mean of products; `lora="factors"`
-    averages the factors all the same.
+    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these.
+    Weights are equal, or by one of `ema` (the D of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see
+    `decay_weights`) and `weights`, from the oldest on. `key` chooses one of several state dictionaries in a file. The
+    mean has the layout, the names and the types of the newest checkpoint; tensors of integers are the newest's. It is
+    whole or absent. A card beside it says what it is made of.
+
+    `last` takes the newest so many, `every` of these every so many, and `best` of these the best so many `by` a metric.
+    `mode` says whether less (`min`) or more (`max`) is better, if the metric's name does not; `scores` is a file with
+    the metric of each. See `scores.best`. `bema` needs the model `initial`, from which the training began.
+
+    Adapters of LoRA need `lora`: `exact`, the mean of the products of their factors, whose rank is the sum of theirs; a
+    rank to which it is cut; or `factors`, the mean factors, whose product is not the mean of the products.
 
     Raises `RunError`, `ModelError` and `SettingError`, which name the file, and `OSError`.
     """
@@ -95,28 +122,37 @@ def merge_checkpoints(
         paths = [paths]
     out = Path(out)
     _check_out(out)
+    check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
     files = files_of([_existing(Path(path)) for path in paths])
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
-    rule, chosen_weights = _rule(ema, decay, weights, len(ordered))
+    if best is not None:
+        ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
+    check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
+    if initial is not None:
+        ordered = [initial_model(_existing(Path(initial)), key), *ordered]
+    rule, chosen_weights = _rule(ema, decay, weights, bema, ordered)
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
-    _check_alike(models)
+    _check_alike(models, notes.append)
     newest = checkpoints[-1]
-    _check_adapter(newest, lora, notes.append)
+    adapters = _averages_products(newest, lora, notes.append)
+    if adapters:
+        check(not out.name.endswith(ENDINGS), "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
     shares = _shares(chosen_weights, len(ordered))
-    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))
-    try:
-        sums = pool.map(_sha256, [parts_of(checkpoint.path) for checkpoint in checkpoints])
-        with _whole(out, newest.path) as (file, card):
-            _write(file, models, chosen_weights, progress)
-            write_table(card, _card(out, ordered, shares, list(sums), rule, notes))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
+    with Checksums(parts) as checksums, _whole(out, newest.path) as (file, card):
+        if adapters:
+            rank = lora if isinstance(lora, int) else None
+            mean_of = partial(_mean, models, weights=chosen_weights)
+            mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
+        else:
+            _write(file, models, chosen_weights, checksums, progress)
+        write_table(card, _card(out, ordered, shares, checksums.finish(), rule, notes))
     steps = tuple(entry.step for entry in ordered)
     return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
 
@@ -147,8 +183,14 @@ class _Named:
         say(f"{checkpoint.path} names its tensors otherwise, such as {first}: matched without {', '.join(PREFIXES)}")
         return cls(checkpoint, {name: names[plain] for plain, name in wanted.items()})
 
+    def form(self, name: str) -> Tensor:
+        return self.checkpoint.form(self.names[name])
+
     def tensor(self, name: str) -> Tensor:
         return self.checkpoint.tensor(self.names[name])
+
+    def flat(self, name: str) -> Flat:
+        return self.checkpoint.flat(self.names[name])
 
 
 def _plain(name: str) -> str:
@@ -164,17 +206,22 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _check_adapter(newest: Checkpoint, lora: str, say: Callable[[str], None]) -> None:
-    """Raise `ModelError` if the tensors are factors, unless their means are asked for."""
-    check_choice("lora", lora, "", "factors")
-    factors = [name for name in newest.names if any(word in name for word in FACTORS)]
-    if not factors:
-        return
+def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:
+    """Whether products of factors are averaged. Raises `ModelError` if there are factors and nobody says how."""
+    if not isinstance(lora, int):
+        check(lora in ("", "exact", "factors"), "lora", lora, "must be 'exact', a rank, or 'factors'")
+    factor = factor_in(newest)
     reason = "the product of mean factors is not the mean of the products"
-    if not lora:
-        how = "merge the adapters into their model first, or take lora = 'factors'"
-        raise ModelError(f"{newest.path} has factors of LoRA ({factors[0]}): {reason}; {how}")
-    say(f"the factors of LoRA are averaged: {reason}")
+    if not factor:
+        check(lora in ("", "factors"), "lora", lora, f"needs adapters of LoRA, and {newest.path} has no factors")
+        return False
+    if lora == "":
+        how = "take lora = 'exact', a rank to which the mean of the products is cut, or 'factors' all the same"
+        raise ModelError(f"{newest.path} has factors of LoRA ({factor}): {reason}; {how}")
+    if lora == "factors":
+        say(f"the factors of LoRA are averaged: {reason}")
+        return False
+    return True
 
 
 def _check_out(out: Path) -> None:
@@ -184,10 +231,16 @@ def _check_out(out: Path) -> None:
 
 
 def _rule(
-    ema: float | None, decay: str | None, weights: Sequence[float] | None, n: int
+    ema: float | None,
+    decay: str | None,
+    weights: Sequence[float] | None,
+    bema: BEMA | None,
+    ordered: Sequence[Ordered],
 ) -> tuple[str, list[float] | None]:
     """How the weights were chosen, in words, and the weights `[n]`; None if all are equal."""
-    named = [name for name, value in (("ema", ema), ("decay", decay), ("weights", weights)) if value is not None]
+    n = len(ordered)
+    ways = {"ema": ema, "decay": decay, "weights": weights, "bema": bema}
+    named = [name for name, value in ways.items() if value is not None]
     check(len(named) <= 1, "weights", named, "must be chosen in one way")
     if ema is not None:
         return f"ema {ema}", ema_weights(ema, n)
@@ -197,6 +250,9 @@ def _rule(
         listed = [float(weight) for weight in weights]
         check_weights(listed, n)
         return "weights", listed
+    if bema is not None:
+        words = f"bema kappa {bema.kappa}, eta {bema.eta}, rho {bema.rho}, gamma {bema.gamma}, least {bema.least}"
+        return words, bema_weights(bema, [step_read(entry) for entry in ordered[1:]])
     return "plain mean", None
 
 
@@ -207,20 +263,25 @@ def _shares(weights: list[float] | None, n: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _check_alike(models: Sequence[_Named]) -> None:
-    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes."""
+def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
+    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes. Say which types are mixed."""
     newest = models[-1]
     for model in models:
         check_numbers(model.checkpoint)
+        mixed = dict[str, None]()
         for name in newest.names:
-            tensor = model.tensor(name)
-            wanted = newest.tensor(name)
+            tensor = model.form(name)
+            wanted = newest.form(name)
             if tensor.shape != wanted.shape:
                 shapes = f"{list(tensor.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
                 raise ModelError(f"{name} has the shape {shapes}")
             if tensor.dtype != wanted.dtype and _has_mean(wanted):
                 types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
-                raise ModelError(f"{name} is {types}: all must be of one type")
+                if not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
+                    raise ModelError(f"{name} is {types}: these have no common mean")
+                mixed[types] = None
+        for types in mixed:
+            say(f"some tensors are {types}: their means are rounded once, to the newest's type")
 
 
 def _has_mean(tensor: Tensor) -> bool:
@@ -229,49 +290,73 @@ def _has_mean(tensor: Tensor) -> bool:
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
     """The mean of a tensor, flat, in pieces; of integers, the newest's."""
-    newest = models[-1].tensor(name)
-    if not _has_mean(newest):
-        yield newest.reshape(-1)
+    newest = models[-1]
+    if not _has_mean(newest.form(name)):
+        yield newest.tensor(name).reshape(-1)
         return
-    flat = [_real(model.tensor(name)) for model in models]
+    flat = [model.flat(name) for model in models]
+    dtype = newest.form(name).dtype.to_real()
+    mixed = any(model.form(name).dtype.to_real() != dtype for model in models)
     for start in range(0, flat[-1].numel(), CHUNK):
         pieces = [values[start : start + CHUNK] for values in flat]
-        yield weighted_mean(pieces, weights)
+        if mixed:
+            yield mixed_mean(pieces, weights, dtype)
+        else:
+            yield weighted_mean(pieces, weights)
 
 
-def _real(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor, flat; a complex one has two for each of its entries."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.reshape(-1)
+def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> Tensor:
+    """The mean of a tensor, as a whole."""
+    form = models[-1].form(name)
+    flat = torch.cat([torch.empty(0, dtype=form.dtype.to_real()), *_chunks(models, name, weights)])
+    if form.is_complex():
+        return torch.view_as_complex(flat.view(*form.shape, 2))
+    return flat.view(form.shape)
 
 
-def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, progress: OnProgress | None) -> None:
+def _write(
+    file: Path,
+    models: Sequence[_Named],
+    weights: list[float] | None,
+    checksums: Checksums,
+    progress: OnProgress | None,
+) -> None:
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
-    total = sum(newest.tensor(name).numel() for name in newest.names)
-    counter = _EntryCounter(total, progress)
+    total = sum(newest.form(name).numel() for name in newest.names)
+    counter = _EntryCounter(total, checksums, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, counter)
-    elif isinstance(newest, ShardedSafetensors):
+    elif isinstance(newest, ShardedCheckpoint):
         for name, shard in newest.shards.items():
-            _write_safetensors(file.with_name(name), shard, models, weights, counter)
+            if isinstance(shard, SafetensorsFile):
+                _write_safetensors(file.with_name(name), shard, models, weights, counter)
+            else:
+                _write_pickled(file.with_name(name), shard, models, weights, counter)
         file.write_bytes(newest.index)
     elif isinstance(newest, PickledFile):
         _write_pickled(file, newest, models, weights, counter)
+    elif isinstance(newest, DistributedFolder):
+        with _means(file.parent, newest, {}, models, weights, counter) as means:
+            distributed.save(file.parent, newest.filled(means))
 
 
 class _EntryCounter:
-    """Counts the entries that are written, and reports them to `progress`."""
+    """Counts the entries that are written, reports them to `progress`, and keeps the checksums a chunk ahead."""
 
-    def __init__(self, total: int, progress: OnProgress | None) -> None:
+    def __init__(self, total: int, checksums: Checksums, progress: OnProgress | None) -> None:
         self.total = total
         self.done = 0
+        self.checksums = checksums
         self.progress = progress
+        self.add(0)
 
     def add(self, entries: int) -> None:
         self.done += entries
-        if self.progress is not None:
+        ahead = self.done + 2 * CHUNK  # while the next chunk is averaged, the one after it is read
+        if ahead < self.total:
+            self.checksums.advance(ahead / self.total)
+        if self.progress is not None and entries > 0:
             self.progress(self.done, self.total)
 
 
@@ -291,12 +376,30 @@ def _write_safetensors(
 def _write_pickled(
     path: Path, newest: PickledFile, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter
 ) -> None:
-    """The newest's content with means in place of its tensors, which lie in a nameless file until they are saved."""
-    tied = _tied(models)
+    """The newest's content with means in place of its tensors."""
+    tied = _tied(newest, models)
+    with _means(path.parent, newest, tied, models, weights, counter) as means:
+        for name, first in tied.items():
+            means[name] = means[first]
+        with path.open("xb") as file:
+            torch.save(newest.filled(means), file)
+            _sync(file)
+
+
+@contextmanager
+def _means(
+    folder: Path,
+    newest: Checkpoint,
+    tied: Container[str],
+    models: Sequence[_Named],
+    weights: list[float] | None,
+    counter: _EntryCounter,
+) -> Iterator[dict[str, Tensor]]:
+    """The means of the newest's tensors that are not tied, in a nameless file in the folder until they are saved."""
     starts: dict[str, int] = {}
-    with tempfile.TemporaryFile(dir=path.parent) as scratch:
+    with tempfile.TemporaryFile(dir=folder) as scratch:
         for name in newest.names:
-            if name in tied or not newest.tensor(name).numel():
+            if name in tied or not newest.form(name).numel():
                 continue
             starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
@@ -307,20 +410,15 @@ def _write_pickled(
         means: dict[str, Tensor] = {}
         if starts:
             mapped = mmap(scratch.fileno(), 0)
-            means = {name: _like(newest.tensor(name), mapped, start) for name, start in starts.items()}
-        for name, first in tied.items():
-            means[name] = means[first]
-        with path.open("xb") as file:
-            torch.save(newest.filled(means), file)
-            _sync(file)
+            means = {name: _like(newest, name, mapped, start) for name, start in starts.items()}
+        yield means
 
 
-def _tied(models: Sequence[_Named]) -> dict[str, str]:
+def _tied(newest: PickledFile, models: Sequence[_Named]) -> dict[str, str]:
     """Of tensors that are one in the newest checkpoint, all but the first, each with the first one's name.
 
     Raises `ModelError` if an older checkpoint has other numbers in them.
     """
-    newest = models[-1].checkpoint
     tied = {}
     seen: dict[tuple[object, ...], str] = {}
     for name in newest.names:
@@ -336,21 +434,22 @@ def _tied(models: Sequence[_Named]) -> dict[str, str]:
 def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
     """Raise `ModelError` if two names of one tensor in the newest checkpoint hold other numbers in an older one."""
     for model in models[:-1]:
-        one = _real(model.tensor(first)).contiguous().view(torch.uint8)
-        two = _real(model.tensor(other)).contiguous().view(torch.uint8)
+        one = flat_numbers(model.tensor(first)).contiguous().view(torch.uint8)
+        two = flat_numbers(model.tensor(other)).contiguous().view(torch.uint8)
         if not torch.equal(one, two):
             raise ModelError(
                 f"{first} and {other} are one tensor in the newest file, and two in {model.checkpoint.path}"
             )
 
 
-def _like(tensor: Tensor, mapped: mmap, start: int) -> Tensor:
-    """The numbers from byte `start` of a mapped file on, in the shape and the order of the tensor."""
+def _like(newest: Checkpoint, name: str, mapped: mmap, start: int) -> Tensor:
+    """The numbers from byte `start` of a mapped file on, in the shape and the order of the newest's tensor."""
+    tensor = newest.form(name)
     flat = torch.frombuffer(mapped, dtype=tensor.dtype, count=tensor.numel(), offset=start)
     mean = flat.view(tensor.shape)
     if tensor.is_contiguous():
         return mean
-    return torch.empty_like(tensor).copy_(mean)
+    return torch.empty_like(tensor, device="cpu").copy_(mean)
 
 
 def _bytes_of(chunk: Tensor) -> memoryview:
@@ -368,9 +467,9 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
     out.parent.mkdir(parents=True, exist_ok=True)
     clear_beside(out)
     unfinished = beside(out)
-    if out.suffix in ENDINGS:
+    if out.name.endswith(ENDINGS):
         _check_ending(out, newest)
-        card = out.with_name(f"{out.name}.merge.json")
+        card = card_of(out)
         try:
             yield unfinished, card
             unfinished.replace(out)
@@ -381,8 +480,11 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
     else:
         unfinished.mkdir()
         try:
-            _copy_beside(newest.parent, unfinished)
-            yield unfinished / newest.name, unfinished / "merge.json"
+            _copy_beside(folder_of(newest), unfinished)
+            file = unfinished / newest.absolute().relative_to(folder_of(newest))
+            file.parent.mkdir(exist_ok=True)
+            yield file, unfinished / CARD
+            sync_folder(file.parent)
             sync_folder(unfinished)
             unfinished.rename(out)
         finally:
@@ -392,8 +494,8 @@ def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
 
 def _check_ending(out: Path, newest: Path) -> None:
     """Raise `SettingError` if a file's ending is that of another format than the newest checkpoint's."""
-    if newest.name.endswith(INDEX):
-        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has shards")
+    if has_parts(newest):
+        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has several files")
     if (out.suffix == ".safetensors") != (newest.suffix == ".safetensors"):
         raise SettingError.at("out", str(out), f"must end in {newest.suffix}, as {newest} does")
 
@@ -404,15 +506,6 @@ def _copy_beside(source: Path, target: Path) -> None:
         for path in source.glob(pattern):
             if path.is_file():
                 shutil.copyfile(path, target / path.name)
-
-
-def _sha256(paths: Sequence[Path]) -> dict[str, str]:
-    """The checksum of each file of a checkpoint, by its name."""
-    sums = {}
-    for path in paths:
-        with path.open("rb") as file:
-            sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return sums
 
 
 def _card(

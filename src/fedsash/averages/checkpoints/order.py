@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
-from .formats import ENDINGS, INDEX, Checkpoint, open_checkpoint, parts_of
+from .distributed import METADATA
+from .formats import ENDINGS, INDICES, Checkpoint
+from .readers import has_parts, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
 """The names that weights have in a folder of one checkpoint, without their endings."""
@@ -17,11 +19,25 @@ MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", 
 SHARD = re.compile(r"-\d+-of-\d+$")
 """How the name of a part of a checkpoint ends, before its ending."""
 
-BESIDE = re.compile(r"^(optimizer|scheduler|rng_state.*|scaler|training_args|random_states.*|generator.*)$")
+BESIDE = re.compile(
+    r"^(optimizer.*|scheduler.*|sampler.*|rng_state.*|scaler|training_args|random_states.*|generator.*)$"
+)
 """The names of files in which a training keeps what is not its model, without their endings."""
 
 AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 """What the names say of files that hold a checkpoint again."""
+
+WITHIN = "pytorch_model_fsdp_0"
+"""Into which folder of a checkpoint accelerate saves a model of several processes."""
+
+ZERO = "zero_to_fp32.py"
+"""What DeepSpeed leaves beside the parts of a checkpoint, to put them together."""
+
+CARD = "merge.json"
+"""What a mean is made of: the name of this file in its folder, and how it ends beside a mean that is a file."""
+
+STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)")
+"""A number in a name that is a step for certain."""
 
 SAMPLE = 4096
 """How many bytes at the beginning, in the middle and at the end are compared first."""
@@ -37,6 +53,8 @@ class Ordered:
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
+
+    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints.
 
     Raises `RunError` for a folder without checkpoints.
     """
@@ -69,7 +87,7 @@ def _lying_in(folder: Path) -> list[Path]:
     """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
     checkpoints = list[Path]()
     for child in sorted(folder.iterdir()):
-        if child.name.startswith("."):  # such as what a killed merge has left
+        if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
             continue
         if child.is_dir() and number_of(child.name) is not None:
             checkpoints += _weights(child)
@@ -81,25 +99,37 @@ def _weights(folder: Path) -> list[Path]:
 
     Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
     """
-    if (folder / ".metadata").is_file():
-        how = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
-        raise RunError(f"{folder} is of torch.distributed.checkpoint, and must be a file: {how} {folder} FILE.pt")
-    indices = sorted(folder.glob(f"*{INDEX}"))
-    if indices:
-        return indices[:1]
+    for place in (folder, folder / WITHIN):
+        if (place / METADATA).is_file():
+            return [place / METADATA]
+    for ending in INDICES:
+        indices = sorted(folder.glob(f"*{ending}"))
+        if indices:
+            return indices[:1]
     checkpoints = []
     for path in sorted(folder.iterdir()):
-        readable = path.suffix in ENDINGS and path.is_file()
-        if readable and not path.name.startswith(".") and not BESIDE.match(path.stem):
+        readable = path.name.endswith(ENDINGS) and path.is_file()
+        if not readable or path.name.startswith(".") or BESIDE.match(path.stem):
+            continue
+        if not card_of(path).is_file():
             checkpoints.append(path)
+    if not checkpoints and (folder / ZERO).is_file():
+        raise RunError(
+            f"{folder} has the parts of DeepSpeed's ZeRO: python {folder / ZERO} {folder} {folder} makes a model"
+        )
     for name in MODELS:
         for path in checkpoints:
             if path.stem == name:
                 return [path]
     for path in checkpoints:
         if SHARD.search(path.stem):
-            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDEX})")
+            raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
     return checkpoints
+
+
+def card_of(path: Path) -> Path:
+    """Where it is said what a mean at this path is made of."""
+    return path.with_name(f"{path.name}.{CARD}")
 
 
 def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
@@ -144,6 +174,14 @@ def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> lis
     return [Ordered(by_step[step], step) for step in sorted(by_step)]
 
 
+def initial_model(path: Path, key: str) -> Ordered:
+    """The model at a path, from which a training began. Raises `RunError` unless it is a single one."""
+    files = files_of([path])
+    if len(files) > 1:
+        raise RunError(f"{path} holds {len(files)} checkpoints, and must be the one model that the training began with")
+    return Ordered(open_checkpoint(files[0], key), None)
+
+
 def chosen(ordered: Sequence[Ordered], last: int | None, every: int) -> list[Ordered]:
     """The last so many checkpoints, and of these every so many, counted back from the newest."""
     check_count("last", last)
@@ -161,8 +199,10 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     """The step that the file names, or the `trainer_state.json` beside a file that has its folder for itself."""
     if checkpoint.step is not None:
         return checkpoint.step
-    state = checkpoint.path.with_name("trainer_state.json")
-    if not has_folder(checkpoint.path) or not state.is_file():
+    if not has_folder(checkpoint.path):
+        return None
+    state = folder_of(checkpoint.path) / "trainer_state.json"
+    if not state.is_file():
         return None
     try:
         step = json.loads(state.read_bytes()).get("global_step")
@@ -171,21 +211,51 @@ def step_of(checkpoint: Checkpoint) -> int | None:
     return step if isinstance(step, int) else None
 
 
+def step_read(entry: Ordered) -> int:
+    """The step of a checkpoint, as it says it itself: in the file, in `trainer_state.json`, or as `step` in its name.
+
+    Raises `RunError` for one whose name has another number, which may count epochs.
+    """
+    path = entry.checkpoint.path
+    step = step_of(entry.checkpoint)
+    if step is not None:
+        return step
+    marked = STEP_IN_NAME.search(title_of(path))
+    if marked is None:
+        raise RunError(
+            f"{path} does not say its step, which BEMA needs: in the file, a trainer_state.json or as step=500"
+        )
+    return int(marked[1])
+
+
+def title_of(path: Path) -> str:
+    """The name of a checkpoint: its file's without the ending, or its folder's where each has one."""
+    if has_folder(path):
+        return folder_of(path).name
+    return path.stem
+
+
 def has_folder(path: Path) -> bool:
     """Whether a checkpoint of this name has its folder for itself."""
-    return path.stem in MODELS or path.name.endswith(INDEX)
+    return path.stem in MODELS or has_parts(path)
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that a checkpoint has for itself."""
+    folder = path.absolute().parent
+    if folder.name == WITHIN:
+        return folder.parent
+    return folder
 
 
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
-    if has_folder(path):
-        return number_of(path.absolute().parent.name)
-    return number_of(path.stem)
+    return number_of(title_of(path))
 
 
 def number_of(name: str) -> int | None:
     """The number in a name: the one after `step`, else the last."""
-    marked = re.search(r"step[=_-]?(\d+)", name)
+    marked = STEP_IN_NAME.search(name)
     if marked:
         return int(marked[1])
     numbers = re.findall(r"\d+", name)

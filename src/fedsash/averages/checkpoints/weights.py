@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...settings.errors import check, check_choice
+from ..bema import BEMA
 
 DECAYS = ("linear", "cosine", "1-sqrt")
 
@@ -39,6 +41,27 @@ def _decay(shape: str, s: float) -> float:
     if shape == "cosine":
         return (1 + math.cos(math.pi * s)) / 2
     return 1 - math.sqrt(s)
+
+
+def bema_weights(bema: BEMA, steps: Sequence[int]) -> list[float]:
+    """The weights `[n + 1]` of the initial model and of those of `n` ascending steps t; the first may be negative.
+
+    BEMA is linear in the models: with beta_t and alpha_t of `BEMA`, each model counts beta_t times all later
+    1 - beta, the initial one these alone; then alpha of the last step is moved from the initial to the last model.
+
+    Raises `SettingError` for settings that say which models are taken, since here these are the checkpoints.
+    """
+    check(bema.every == 1, "bema.every", bema.every, "must be 1: each checkpoint is taken")
+    check(bema.start == 0, "bema.start", bema.start, "must be 0: the initial model is named")
+    weights = [1.0]
+    for step in steps:
+        share = bema.share(step)
+        weights = [weight * (1 - share) for weight in weights]
+        weights.append(share)
+    correction = bema.correction(steps[-1])
+    weights[0] -= correction
+    weights[-1] += correction
+    return weights
 
 
 def check_weights(weights: list[float], n: int) -> None:

@@ -24,27 +24,39 @@ def add(parser: Parser) -> None:
     """Add the arguments."""
     parser.epilog = MERGE
     parser.set_defaults(command=_merge, core=True)
-    line = "checkpoints (.safetensors, .pt, .pth, .bin, .ckpt), or folders of them"
+    line = "checkpoints (.safetensors, .pt, .pth, .bin, .ckpt, torch.distributed.checkpoint), or folders of them"
     parser.add_argument("paths", nargs="+", type=nonempty_path, metavar="path", help=line)
     line = "the new file, or the new folder if its name has no ending"
     parser.add_argument("--out", type=nonempty_path, required=True, metavar="PATH", help=line)
     parser.add_argument("--last", type=int, metavar="N", help="only the N newest checkpoints")
     line = "only every Nth checkpoint, counted back from the newest"
     parser.add_argument("--every", type=int, default=1, metavar="N", help=line)
+    line = "only the N best by a metric, which names (val_loss=0.12) or trainer_state.json say"
+    parser.add_argument("--best", type=int, metavar="N", help=line)
+    parser.add_argument("--by", default="", metavar="METRIC", help="the metric of --best, such as eval_loss")
+    line = "which of its values are better, where the metric's name does not say it"
+    parser.add_argument("--mode", choices=("min", "max"), default="", help=line)
+    line = "a JSON that says the metric: an object of objects by name or step, or a list of rows with a step"
+    parser.add_argument("--scores", type=nonempty_path, metavar="FILE", help=line)
     line = "weights D^(n-i), so that the newest counts most"
     parser.add_argument("--ema", type=float, metavar="D", help=line)
     line = "weights that stand in for a learning rate that decays: linear (the plain mean), cosine or 1-sqrt"
     parser.add_argument("--decay", metavar="SHAPE", help=line)
     line = "a file with a number for each checkpoint, from the oldest on"
     parser.add_argument("--weights", type=nonempty_path, metavar="FILE", help=line)
+    line = "the bias-corrected EMA of the checkpoints and the model --initial, by their steps"
+    parser.add_argument("--bema", action="store_true", help=line)
+    line = "the model with which the training began"
+    parser.add_argument("--initial", type=nonempty_path, metavar="PATH", help=line)
     line = "which state dictionary of each file, such as state_dict_ema"
     parser.add_argument("--key", default="", help=line)
-    line = "factors: average the factors of LoRA, whose product is not the mean of the products (default: refused)"
-    parser.add_argument("--lora", choices=("factors",), default="", help=line)
+    line = "of LoRA's adapters: exact, the mean of the products of their factors; a RANK to which it is cut; or factors"
+    parser.add_argument("--lora", type=_how_of_lora, default="", metavar="HOW", help=line)
     add_options(parser, "--no-progress", "--json")
 
 
 def _merge(args: Namespace) -> int:
+    from ...averages.bema import BEMA
     from ...averages.checkpoints import merge_checkpoints
 
     for path in args.paths:
@@ -60,9 +72,15 @@ def _merge(args: Namespace) -> int:
         args.out,
         last=args.last,
         every=args.every,
+        best=args.best,
+        by=args.by,
+        mode=args.mode,
+        scores=args.scores,
         ema=args.ema,
         decay=args.decay,
         weights=weights,
+        bema=BEMA() if args.bema else None,
+        initial=args.initial,
         key=args.key,
         lora=args.lora,
         progress=progress,
@@ -70,6 +88,13 @@ def _merge(args: Namespace) -> int:
     args.answer = _answer(merged)
     terminal.say("\n".join(_lines(merged)))
     return OK
+
+
+def _how_of_lora(text: str) -> str | int:
+    """A number is a rank; the averager refuses other words than it knows."""
+    if text.isdecimal():
+        return int(text)
+    return text
 
 
 def _check_no_run(path: Path) -> None:
@@ -130,6 +155,7 @@ The mean has the layout, the names and the types of the newest checkpoint, and l
 examples:
   fedsash merge outputs --out merged                            all checkpoint-N in outputs, with the newest's config
   fedsash merge outputs --last 5 --out merged                   the five newest
+  fedsash merge outputs --best 5 --by eval_loss --out merged    the five best by their trainer's record
   fedsash merge a-500.pt a-1000.pt --out mean.pt                two files, of which a-1000.pt is the newer
   fedsash merge outputs --decay 1-sqrt --out merged             as if the learning rate had decayed
 """

@@ -15,7 +15,7 @@ import torch
 
 from fedsash.lab.sweeps.axes import load
 
-from .judge import judge
+from .judge import TUNED_ON, judge
 from .record import record
 
 
@@ -44,7 +44,7 @@ def record_all(sweep_file: Path, only: list[str], folder: Path) -> None:
         path = folder / (run.name.replace("/", ",") + ".npz")
         if path.exists():
             continue
-        recording = record(run.experiment, run.labels, every_size=run.labels["data"] != "cifar10")
+        recording = record(run.experiment, run.labels, every_size=run.labels["data"] in TUNED_ON)
         recording.write(path)
         last = recording.accuracies[-1].mean(axis=1)
         print(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,10 @@ class RunningSum:
         """The sum S_0 of no model, for models of `size` numbers."""
         return cls(torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64), 0)
 
+    def cut(self, start: int, stop: int) -> RunningSum:
+        """The same sum of some entries of the models, as a view."""
+        return RunningSum(self.high[start:stop], self.low[start:stop], self.count)
+
     def mean_since(self, earlier: RunningSum, like: Tensor) -> Tensor:
         """The mean `[d]` of the models after `earlier`, rounded once to the type of `like`, on its device.
 
@@ -70,6 +74,46 @@ def window_starts(counts: Mapping[int, int], at: int) -> dict[int, int]:
             size = counts[at] - count
             starts[size] = round
     return starts
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """All windows between the sums of a training: the `sizes` `[ends][windows]` of those that end at each of `ends`.
+
+    Both ascend. n sums give n (n + 1) / 2 windows.
+    """
+
+    ends: list[int]
+    sizes: list[list[int]]
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> Triangle:
+        """The windows between sums, of which `counts` has the numbers of models (see `window_starts`)."""
+        ends = [end for end, count in counts.items() if count > 0]
+        return cls(ends, [sorted(window_starts(counts, end)) for end in ends])
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sizes))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The end and the size of each window: end by end, the smallest first."""
+        for end, sizes in zip(self.ends, self.sizes, strict=True):
+            for size in sizes:
+                yield end, size
+
+
+def by_size(
+    all_sizes: Sequence[Sequence[int]], all_values: Sequence[Sequence[float | None]]
+) -> tuple[list[int], list[list[float | None]]]:
+    """The values `[ends][windows]` of windows of these sizes as a grid: the sizes, ascending, and `[size][end]`.
+
+    None where no window of a size ends.
+    """
+    columns = []
+    for sizes, values in zip(all_sizes, all_values, strict=True):
+        columns.append(dict(zip(sizes, values, strict=True)))
+    different = sorted(set().union(*all_sizes))
+    return different, [[column.get(size) for column in columns] for size in different]
 
 
 def combined(sums: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:
@@ -129,12 +173,12 @@ class KeptSums:
 
     def count(self, round: int) -> int:
         """How many models the sum after a round has."""
-        return self._count_by_round().get(round, 0)
+        return self.count_by_round().get(round, 0)
 
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
         check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
-        starts = window_starts(self._count_by_round(), at)
+        starts = window_starts(self.count_by_round(), at)
         check(size in starts, "size", size, f"after update {at} a window can have {some(sorted(starts))} models")
         return starts[size]
 
@@ -144,7 +188,7 @@ class KeptSums:
             return None
         return self.of(at).mean_since(self.of(begins), like)
 
-    def _count_by_round(self) -> dict[int, int]:
+    def count_by_round(self) -> dict[int, int]:
         """The number of models in each sum, by its round; 0 at round 0."""
         counts = {0: 0}
         for round, count in self.counts.tolist():

@@ -15,10 +15,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
 import fedsash as fs
+from fedsash.averages import sum_files
+from fedsash.averages.afterwards import RunningSum
 from fedsash.averages.average_map import AverageMap
 from fedsash.settings.errors import ModelError, RunError, SettingError
 from support.places import DOCS
@@ -100,7 +102,7 @@ def test_every_window_of_files_is_the_mean_of_its_models_by_fractions(tmp_path: 
 
 @pytest.mark.parametrize("source", [list, iter], ids=["a list", "an iterator"])
 def test_state_dictionaries_give_the_same_map_as_their_files(
-    tmp_path: Path, source: Callable[[list[State]], object]
+    tmp_path: Path, source: Callable[[list[State]], Any]
 ) -> None:
     models = states(3)
     of_files = fs.average_map(files(tmp_path / "models", models), Seen(), net(), say=unsaid)
@@ -252,19 +254,17 @@ def test_what_was_killed_goes_on_to_the_same_bytes(tmp_path: Path, kind: str) ->
 
 
 def test_a_reading_that_was_killed_goes_on_after_the_last_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsash.averages import average_map as module_of_map
-
     folder = files(tmp_path / "models", states(4))
     pid = os.fork()
     if pid == 0:
-        write = module_of_map.sum_files.write
+        write = sum_files.write
 
         def killed(place: Path, number: int, running: Any) -> None:
             if number == 3:
                 os.kill(os.getpid(), 9)
             write(place, number, running)
 
-        monkeypatch.setattr(module_of_map.sum_files, "write", killed)
+        monkeypatch.setattr(sum_files, "write", killed)
         fs.average_map(folder, named, net(), out=tmp_path / "map", say=unsaid)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
@@ -313,6 +313,16 @@ def test_the_folder_of_another_map_is_refused(tmp_path: Path) -> None:
     (out / "sums").mkdir()
     with pytest.raises(RunError, match=r"sums is there, and values.json is not: name another folder"):
         fs.average_map(folder, named, net(), out=out, say=unsaid)
+
+
+def test_a_file_of_a_sum_has_the_bytes_that_safetensors_writes(tmp_path: Path) -> None:
+    high = torch.randn(5, dtype=torch.float64)
+    running = RunningSum(high, high * 2**-60, 12)
+    sum_files.write(tmp_path, 3, running)
+    tensors = {"high": running.high, "low": running.low, "count": torch.tensor(12)}
+    metadata = {"checksum": str(sum_files.checksum(running, 3))}
+    assert sum_files.place(tmp_path, 3).read_bytes() == save(tensors, metadata)
+    assert torch.equal(sum_files.read(tmp_path, 3).high, high) and sum_files.count(tmp_path, 3) == 12
 
 
 def test_ctrl_c_leaves_the_values_so_far_and_the_module(tmp_path: Path) -> None:
@@ -450,7 +460,7 @@ def test_names_with_prefixes_are_matched_and_it_is_said_once(tmp_path: Path) -> 
     assert sum("matched without" in line for line in lines) == 1
 
 
-def refused(models: object, **settings: Any) -> str:
+def refused(models: Any, **settings: Any) -> str:
     """The line of the error."""
     with pytest.raises((ModelError, SettingError, RunError)) as error:
         fs.average_map(models, settings.pop("evaluate", named), settings.pop("module", net()), say=unsaid, **settings)

@@ -7,7 +7,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -156,7 +156,7 @@ def _best(windows: list[WindowValue], mode: Mode) -> WindowValue | None:
 
 
 def average_map(
-    source: object,
+    source: str | Path | Sequence[str | Path] | Iterable[Mapping[str, Tensor]] | Tracker,
     evaluate: Callable[[nn.Module], SupportsFloat],
     module: nn.Module,
     every: int = 1,
@@ -287,11 +287,11 @@ class _SumsOnDisk:
             if is_end:
                 self.counts[number] = number
                 self._others[number] = self.tensors.others(tensor_of)
-            if is_end and number > last:
+            if is_end and self.states.files is None:
                 digest.update(f"{sum_files.checksum(running, number)} {checksums(self._others[number])}".encode())
-                if not finished:
-                    self._check_room(1)
-                    sum_files.write(folder, number, running)
+            if is_end and number > last and not finished:
+                self._check_room(1)
+                sum_files.write(folder, number, running)
             progress.show(number)
         self._check_every(len(self.names))
         if self.states.files is None:

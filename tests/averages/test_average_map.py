@@ -302,7 +302,9 @@ def test_the_folder_of_another_map_is_refused(tmp_path: Path) -> None:
         fs.average_map(folder, named, net(), mode="max", out=out, say=unsaid)
     with pytest.raises(RunError, match="evaluate is named there and Seen here"):
         fs.average_map(folder, Seen(), net(), out=out, say=unsaid)
-    save_file(models[0], folder / "model-300.safetensors")
+    with pytest.raises(RunError, match="every is 1 there and 2 here"):
+        fs.average_map(folder, named, net(), every=2, out=out, say=unsaid)
+    save_file({name: -tensor for name, tensor in models[2].items()}, folder / "model-300.safetensors")
     os.utime(folder / "model-300.safetensors", (1, 1))
     with pytest.raises(RunError, match="is of another map: models is"):
         fs.average_map(folder, named, net(), out=out, say=unsaid)
@@ -426,6 +428,13 @@ def test_a_tracker_without_sums_or_of_another_module_is_refused() -> None:
         fs.average_map(tracker, named, net(), say=unsaid)
 
 
+class Sharded(nn.Linear):
+    """A layer that says of itself, as FSDP2's do, that it can be sharded again."""
+
+    def reshard(self) -> None:
+        """Do nothing."""
+
+
 class Masked(nn.Module):
     """A module with a mask as a buffer, and with tied weights."""
 
@@ -450,6 +459,28 @@ def test_a_mask_is_the_newest_and_a_tied_tensor_is_summed_once() -> None:
     mean = exact_mean([state["first.weight"] for state in models])
     assert torch.equal(seen.models[-1]["second.weight"], mean) and torch.equal(seen.models[-1]["first.weight"], mean)
     assert seen.models[-1]["mask"].tolist() == [3.0, -torch.inf]
+
+
+def test_a_loop_may_give_the_same_tensors_again_with_other_numbers() -> None:
+    """As a loop does that loads each model into one module."""
+    module = net()
+
+    def loop() -> Iterator[State]:
+        for state in states(3):
+            module.load_state_dict(state)
+            yield module.state_dict()
+
+    seen = Seen()
+    fs.average_map(loop(), seen, net(), say=unsaid)
+    for model, window in zip(seen.models, [(0, 1), (1, 2), (0, 2), (2, 3), (1, 3), (0, 3)], strict=True):
+        check_mean(model, states(3)[slice(*window)])
+
+
+def test_a_module_with_a_compiled_part_takes_the_names_without_it() -> None:
+    module = net()
+    module[0] = torch.compile(module[0])  # type: ignore[index]
+    found = fs.average_map(states(2), named, module, say=unsaid)
+    assert found == fs.average_map(states(2), named, net(), say=unsaid)
 
 
 def test_names_with_prefixes_are_matched_and_it_is_said_once(tmp_path: Path) -> None:
@@ -484,6 +515,7 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path: Path) -> None:
     assert refused(good, module=3).startswith("module = 3: must be an nn.Module")
     assert refused(good, module=nn.Linear(3, 2)).startswith("state dictionary 1 lacks")
     assert "is on the device meta" in refused(good, module=net().to("meta"))
+    assert refused(good, module=Sharded(3, 2)).startswith("the module is sharded")
     spoilt = [good[0], good[1] | {"0.bias": torch.tensor([0.0, torch.nan], dtype=torch.float64)}]
     assert refused(spoilt) == "state dictionary 2: 0.bias is not finite: leave this model out"
     wrong = [good[0], good[1] | {"0.bias": torch.zeros(3, dtype=torch.float64)}]
@@ -493,6 +525,9 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path: Path) -> None:
     whole = [good[0] | {"0.bias": torch.zeros(2, dtype=torch.int64)}]
     assert refused(whole) == "state dictionary 1: 0.bias is torch.int64, and torch.float64 in the module"
     assert "has no checkpoint" in refused(tmp_path)
+    folder = files(tmp_path / "quantised", good)
+    (folder / "config.json").write_text('{"quantization_config": {}}')
+    assert "the mean of quantised weights means nothing" in refused(folder)
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..settings.errors import ModelError, RunError, SettingError, check, check_choice, check_count, library
-from ..system.files import clear, table, write_table
+from ..system.files import table, write_table
 from ..system.lock import locked
 from ..vector import exact_sums
 from ..vector.exact_means import rounded_once
@@ -267,7 +267,6 @@ class _SumsOnDisk:
         dictionaries are all read again: their sums must be those of the values so far.
         """
         self.folder = folder
-        clear(folder)
         finished = self._finished(values)
         last = self._last_sum(finished)
         running: RunningSum | None = None

@@ -24,6 +24,9 @@ from .averages import (
     Tracker as Tracker,
     Window as Window,
 )
+from .averages.average_map import (
+    average_map as average_map,
+)
 from .averages.checkpoints import (
     merge_checkpoints as merge_checkpoints,
 )

@@ -151,3 +151,11 @@ def test_what_it_refuses(settings: dict[str, float]) -> None:
     (name,) = settings
     with pytest.raises(SettingError, match=rf"^BEMA\.{name} = "):
         BEMA(**settings)  # type: ignore[arg-type]
+
+
+def test_a_value_without_a_correction_is_a_copy() -> None:
+    w = torch.ones(3)
+    average = BEMA(eta=1000.0, precision="single")
+    state = average.init(w)
+    average.mean(state, w, {}).zero_()
+    assert torch.equal(state["ema"], torch.ones(3))

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fedsash as fs
-from fedsash.averages.checkpoints import merge_checkpoints
+from fedsash.averages.checkpoints import merge, merge_checkpoints
 from fedsash.settings.errors import ModelError, RunError, SettingError
 
 
@@ -72,7 +72,8 @@ def test_the_mean_of_files_of_torch_save_is_that_of_fractions(tmp_path: Path, en
     check_means(torch.load(tmp_path / f"mean.{ending}", weights_only=True), states)
 
 
-def test_a_mean_goes_beyond_a_chunk(tmp_path: Path) -> None:
+def test_a_mean_goes_beyond_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "CHUNK", 65_536)
     rows = [torch.arange(200_003, dtype=torch.float32) * i for i in (1, 3)]
     for i, row in enumerate(rows):
         save_file({"w": row}, tmp_path / f"m{i}.safetensors")
@@ -379,3 +380,43 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is damaged"):
         merge_checkpoints(tmp_path / "half.pt", tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
+
+
+def test_the_mean_of_complex_numbers_has_both_parts(tmp_path: Path) -> None:
+    for i, value in enumerate((1 + 4j, 3 - 2j)):
+        save_file({"w": torch.tensor([value, -value])}, tmp_path / f"m{i}.safetensors")
+    merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert load_file(tmp_path / "mean.safetensors")["w"].tolist() == [2 + 1j, -2 - 1j]
+
+
+def test_two_names_that_differ_in_their_prefix_alone_are_refused(tmp_path: Path) -> None:
+    save_file({"module.w": torch.ones(1), "w": torch.ones(1)}, tmp_path / "m0.safetensors")
+    save_file({"model.w": torch.ones(1)}, tmp_path / "m1.safetensors")
+    with pytest.raises(ModelError, match="alike but for their prefixes"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+
+
+def test_a_card_without_its_mean_does_not_stay(tmp_path: Path) -> None:
+    """While the mean is written, somebody makes a folder of its name."""
+    (tmp_path / "in").mkdir()
+    for i, state in enumerate(models(2)):
+        save_file(state, tmp_path / "in" / f"m{i}.safetensors")
+    out = tmp_path / "mean.safetensors"
+    with pytest.raises(OSError, match="directory"):
+        merge_checkpoints(tmp_path / "in", out, progress=lambda done, total: out.mkdir(exist_ok=True))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "mean.safetensors"]
+
+
+def test_tensors_that_are_one_in_the_newest_alone_are_refused_if_they_differ(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(2), "b": torch.zeros(2)}, tmp_path / "m0.pt")
+    tied = torch.ones(2)
+    torch.save({"a": tied, "b": tied}, tmp_path / "m1.pt")
+    with pytest.raises(ModelError, match="a and b are one tensor in the newest file, and two in"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def test_weights_are_told_as_shares(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", weights=[1.0, 3.0])
+    assert merged.weights == (0.25, 0.75)

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedsash.averages.checkpoints import merge_checkpoints
-from fedsash.averages.checkpoints.order import number_of
+from fedsash.averages.checkpoints.order import files_of, number_of, without_copies
 from fedsash.settings.errors import RunError, SettingError
 
 
@@ -52,7 +53,7 @@ def test_last_and_best_of_a_step_that_is_there_count_once(tmp_path: Path) -> Non
     for step in (100, 200):
         save(tmp_path / "in" / f"epoch=0-step={step}.ckpt", float(step), global_step=step)
     save(tmp_path / "in" / "last.ckpt", 200.0, global_step=200, callbacks={"saved": 2})
-    save(tmp_path / "in" / "best.ckpt", 100.0, global_step=100, callbacks={"saved": 1})
+    save(tmp_path / "in" / "best-100.ckpt", 100.0, global_step=100, callbacks={"saved": 1})  # the first by its name
     assert names(tmp_path / "in", tmp_path / "out") == ["epoch=0-step=100", "epoch=0-step=200"]
 
 
@@ -71,6 +72,7 @@ def test_last_and_every_count_back_from_the_newest(tmp_path: Path) -> None:
     assert names(tmp_path / "in", tmp_path / "a", last=2) == ["m6", "m7"]
     assert names(tmp_path / "in", tmp_path / "b", every=3) == ["m1", "m4", "m7"]
     assert names(tmp_path / "in", tmp_path / "c", last=4, every=2) == ["m5", "m7"]
+    assert len(names(tmp_path / "in", tmp_path / "all", last=7)) == 7
     with pytest.raises(SettingError, match="must be at most 7"):
         names(tmp_path / "in", tmp_path / "d", last=8)
 
@@ -104,3 +106,24 @@ def test_the_parts_of_zero_are_refused_with_what_puts_them_together(tmp_path: Pa
     (folder / "zero_to_fp32.py").touch()
     with pytest.raises(RunError, match=r"parts of DeepSpeed's ZeRO: python .*zero_to_fp32\.py"):
         merge_checkpoints(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_trainers_state_beside_several_files_is_not_the_step_of_each(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    (tmp_path / "in" / "trainer_state.json").write_text(json.dumps({"global_step": 7}))
+    assert names(tmp_path / "in", tmp_path / "out") == ["m1", "m2"]
+
+
+def test_files_that_differ_away_from_their_sample_are_two(tmp_path: Path) -> None:
+    for step in (1, 2):
+        values = torch.zeros(20_000)
+        values[4_000] = step
+        save_file({"w": values}, tmp_path / f"m{step}.safetensors")
+    assert len(without_copies(files_of([tmp_path]), print)) == 2
+
+
+def test_what_a_training_keeps_beside_its_model_is_no_checkpoint(tmp_path: Path) -> None:
+    for name in ("m1", "m2", "optimizer", "scheduler", "rng_state_0", "training_args"):
+        save(tmp_path / f"{name}.pt", 1.0)
+    assert [path.stem for path in files_of([tmp_path])] == ["m1", "m2"]

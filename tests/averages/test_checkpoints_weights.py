@@ -58,6 +58,8 @@ def test_weights_that_make_no_mean_are_refused() -> None:
         check_weights([1.0], 3)
     with pytest.raises(SettingError, match="must have a sum above 0"):
         check_weights([1.0, -1.0], 2)
+    with pytest.raises(SettingError, match="must have a sum above 0"):
+        check_weights([1.0, -2.0], 2)
     with pytest.raises(SettingError, match="must be finite"):
         check_weights([1.0, math.nan], 2)
 

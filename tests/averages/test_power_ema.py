@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fedsash.averages import SWA, PowerEMA
+from fedsash.averages import SWA, Pieces, PowerEMA
 from fedsash.averages.profiles import FLATTEST, exponent, power
 from fedsash.settings.errors import SettingError
 from support.trajectories import final, same_bits, trajectory
@@ -55,3 +55,11 @@ def test_what_it_refuses() -> None:
         PowerEMA(0.2, gamma=1.0)
     with pytest.raises(SettingError, match=r"^PowerEMA\.gamma = -1"):
         PowerEMA(gamma=-1.0)
+
+
+def test_a_value_is_a_copy() -> None:
+    average = PowerEMA(precision="single")
+    state = average.init(torch.ones(3))
+    average.take(state, Pieces.of(torch.ones(3)), 1, {})
+    average.mean(state, torch.ones(3), {}).zero_()
+    assert torch.equal(state["ema"], torch.ones(3))

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from fedsash import SWA, Checkpoint, Fork, RunError, Window, resume, run
 from fedsash.averages.afterwards import RunningSum
+from fedsash.averages.sum_files import count, kept, place, read
 from fedsash.methods import Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.runs import RunningSums
 from fedsash.runs.checkpoints import load_newest
-from fedsash.runs.running_sums import FOLDER, NAME, count, kept, place, read
+from fedsash.runs.running_sums import FOLDER, NAME
 from fedsash.vector.saved import place as place_of_state
 from fedsash.vector.saved import saved_rounds
 from support.observing import AVERAGES, Crash, Evaluated, crash_at, final, go_on, observed, start

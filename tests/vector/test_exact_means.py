@@ -323,3 +323,27 @@ def test_equal_weights_of_what_networks_have_need_no_integers(
 def test_what_has_no_mean_is_refused(values: list[Tensor], weights: list[float] | None, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         weighted_mean(values, weights)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1.984375, 1.984375, 1.984375, 1.984375, 0.8125 + 7 * 2**-24, 2**-27 * (1 + 2**-23), -(2**-27)],
+        [4.0, 4.0, 2**-21, 2**-30 * (1 + 2**-23), -(2**-30), 0.0, 0.0, 0.0],
+    ],
+    ids=["a bit too far", "seven bits too far"],
+)
+def test_a_sum_that_loses_its_last_bit_in_float64_is_not_taken_for_a_tie(column: list[float]) -> None:
+    """The mean is above the middle of two numbers of float32, and on it without the smallest one's last bit."""
+    values = [torch.tensor([x], dtype=torch.float32) for x in column]
+    assert [float(value) for value in values] == column
+    check_mean(values, None)
+
+
+@pytest.mark.parametrize("column", [(2, 3, 4), (3, 4, 1)])
+def test_a_subnormal_mean_of_float64_is_not_rounded_twice(column: tuple[int, ...]) -> None:
+    """The mean is beside 2.5 or 3.5 times the least number, by less than float64's digits of it."""
+    least = 2.0**-1074
+    values = [torch.tensor([count * least], dtype=torch.float64) for count in column]
+    check_mean(values, [1.0, 1.0, 2.0**-60])
+    assert float(weighted_mean(values, [1.0, 1.0, 2.0**-60])) == 3 * least

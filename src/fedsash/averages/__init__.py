@@ -2,6 +2,7 @@
 
 from ..vector.arrays import Vectors
 from ..vector.pieces import Pieces
+from .average_map import AverageMap, WindowValue
 from .base import Average, Retention, check_names
 from .bema import BEMA
 from .ema import EMA
@@ -19,6 +20,7 @@ __all__ = [
     "EMA",
     "SWA",
     "Average",
+    "AverageMap",
     "AverageStates",
     "Observer",
     "Observers",
@@ -28,5 +30,6 @@ __all__ = [
     "Tracker",
     "Vectors",
     "Window",
+    "WindowValue",
     "check_names",
 ]

@@ -47,6 +47,10 @@ class RunningSum:
         """The sum S_0 of no model, for models of `size` numbers."""
         return cls(torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64), 0)
 
+    def cut(self, start: int, stop: int) -> RunningSum:
+        """The same sum of some entries of the models, as a view."""
+        return RunningSum(self.high[start:stop], self.low[start:stop], self.count)
+
     def mean_since(self, earlier: RunningSum, like: Tensor) -> Tensor:
         """The mean `[d]` of the models after `earlier`, rounded once to the type of `like`, on its device.
 
@@ -72,6 +76,46 @@ def window_starts(counts: Mapping[int, int], at: int) -> dict[int, int]:
             size = counts[at] - count
             starts[size] = round
     return starts
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """All windows between the sums of a training: the `sizes` `[ends][windows]` of those that end at each of `ends`.
+
+    Both ascend. n sums give n (n + 1) / 2 windows.
+    """
+
+    ends: list[int]
+    sizes: list[list[int]]
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> Triangle:
+        """The windows between sums, of which `counts` has the numbers of models (see `window_starts`)."""
+        ends = [end for end, count in counts.items() if count > 0]
+        return cls(ends, [sorted(window_starts(counts, end)) for end in ends])
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sizes))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The end and the size of each window: end by end, the smallest first."""
+        for end, sizes in zip(self.ends, self.sizes, strict=True):
+            for size in sizes:
+                yield end, size
+
+
+def by_size(
+    all_sizes: Sequence[Sequence[int]], all_values: Sequence[Sequence[float | None]]
+) -> tuple[list[int], list[list[float | None]]]:
+    """The values `[ends][windows]` of windows of these sizes as a grid: the sizes, ascending, and `[size][end]`.
+
+    None where no window of a size ends.
+    """
+    columns = []
+    for sizes, values in zip(all_sizes, all_values, strict=True):
+        columns.append(dict(zip(sizes, values, strict=True)))
+    different = sorted(set().union(*all_sizes))
+    return different, [[column.get(size) for column in columns] for size in different]
 
 
 def combined(sums: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:

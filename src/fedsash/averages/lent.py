@@ -260,20 +260,27 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @contextmanager
-def unfolded(module: nn.Module) -> Iterator[None]:
-    """The module in train mode while its values are exchanged, and then in its modes again.
-
-    In eval mode a layer may keep something that it has computed from its values, such as a frozen weight with an
-    adapter folded into it. It takes that out in `train()` and computes it anew in `eval()`.
-    """
+def modes_kept(module: nn.Module) -> Iterator[None]:
+    """Let each layer be in train or eval mode at the end as it is now."""
     modes = [(layer, layer.training) for layer in module.modules()]
-    module.train()
     try:
         yield
     finally:
         for layer, mode in modes:  # the outer ones first: they set the inner ones, too
             if layer.training != mode:
                 layer.train(mode)
+
+
+@contextmanager
+def unfolded(module: nn.Module) -> Iterator[None]:
+    """The module in train mode while its values are exchanged, and then in its modes again.
+
+    In eval mode a layer may keep something that it has computed from its values, such as a frozen weight with an
+    adapter folded into it. It takes that out in `train()` and computes it anew in `eval()`.
+    """
+    with modes_kept(module):
+        module.train()
+        yield
 
 
 def _count(layers: Iterable[nn.Module], change: int) -> None:

@@ -175,6 +175,14 @@ class Tracker(Shown):
         _warn_unless_finite(f"the average {name}", value)
         return value
 
+    @property
+    def sums(self) -> dict[int, int]:
+        """The number of models in each running sum, by the update after which it is; none at 0."""
+        first = self._groups[0].sums
+        if first is None:
+            return {0: 0}
+        return first.count_by_round()
+
     def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
         """The mean of the last `size` models after update `at` (None: the last sum), as `Window(size)` had it then.
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from ..averages import Pieces
 from ..averages.afterwards import SUM, RunningSum
+from ..averages.sum_files import count, kept, place, read, write
 from ..server.state import State
 from ..settings.errors import RunError, check, some
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
-from ..system.files import clear, replace_file
+from ..system.files import clear
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
@@ -117,62 +112,6 @@ class SumRecorder:
     def _empty(self, state: State) -> bool:
         """Whether the run adds up its models, but has none in its sum yet."""
         return bool(self.every) and not int(state.averages[NAME]["seen"])
-
-
-def kept(folder: Path) -> list[int]:
-    """The rounds whose sums are saved, ascending."""
-    return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
-
-
-def place(folder: Path, round: int) -> Path:
-    """The file of the sum after `round`."""
-    return folder / f"{round:08d}.safetensors"
-
-
-def write(folder: Path, round: int, running_sum: RunningSum) -> None:
-    """Write the sum after `round`, completely or not at all. Raises `OSError`, for example if the disk is full."""
-    from safetensors.torch import save
-
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {"high": running_sum.high, "low": running_sum.low, "count": torch.tensor(running_sum.count)}
-    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(running_sum, round))}))
-
-
-def count(folder: Path, round: int) -> int:
-    """The number of models in the sum after `round`. Raises `ValueError` if its file can't be read."""
-    with _opened(folder, round) as file:
-        return int(file.get_tensor("count"))
-
-
-def read(folder: Path, round: int) -> RunningSum:
-    """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
-    with _opened(folder, round) as file:
-        running_sum = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
-        if str(_checksum(running_sum, round)) != file.metadata()["checksum"]:
-            raise ValueError("not what was written")
-        return running_sum
-
-
-@contextmanager
-def _opened(folder: Path, round: int) -> Iterator[Any]:
-    """The file of a sum. Whatever goes wrong inside becomes a `RunError` that names the file."""
-    from safetensors import SafetensorError, safe_open
-
-    file = place(folder, round)
-    try:
-        with safe_open(file, "pt") as opened:
-            yield opened
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
-        raise RunError(f"{file} is missing or damaged; without this file the other sums can still be used") from None
-
-
-def _checksum(running_sum: RunningSum, round: int) -> int:
-    high = running_sum.high
-    low = running_sum.low
-    value = zlib.crc32(f"{round} {running_sum.count} {high.dtype} {low.dtype}".encode())
-    for part in (high, low):
-        value = zlib.crc32(part.contiguous().numpy().data, value)
-    return value
 
 
 def _link(source: Path, target: Path) -> None:

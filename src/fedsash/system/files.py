@@ -90,14 +90,14 @@ def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]
             yield place + key, value
 
 
-def replace_file(path: Path | str, content: bytes) -> None:
+def replace_file(path: Path | str, *content: bytes | memoryview) -> None:
     """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash.
 
-    Raises `OSError`, which names the file, for example if the disk is full.
+    The parts of its content follow each other. Raises `OSError`, which names the file, for example if the disk is full.
     """
     path = Path(path)
     try:
-        _write_beside(path, content)
+        _write_beside(path, *content)
         os.replace(beside(path), path)
         sync_folder(path.parent)
     except BaseException:
@@ -105,7 +105,7 @@ def replace_file(path: Path | str, content: bytes) -> None:
         raise
 
 
-def _write_beside(path: Path, content: bytes) -> None:
+def _write_beside(path: Path, *content: bytes | memoryview) -> None:
     """Write the content of a file into a new file beside it."""
     writing = beside(path)
     try:
@@ -113,7 +113,8 @@ def _write_beside(path: Path, content: bytes) -> None:
             clear_beside(path)
             writing.unlink(missing_ok=True)  # a link there must not lead to another file
             with writing.open("xb") as file:
-                file.write(content)
+                for part in content:
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
     except BaseException:

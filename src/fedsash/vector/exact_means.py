@@ -76,6 +76,16 @@ def _slices(count: int) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
 
 
+def rounded_once(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """Float64 numbers, each rounded once to another floating type; PyTorch rounds to float32 before 16 or 8 bits."""
+    if dtype == torch.float64:
+        return v
+    nearest = _FloatFormat.of(dtype).rounded(v)
+    if dtype in WITHOUT_INFINITY:
+        nearest.masked_fill_(nearest.abs() > torch.finfo(dtype).max, nan)
+    return nearest.to(dtype)
+
+
 def _check_values(values: Sequence[Tensor]) -> None:
     check(len(values) > 0, "values", [], "must have at least one tensor")
     first = values[0]

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedsash.averages import profiles
+from fedsash.averages.sum_files import place
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
@@ -20,7 +21,7 @@ from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.runs import RunningSums
 from fedsash.runs.records import Records
-from fedsash.runs.running_sums import FOLDER, place
+from fedsash.runs.running_sums import FOLDER
 from support.studies import ENGINE, refused
 
 EXPERIMENT = f"""

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fedsash.averages.sum_files import place
 from fedsash.lab.cli import main
 from fedsash.lab.studies.opened import open_run
 from fedsash.lab.studies.window_map import MapStudy, best_at_the_end, grid_of
 from fedsash.runs.records import Records
-from fedsash.runs.running_sums import FOLDER, place
+from fedsash.runs.running_sums import FOLDER
 from support.histories import ACCURACY
 from support.studies import ENGINE, refused
 

@@ -193,6 +193,11 @@ class _Named:
         return self.checkpoint.flat(self.names[name])
 
 
+def matched(checkpoint: Checkpoint, newest: Checkpoint, say: Callable[[str], None]) -> Callable[[str], Tensor]:
+    """A checkpoint's tensors by the newest's names. Raises `ModelError` if some are missing or too many."""
+    return _Named.of(checkpoint, newest, say).tensor
+
+
 def _plain(name: str) -> str:
     """A tensor's name without prefixes."""
     while name.startswith(PREFIXES):

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
+from ...averages import sum_files
 from ...averages.afterwards import RunningSum, approximations, window_starts
 from ...averages.profiles import Profile
 from ...evaluation import Score
@@ -46,7 +47,7 @@ class Afterwards:
     def __init__(self, run: OpenRun, at: int | None = None) -> None:
         self.run = run
         self.folder = run.folder / running_sums.FOLDER
-        rounds = running_sums.kept(self.folder)
+        rounds = sum_files.kept(self.folder)
         if not rounds:
             raise RunError(f"{run.folder} {MISSING}")
         self.round = rounds[-1] if at is None else at
@@ -54,7 +55,7 @@ class Afterwards:
         self.counts = {0: 0}
         for saved in rounds:
             if saved <= self.round:
-                self.counts[saved] = running_sums.count(self.folder, saved)
+                self.counts[saved] = sum_files.count(self.folder, saved)
         if self.count == 0:
             raise RunError(f"{run.folder}: no round up to {self.round} has made a model")
         self._like = run.federation.layout.flatten(run.federation.module)
@@ -113,7 +114,7 @@ class Afterwards:
         """The sum of the models up to a round; of none at round 0."""
         if round == 0:
             return RunningSum.empty(len(self._like))
-        return running_sums.read(self.folder, round)
+        return sum_files.read(self.folder, round)
 
 
 def best_window(averages: Afterwards) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...averages.afterwards import Triangle, by_size
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...runs.pictures.picture import Layer
 from ...runs.pictures.scales import INNER, LEVELS
@@ -52,30 +53,28 @@ class MapStudy(Study):
         criterion = run.federation.goal.criterion
         every = self.every or 1
         counts = {round: count for round, count in all_counts.items() if round % every == 0}
-        ends = [round for round, count in counts.items() if count > 0]
+        triangle = Triangle.of(counts)
         _, *saved = all_counts  # the first one is of no models
-        check(bool(ends), "every", self.every, f"the sums are of the rounds {saved[0]} to {saved[-1]}")
-        sizes = [_sizes(counts, end) for end in ends]
+        check(bool(triangle.ends), "every", self.every, f"the sums are of the rounds {saved[0]} to {saved[-1]}")
         values: list[list[float]] = []
         split = ""
         done = 0
-        total = sum(map(len, sizes))
-        for end, sizes_at_end in zip(ends, sizes, strict=True):
+        for end, sizes_at_end in zip(triangle.ends, triangle.sizes, strict=True):
             average = Afterwards(run, end)
             scores = [average.judge(w).metrics for _, w in average.windows(sizes_at_end)]
             values.append([score[criterion.name] for score in scores])
             split = scores[0].split
             done += len(scores)
-            progress(done, total)
+            progress(done, len(triangle))
         models = Records(run.folder).load().curves(criterion, split).models.get("model", {})
         return {
             "title": f"{run.folder.name}: every window",
             "split": split,
             "metric": asdict(criterion),
-            "ends": ends,
-            "sizes": sizes,
+            "ends": triangle.ends,
+            "sizes": triangle.sizes,
             "value": values,
-            "model": [models.get(end) for end in ends],
+            "model": [models.get(end) for end in triangle.ends],
         }
 
     @staticmethod
@@ -120,22 +119,11 @@ class MapStudy(Study):
         return Picture(findings["title"], panels, columns=len(panels), caption=caption)
 
 
-def _sizes(counts: Mapping[int, int], end: int) -> list[int]:
-    """The sizes of the windows that end after a round, from the number of models in the sum after each round."""
-    sizes = {counts[end] - counts[begin] for begin in counts if begin < end}
-    sizes.discard(0)
-    return sorted(sizes)
-
-
 def grid_of(findings: Findings) -> tuple[list[int], list[list[float | None]]]:
     """All sizes, ascending, and the values `[size][end]` as they are drawn. None where there is no such window."""
     criterion = Criterion(**findings["metric"])
-    columns = []
-    for sizes, values in zip(findings["sizes"], findings["value"], strict=True):
-        columns.append(dict(zip(sizes, values, strict=True)))
-    all_sizes = sorted(set().union(*columns))
-    rows = [[column.get(size) for column in columns] for size in all_sizes]
-    return all_sizes, [criterion.drawn(row) for row in rows]
+    sizes, rows = by_size(findings["sizes"], findings["value"])
+    return sizes, [criterion.drawn(row) for row in rows]
 
 
 def best_at_the_end(findings: Findings) -> int:

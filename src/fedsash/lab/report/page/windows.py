@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ....averages import sum_files
 from ....runs import running_sums
 from ....runs.pictures import Picture
 from ....settings.errors import some
@@ -62,7 +63,7 @@ def unmade(runs: Sequence[CollectedRun], analyses: Sequence[Analysis]) -> Html |
     mapped = {analysis.file.parent.parent for analysis in analyses if analysis.kind == KIND}
     unmapped = []
     for run in runs:
-        has_sums = running_sums.kept(run.folder / running_sums.FOLDER)
+        has_sums = sum_files.kept(run.folder / running_sums.FOLDER)
         if has_sums and run.folder not in mapped:
             unmapped.append(run)
     if not unmapped:

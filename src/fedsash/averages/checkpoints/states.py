@@ -1,0 +1,178 @@
+"""The models of a training in their order, from files or as state dictionaries, by the names of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...settings.errors import ModelError, check
+from ...vector.pieces import Pieces
+from ...vector.wrapped import plain
+from .formats import Checkpoint, check_numbers, flat_numbers
+from .merge import matched
+from .order import files_of, in_order, without_copies
+
+Say = Callable[[str], None]
+"""Called with a line for people."""
+
+
+@dataclass
+class StateDict:
+    """A state dictionary, called `path`, as a checkpoint."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    step: int | None = None
+    left_out: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, state: object) -> StateDict:
+        """What a name stands for. Raises `ModelError` unless it is a state dictionary."""
+        if not isinstance(state, Mapping):
+            raise ModelError(f"{name} is a {type(state).__name__}, and must be a state dictionary")
+        return cls(Path(name), {key: value for key, value in state.items() if isinstance(value, Tensor)})
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.tensors)
+
+    def form(self, name: str) -> Tensor:
+        return self.tensor(name)
+
+    def tensor(self, name: str) -> Tensor:
+        return self.tensors[name].detach()
+
+    def flat(self, name: str) -> Tensor:
+        return flat_numbers(self.tensor(name))
+
+
+@dataclass(frozen=True)
+class States:
+    """Models from the oldest to the newest. Their `count` is None if nobody knows it before they are read.
+
+    `files` tells those in files apart from others: path, size and time of each; None of state dictionaries.
+    """
+
+    checkpoints: Iterable[Checkpoint]
+    count: int | None
+    files: list[list[Any]] | None
+
+    @classmethod
+    def of(cls, source: object, key: str, say: Say) -> States:
+        """Those in a folder, in files (see `merge_checkpoints`), or in an iterable of state dictionaries."""
+        if isinstance(source, str | Path):
+            return cls._in_files([source], key, say)
+        requirement = "must be a folder, a list of paths, state dictionaries or a Tracker"
+        check(isinstance(source, Iterable) and not isinstance(source, Mapping), "source", source, requirement)
+        assert isinstance(source, Iterable)
+        if isinstance(source, Sequence) and source and all(isinstance(item, str | Path) for item in source):
+            return cls._in_files(source, key, say)
+        count = len(source) if isinstance(source, Sized) else None
+        return cls(_numbered(source), count, None)
+
+    @classmethod
+    def _in_files(cls, paths: Sequence[str | Path], key: str, say: Say) -> States:
+        files = without_copies(files_of([Path(path) for path in paths]), say)
+        checkpoints = [entry.checkpoint for entry in in_order(files, key, say)]
+        identity = []
+        for checkpoint in checkpoints:
+            check_numbers(checkpoint)
+            status = checkpoint.path.stat()
+            identity.append([str(checkpoint.path), status.st_size, status.st_mtime_ns])
+        return cls(checkpoints, len(checkpoints), identity)
+
+
+def _numbered(states: Iterable[object]) -> Iterator[Checkpoint]:
+    for i, state in enumerate(states, 1):
+        yield StateDict.of(f"state dictionary {i}", state)
+
+
+class Tensors:
+    """Which tensors of a module are averaged, and where they lie in a vector `[d]`: by name, from start to stop.
+
+    These are those with floating-point numbers. Of others (numbers of batches), and of a buffer that is not finite in
+    the first model (a mask), each average has that of its newest model. A tied tensor counts once, as its last name.
+    """
+
+    def __init__(self, module: nn.Module, live: Mapping[str, Tensor]) -> None:
+        tensors = {name: live[name] for name in plain(module.state_dict()) if name in live}
+        for name, tensor in tensors.items():
+            if tensor.is_meta:
+                raise ModelError(f"{name} of the module is on the device meta, which holds no values")
+        self._module = StateDict(Path("the module"), tensors)
+        self._names = set({id(tensor): name for name, tensor in tensors.items()}.values())
+        self.types: dict[str, torch.dtype] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self.size = 0
+
+    def model(self, checkpoint: Checkpoint, say: Say) -> Callable[[str], Tensor]:
+        """The tensors of a model by the module's names. The first model says of which types they are.
+
+        Raises `ModelError`, which names the model and the tensor, if they do not fit the module or the first model.
+        """
+        first = not self.types
+        tensor_of = matched(checkpoint, self._module, say if first else _unsaid)
+        for name, own in self._module.tensors.items():
+            tensor = tensor_of(name)
+            self._check(checkpoint, name, tensor, own)
+            if not first:
+                continue
+            self.types[name] = tensor.dtype
+            if name in self._names and _has_mean(tensor, own):
+                self.places[name] = (self.size, self.size + tensor.numel())
+                self.size += tensor.numel()
+        if not self.size:
+            raise ModelError(f"{checkpoint.path} has no floating-point tensor to average")
+        return tensor_of
+
+    def pieces(self, checkpoint: Checkpoint, tensor_of: Callable[[str], Tensor]) -> list[tuple[Tensor, int, int]]:
+        """The averaged tensors of a model, each flat and with its place. Raises `ModelError` if one is not finite."""
+        pieces = []
+        for name, (start, stop) in self.places.items():
+            flat = tensor_of(name).reshape(-1).cpu()
+            if not _finite(flat):
+                raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this model out")
+            pieces.append((flat, start, stop))
+        return pieces
+
+    def others(self, tensor_of: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """Copies of the tensors of a model that are not averaged, by name."""
+        names = [name for name in self._names if name not in self.places]
+        return {name: tensor_of(name).cpu().clone() for name in sorted(names)}
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shapes of the module's tensors."""
+        return {name: list(tensor.shape) for name, tensor in self._module.tensors.items()}
+
+    def _check(self, checkpoint: Checkpoint, name: str, tensor: Tensor, own: Tensor) -> None:
+        if tensor.shape != own.shape:
+            shapes = f"{list(tensor.shape)}, and {list(own.shape)} in the module"
+            raise ModelError(f"{checkpoint.path}: {name} has the shape {shapes}")
+        if tensor.is_floating_point() != own.is_floating_point() or tensor.is_complex():
+            raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {own.dtype} in the module")
+        before = self.types.get(name, tensor.dtype)
+        if tensor.dtype != before:
+            raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {before} in the model before")
+
+
+def _has_mean(tensor: Tensor, own: Tensor) -> bool:
+    """Whether a tensor of the first model is averaged, from that of the module."""
+    if not tensor.is_floating_point():
+        return False
+    return isinstance(own, nn.Parameter) or _finite(tensor.reshape(-1))
+
+
+def _finite(flat: Tensor) -> bool:
+    if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits
+        flat = flat.to(torch.float32)
+    return Pieces([flat]).finite()
+
+
+def _unsaid(line: str) -> None:
+    """Say nothing: the first model has said it."""

@@ -46,7 +46,7 @@ class RunningSum:
         return cls(torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64), 0)
 
     def mean_since(self, earlier: RunningSum, like: Tensor) -> Tensor:
-        """The mean `[d]` of the models after `earlier`, rounded once to the type of `like`, on its device.
+        """The mean `[d]` of the models after `earlier` in the type and on the device of `like` (see `exact_sums.mean`).
 
             (S_n - S_m) / (n - m)
 

@@ -52,7 +52,7 @@ class RunningSum:
         return RunningSum(self.high[start:stop], self.low[start:stop], self.count)
 
     def mean_since(self, earlier: RunningSum, like: Tensor) -> Tensor:
-        """The mean `[d]` of the models after `earlier`, rounded once to the type of `like`, on its device.
+        """The mean `[d]` of the models after `earlier` in the type and on the device of `like` (see `exact_sums.mean`).
 
             (S_n - S_m) / (n - m)
 

@@ -40,7 +40,7 @@ class MovingSum:
         self._sum = None
 
     def mean(self, rounds: Collection[int], model: Callable[[int], Tensor], like: Tensor) -> Tensor:
-        """The mean `[d]` of the models of these rounds, rounded once to the type of `like`, on its device.
+        """The mean `[d]` of the models of these rounds in the type and on the device of `like` (see `exact_sums.mean`).
 
         `model(round)` gives their models `[d]`, and those of all rounds that are in the sum.
         """

@@ -140,7 +140,7 @@ class Past(Mapping[int, Tensor]):
         return len(self.rounds)
 
     def mean(self, like: Tensor) -> Tensor:
-        """The exact mean `[d]` of all its models, rounded once to the type of `like`, on its device."""
+        """The mean `[d]` of all its models in the type and on the device of `like` (see `exact_sums.mean`)."""
         return self.sum.mean(self.rounds, self.__getitem__, like)
 
     def part(self, round: int) -> Vectors | VectorFile:

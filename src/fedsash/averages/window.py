@@ -32,8 +32,9 @@ class Window(Average, name="window"):
 
     In a round it only keeps a copy of the new model. Their sum is moved on when the mean is asked for (`MovingSum`), so
     the time of a round hardly depends on the size. It has twice the precision of float64 (see `exact_sums`). So the
-    mean is the exact one, rounded once (to 32 or 16 bits by way of float64), even after 10,000 rounds and after models
-    with values a billion times larger.
+    mean is the exact one, rounded, even after 10,000 rounds and after models with values a billion times larger. It is
+    rounded to float64 first: where the exact mean is nearly halfway between two numbers of a narrower type, it may be
+    the farther one (off by half a last bit and 2^-28 of it for float32, 2^-13 for float16, 2^-16 for bfloat16).
     The mean of one model is that model, bitwise.
 
     On disk each model is a file, written in the background; the sum lies on the disk, too. Windows of the same slice,

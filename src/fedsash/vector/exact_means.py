@@ -4,8 +4,9 @@ A mean in float32 that is then stored as bfloat16 was rounded twice, and may be 
 each entry is the number of the type that is nearest to the exact mean (half to even). Three ways lead there, each for
 the entries that the way before could not decide:
 
-1. The mean in float64 with a bound of its error: both ends of the interval round alike (nearly all but ties);
-2. the exponents of an entry prove that its sum has no error; sums of float64 are pairs of float64 numbers;
+1. The mean in float64: exponents prove that no sum of a chunk has an error, or a bound of the error gives two numbers,
+   with the exact mean between them, that are rounded alike;
+2. the same for each entry, by its own exponents; here sums of float64 numbers are pairs of such numbers;
 3. integers.
 
 Zeros, infinities and NaN are those of IEEE 754: an exact mean of zero is -0 if every `w_i x_i` is -0, else +0; one

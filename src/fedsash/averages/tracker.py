@@ -21,10 +21,11 @@ from ..vector.layout import Layout, NamedPart
 from ..vector.norms import norms_of, re_estimate
 from ..vector.pieces import Pieces
 from ..vector.randomness import draws_kept
+from ..vector.shards import agreed
 from ..vector.shown import Shown
 from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
 from .base import Average, by_name
-from .group import TensorGroup, grouped
+from .group import RUNNING, TensorGroup, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
 
 log = logging.getLogger("fedsash")
@@ -116,8 +117,9 @@ class Tracker(Shown):
         skipping: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
             skipping |= group.not_finite(w, round, but=skipping)
+        skipping = agreed(self.module, skipping, [*self.averages, RUNNING])
         if skipping:
-            names = some(self._not_finite(tensors))
+            names = some(self._not_finite(tensors)) or "a shard in another process"
             log.warning("update %d: %s is not finite; left out of %s", round, names, ", ".join(sorted(skipping)))
         self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):

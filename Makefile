@@ -53,6 +53,7 @@ slow: $(READY)
 
 libraries: $(LIBRARIES)/.ready
 	$(LIBRARIES)/bin/python -m pytest --no-budget $(WITH_LIBRARIES)
+	$(LIBRARIES)/bin/python -m pytest --no-budget -m full tests/averages/test_trainers_sharded.py
 
 check: $(READY)
 	$(BIN)/ruff check

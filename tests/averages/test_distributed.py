@@ -13,7 +13,7 @@ from torch import nn
 from torch.multiprocessing.spawn import start_processes
 
 from fedsash.averages import BEMA, EMA, SWA, Average, PowerEMA, Tracker, Window
-from fedsash.averages.distributed import DistributedState, load_whole_state, whole_state
+from fedsash.averages.distributed import DistributedState, WholeState, gathered
 from fedsash.settings.errors import ModelError, RunError
 from support.loops import equal, make_model
 
@@ -78,15 +78,18 @@ def _one_of(rank: int, count: int, folder: str, work: Callable[..., None]) -> No
 def save(rank: int, count: int, folder: Path) -> None:
     model, tracker = tracked(count)
     walk(model, tracker, 0, 5)
-    whole = whole_state(tracker)
+    whole = WholeState(tracker).state_dict()
     if rank == 0:
         torch.save(whole, folder / "whole.pt")
     else:
         assert whole == {}
+    final = gathered(tracker.averaged_state_dict("ema"))
+    if rank == 0:
+        torch.save(final, folder / "final.pt")
     saved = {"model": model.state_dict(), "tracker": DistributedState(tracker)}
     dcp.save(saved, checkpoint_id=folder / "dcp")
     walk(model, tracker, 5, 9)
-    whole = whole_state(tracker)
+    whole = WholeState(tracker).state_dict()
     if rank == 0:
         torch.save(whole, folder / "expected.pt")
 
@@ -101,9 +104,9 @@ def go_on(rank: int, count: int, folder: Path) -> None:
         if kind == "dcp":
             dcp.load({"tracker": DistributedState(tracker, folder / "dcp")}, checkpoint_id=folder / "dcp")
         else:
-            load_whole_state(tracker, torch.load(folder / "whole.pt"))
+            WholeState(tracker).load_state_dict(torch.load(folder / "whole.pt"))
         walk(model, tracker, 5, 9)
-        found = whole_state(tracker)
+        found = WholeState(tracker).state_dict()
         if rank == 0:
             assert equal(found, torch.load(folder / "expected.pt"))
 
@@ -117,6 +120,7 @@ def test_a_sharded_state_goes_on_to_the_byte_in_another_number_of_processes(
     walk(model, tracker, 0, 5)
     in_processes(before, save, tmp_path)
     assert equal(torch.load(tmp_path / "whole.pt"), tracker.state_dict())
+    assert equal(torch.load(tmp_path / "final.pt"), tracker.averaged_state_dict("ema"))
     walk(model, tracker, 5, 9)
     assert equal(torch.load(tmp_path / "expected.pt"), tracker.state_dict())
     in_processes(after, go_on, tmp_path)
@@ -133,12 +137,12 @@ def test_a_whole_state_is_that_of_a_tracker_of_the_whole_module() -> None:
     (plain, expected), (sharded, tracker) = tracked(), tracked(1)
     walk(plain, expected, 0, 5)
     walk(sharded, tracker, 0, 5)
-    whole = whole_state(tracker)
+    whole = WholeState(tracker).state_dict()
     assert equal(whole, expected.state_dict())
     (_, into_plain), (_, into_shards) = tracked(), tracked(1)
     into_plain.load_state_dict(whole)
-    load_whole_state(into_shards, whole)
-    assert equal(into_plain.state_dict(), whole) and equal(whole_state(into_shards), whole)
+    WholeState(into_shards).load_state_dict(whole)
+    assert equal(into_plain.state_dict(), whole) and equal(WholeState(into_shards).state_dict(), whole)
     for name in averages():
         assert equal(into_shards.value(name), expected.value(name))
 
@@ -164,10 +168,10 @@ def test_a_whole_state_of_other_shapes_is_refused_and_changes_nothing() -> None:
     shard(model, 1)
     tracker = Tracker(EMA(0.9), model)
     with pytest.raises(RunError, match=r"0\.weight is \[6, 4\] there and \[5, 4\] here"):
-        load_whole_state(tracker, saved)
+        WholeState(tracker).load_state_dict(saved)
     with pytest.raises(RunError, match="this is not the whole state of a tracker"):
-        whole = whole_state(tracker)
-        load_whole_state(tracker, {name: whole[name] for name in ("about", "round")})
+        whole = WholeState(tracker).state_dict()
+        WholeState(tracker).load_state_dict({name: whole[name] for name in ("about", "round")})
     assert tracker.round == 0
 
 
@@ -175,13 +179,13 @@ def leave_out(rank: int, count: int, folder: Path) -> None:
     """One process alone has a value in its shard that is not finite."""
     model, tracker = tracked(count)
     walk(model, tracker, 0, 2)
-    before = whole_state(tracker)
+    before = WholeState(tracker).state_dict()
     with torch.no_grad():
         if rank == 1:
             next(model.parameters()).to_local()[-1] = torch.nan
     tracker.update()
     assert [tracker.count(name) for name in ("short", "ema")] == [2, 2]
-    after = whole_state(tracker)
+    after = WholeState(tracker).state_dict()
     head = ("0/head/", "0/past/")  # an average of a part that is finite, and its models
     for name in before.keys() - {"round", "about"}:
         assert torch.equal(after[name], before[name]) or name.startswith(head)

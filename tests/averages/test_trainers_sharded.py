@@ -200,7 +200,7 @@ def trained_and_resumed(rank: int, count: int, folder: Path) -> None:
     expected = averages.averaged_state_dict("ema")
     if rank == 0:
         close(found, expected)
-    with pytest.raises(ModelError, match=r"^Averages: FSDP1 keeps whole tensors .* use FSDP2 \(fsdp_version 2\)$"):
+    with pytest.raises(ModelError, match=r"^Averages: FSDP1 keeps whole tensors .* use FSDP2 \(fsdp_config=.*$"):
         in_trainer(folder, epochs=2, version=1)
 
 

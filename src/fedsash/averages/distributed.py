@@ -35,53 +35,80 @@ SHARD = "its shard"
 """The setting of a state that is of one process alone."""
 
 
-def whole_state(tracker: Tracker) -> Vectors:
+class WholeState:
     """The state of a tracker whose module is sharded, gathered: what a tracker of the whole module would have.
 
-    It lies in the memory of the host. All processes must call it; only process 0 gets it, and the others get an empty
-    one. Of a module that is not sharded, it is the tracker's `state_dict`.
+        state = WholeState(tracker).state_dict()
+        WholeState(tracker).load_state_dict(state)
 
-    `load_whole_state` loads it with any number of processes, and `Tracker.load_state_dict` into a whole module.
+    It goes on in any number of processes, and `Tracker.load_state_dict` of a whole module takes it, too. Of a module
+    that is not sharded it is the tracker's own. It can be given where an object with these two methods is asked for, as
+    in accelerate's `register_for_checkpointing`.
     """
-    state = tracker.state_dict()
-    if not shard_of(tracker.module):
-        return state
-    about = _about(state)
-    tensors = resharded(tracker.module)
-    groups = [_Group.of(each, tracker) for each in about["groups"]]
-    whole: Vectors = {}
-    for i, group in enumerate(groups):
-        parts = group.split(_inside(state, i), group.own)
-        gathered = _each(parts, lambda name, part: whole_tensor(as_shard(part, tensors[name])).cpu())
+
+    def __init__(self, tracker: Tracker) -> None:
+        check(isinstance(tracker, Tracker), "WholeState.tracker", tracker, "must be a Tracker")
+        self._tracker = tracker
+
+    def state_dict(self) -> Vectors:
+        """The whole state, in the memory of the host. All processes must call it; only process 0 gets it, and the
+        others get an empty one."""
+        tracker = self._tracker
+        state = tracker.state_dict()
+        if not shard_of(tracker.module):
+            return state
+        about = _about(state)
+        tensors = resharded(tracker.module)
+        groups = [_Group.of(each, tracker) for each in about["groups"]]
+        whole: Vectors = {}
+        for i, group in enumerate(groups):
+            parts = group.split(_inside(state, i), group.own)
+            wholes = _each(parts, lambda name, part: whole_tensor(as_shard(part, tensors[name])).cpu())
+            if is_first_process():
+                for key, tensor in group.joined(wholes, group.whole).items():
+                    whole[f"{i}/{key}"] = tensor
+        if not is_first_process():
+            return {}
+        whole["about"] = _encoded(_whole_about(about, groups))
+        whole["round"] = state["round"]
+        return whole
+
+    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
+        """Continue from a whole state, or from a tracker's own `state_dict`. Raises as `Tracker.load_state_dict`.
+
+        All processes must call it with the state that process 0 got.
+        """
+        tracker = self._tracker
+        if "about" not in saved or not shard_of(tracker.module):
+            tracker.load_state_dict(saved)
+            return
+        about = _about(saved)
+        if SHARD in about["averages"]:
+            tracker.load_state_dict(saved)
+            return
+        tensors = resharded(tracker.module)
+
+        def own(i: int, group: _Group) -> Parts:
+            parts = group.split(_inside(saved, i), group.whole)
+            return _each(parts, lambda name, part: own_shard(part, tensors[name]))
+
+        _load(tracker, about, saved["round"], own)
+
+
+def gathered(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dict with whole tensors in place of DTensors, in the memory of the host, for `torch.save` or safetensors.
+
+        whole = gathered(tracker.averaged_state_dict("ema"))
+
+    All processes must call it; only process 0 gets it, and the others get an empty one.
+    """
+    whole: dict[str, Any] = {}
+    for name, value in state_dict.items():
+        if isinstance(value, Tensor):
+            value = whole_tensor(value).cpu()
         if is_first_process():
-            for key, tensor in group.joined(gathered, group.whole).items():
-                whole[f"{i}/{key}"] = tensor
-    if not is_first_process():
-        return {}
-    whole["about"] = _encoded(_whole_about(about, groups))
-    whole["round"] = state["round"]
+            whole[name] = value
     return whole
-
-
-def load_whole_state(tracker: Tracker, saved: Mapping[str, Tensor]) -> None:
-    """Continue from what `whole_state` gave, whatever the number of processes was. All of them must call it.
-
-    It also takes a tracker's `state_dict`, and raises as `Tracker.load_state_dict`.
-    """
-    if "about" not in saved or not shard_of(tracker.module):
-        tracker.load_state_dict(saved)
-        return
-    about = _about(saved)
-    if SHARD in about["averages"]:
-        tracker.load_state_dict(saved)
-        return
-    tensors = resharded(tracker.module)
-
-    def own(i: int, group: _Group) -> Parts:
-        parts = group.split(_inside(saved, i), group.whole)
-        return _each(parts, lambda name, part: own_shard(part, tensors[name]))
-
-    _load(tracker, about, saved["round"], own)
 
 
 class DistributedState:

@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 from ...settings.errors import SettingError, check, check_choice, some
 from ...vector.arrays import Vectors
 from ...vector.randomness import draws_kept
-from ...vector.shards import is_first_process, resharded, whole_tensor
+from ...vector.shards import resharded
 from ...vector.wrapped import shard_of, unwrapped
 from ..base import Average, by_name
-from ..distributed import load_whole_state
+from ..distributed import WholeState, gathered
 from ..lent import checksums, switchable, switches_kept
 from ..tracker import Tracker
 
@@ -95,14 +95,9 @@ class TrackerCallback:
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
         with draws_kept(self.batches):
             averaged = tracker.averaged_state_dict(name, batches=self._inputs(name))
-        if not shard_of(tracker.module):
-            return averaged
-        whole: Vectors = {}
-        for key, value in averaged.items():
-            tensor = whole_tensor(value).cpu() if isinstance(value, Tensor) else value
-            if is_first_process():
-                whole[key] = tensor
-        return whole
+        if shard_of(tracker.module):
+            return gathered(averaged)
+        return averaged
 
     def _current_tracker(self) -> Tracker:
         """The tracker; raises `SettingError` if there is none yet."""
@@ -128,7 +123,7 @@ class TrackerCallback:
         if self.tracker is None or self.tracker.module is not unwrapped(module):
             self.tracker = Tracker(self.averages, module, **self.settings)
         if self._saved is not None:
-            load_whole_state(self.tracker, self._saved)
+            WholeState(self.tracker).load_state_dict(self._saved)
             self._saved = None
 
     def _lend(self, module: nn.Module, optimisers: Iterable[object] = ()) -> None:

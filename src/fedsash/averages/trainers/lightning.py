@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from ...settings.errors import ModelError, library
 from ...vector.shards import is_sharded
 from ...vector.wrapped import plain
-from ..distributed import whole_state
+from ..distributed import WholeState
 from .callback import WITHOUT_AVERAGES, TrackerCallback
 
 with library("lightning", "fedsash.averages.trainers.lightning", "fedsash[lightning]"):
@@ -243,7 +243,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             return {}
         if not self._lent:
             self._update()
-        return {"tracker": whole_state(self._current_tracker())}
+        return {"tracker": WholeState(self._current_tracker()).state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint when the training, or an evaluation, begins."""

@@ -20,7 +20,7 @@ from ...vector.arrays import Vectors
 from ...vector.shards import is_first_process
 from ...vector.wrapped import plain, shard_of, unwrapped
 from ..base import Average
-from ..distributed import whole_state
+from ..distributed import WholeState
 from .callback import WITHOUT_AVERAGES, After, TrackerCallback
 
 with library("transformers", "fedsash.averages.trainers.transformers", "fedsash[transformers]"):
@@ -72,9 +72,11 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         """Whether an epoch has begun that is not averaged yet."""
         check(isinstance(trainer, Trainer), "Averages.trainer", trainer, "must be a Trainer, which has the model")
         if trainer.is_deepspeed_enabled:
-            raise ModelError("Averages: DeepSpeed hides the parameters: use FSDP2 (fsdp_version 2)")
+            raise ModelError("Averages: DeepSpeed hides the parameters: use FSDP2 (fsdp_config={'version': 2})")
         if trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
-            raise ModelError("Averages: FSDP1 keeps whole tensors after an evaluation: use FSDP2 (fsdp_version 2)")
+            raise ModelError(
+                "Averages: FSDP1 keeps whole tensors after an evaluation: use FSDP2 (fsdp_config={'version': 2})"
+            )
         for name in ("fp16_full_eval", "bf16_full_eval"):
             check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
         if any(isinstance(each, Averages) for each in trainer.callback_handler.callbacks):
@@ -203,7 +205,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if not first and not shard_of(tracker.module):
             return
         folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
-        saved = whole_state(tracker)
+        saved = WholeState(tracker).state_dict()
         if first:
             with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
                 save_file(saved, whole)

@@ -4,6 +4,7 @@ pip install fedsash accelerate scikit-learn; python examples/in_accelerate.py
 """
 
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedsash as fs
 
 
-def training() -> tuple[Accelerator, nn.Module, torch.optim.Optimizer, DataLoader, DataLoader, fs.Tracker]:
+def training() -> tuple[Any, nn.Module, torch.optim.Optimizer, DataLoader[Any], DataLoader[Any], fs.Tracker]:
     """All that a training has, as new: accelerate saves and loads its state, the averages among it."""
     set_seed(0)
     images, labels = load_digits(return_X_y=True)
@@ -35,7 +36,7 @@ def training() -> tuple[Accelerator, nn.Module, torch.optim.Optimizer, DataLoade
     return accelerator, model, optimiser, train, test, tracker
 
 
-def accuracy(accelerator: Accelerator, model: nn.Module, test: DataLoader) -> float:
+def accuracy(accelerator: Accelerator, model: nn.Module, test: DataLoader[Any]) -> float:
     model.eval()
     right = []
     for x, y in test:

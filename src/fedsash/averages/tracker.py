@@ -117,7 +117,7 @@ class Tracker(Shown):
         skipping: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
             skipping |= group.not_finite(w, round, but=skipping)
-        skipping = agreed(self.module, skipping, [*self.averages, RUNNING])
+        skipping = agreed(tensors.values(), skipping, [*self.averages, RUNNING])
         if skipping:
             names = some(self._not_finite(tensors)) or "a shard in another process"
             log.warning("update %d: %s is not finite; left out of %s", round, names, ", ".join(sorted(skipping)))

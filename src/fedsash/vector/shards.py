@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
@@ -64,14 +64,14 @@ def is_first_process() -> bool:
     return distributed.get_rank() == 0
 
 
-def agreed(module: nn.Module, names: Collection[str], known: Collection[str]) -> set[str]:
-    """Those of the names `known` that are among the `names` of some process, if the module is sharded.
+def agreed(tensors: Iterable[Tensor], names: Collection[str], known: Collection[str]) -> set[str]:
+    """Those of the names `known` that are among the `names` of some process, if some of a module's tensors are sharded.
 
-    All processes must call it then. Of a module that is not sharded, the names themselves.
+    All processes must call it then. If none is sharded, the names themselves.
     """
     meshes: list[Any] = []
-    for parameter in module.parameters():
-        mesh = getattr(parameter, "device_mesh", None)
+    for tensor in tensors:
+        mesh = getattr(tensor, "device_mesh", None)
         if mesh is not None and mesh not in meshes:
             meshes.append(mesh)
     if not meshes:

@@ -63,7 +63,7 @@ class WholeState:
         whole: Vectors = {}
         for i, group in enumerate(groups):
             parts = group.split(_inside(state, i), group.own)
-            wholes = _each(parts, lambda name, part: whole_tensor(as_shard(part, tensors[name])).cpu())
+            wholes = _each(parts, lambda name, part: _whole_in_first(part, tensors[name]))
             if is_first_process():
                 for key, tensor in group.joined(wholes, group.whole).items():
                     whole[f"{i}/{key}"] = tensor
@@ -261,6 +261,14 @@ class _Group:
         if retention.kept_as == "model":
             return part
         return f"{part}+{retention.kept_as}"
+
+
+def _whole_in_first(part: Tensor, like: Tensor) -> Tensor:
+    """The whole tensor that is laid out as `like`, in the host's memory of process 0; nothing in the others."""
+    whole = whole_tensor(as_shard(part, like))
+    if is_first_process():
+        return whole.cpu()
+    return whole.new_empty(0)
 
 
 def _load(tracker: Tracker, about: dict[str, Any], round: Tensor, own: Callable[[int, _Group], Parts]) -> None:

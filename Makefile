@@ -16,7 +16,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIBRARIES ?= .venv-libraries
-WITH_LIBRARIES := tests/averages/test_lightning.py tests/test_lora_example.py tests/averages/test_transformers.py tests/data/test_partitions.py \
+WITH_LIBRARIES := tests/averages/test_accelerate.py tests/averages/test_lightning.py tests/averages/test_transformers.py \
+	tests/test_lora_example.py tests/data/test_partitions.py \
 	tests/engines/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
 ON_GPU = tests/engines/test_on_device.py tests/engines/test_replayed.py tests/data/test_data_federated.py \
@@ -53,6 +54,7 @@ slow: $(READY)
 
 libraries: $(LIBRARIES)/.ready
 	$(LIBRARIES)/bin/python -m pytest --no-budget $(WITH_LIBRARIES)
+	$(LIBRARIES)/bin/python -m pytest --no-budget -m full tests/averages/test_trainers_sharded.py
 
 check: $(READY)
 	$(BIN)/ruff check

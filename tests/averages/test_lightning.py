@@ -513,9 +513,10 @@ def test_logs_say_how_many_models_are_in_the_average_that_they_are_of() -> None:
     trainer = fit(net, Averages({"ema": EMA(0.9), "window": Window(4)}, evaluate="window"))
     assert trainer.callback_metrics["models_in_window"] == 4.0
     row = trainer.test(net, DataLoader(samples(), batch_size=24), verbose=False)[0]
-    assert row.keys() == {"loss", "models_in_window"}
+    assert row.keys() == {"loss", "loss_of_window", "models_in_window"}
+    assert row["loss"] == row["loss_of_window"]
     trainer = fit(net, Averages(EMA(0.9), evaluate="model"))
-    assert trainer.callback_metrics.keys() == {"loss"}
+    assert trainer.callback_metrics.keys() == {"loss", "loss_of_model"}
 
 
 class Swaps(lightning.Callback):  # type: ignore[misc, name-defined]
@@ -550,3 +551,64 @@ def test_a_strategy_with_processes_of_its_own_is_said_to_lose_the_averages() -> 
     callback._stop_watching()
     with pytest.raises(SettingError, match="nor where fit was called if the strategy starts processes"):
         Averages(EMA(0.9)).averaged_state_dict()
+
+
+def best_of(folder: Path, epochs: int, ckpt_path: Path | None = None) -> Any:
+    """The `ModelCheckpoint` of a training that keeps the checkpoint with the lowest loss."""
+    best = lightning.callbacks.ModelCheckpoint(folder, filename="best-{epoch}", monitor="loss", save_last=True)
+    trainer = lightning.Trainer(
+        max_epochs=epochs,
+        callbacks=[Averages(Window(3), trajectory_every=2), best, Worse()],
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    validation = DataLoader(samples(), batch_size=24)
+    trainer.fit(Net(), DataLoader(samples(), batch_size=4), validation, ckpt_path=ckpt_path)
+    return best
+
+
+class Worse(lightning.Callback):  # type: ignore[misc, name-defined]
+    """Lets each epoch's loss be higher than the one before, and that of the sanity check the lowest."""
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        score = 0.0 if trainer.sanity_checking else 1.0 + trainer.current_epoch
+        pl_module.log("loss", torch.tensor(score))
+
+
+def test_the_best_score_is_not_of_a_sanity_check_and_is_kept_by_a_resumed_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Net, "validation_step", lambda *_: None)  # the score is that of `Worse`
+    first = best_of(tmp_path, epochs=2)
+    assert first.best_model_score == 1.0
+    second = best_of(tmp_path, epochs=4, ckpt_path=tmp_path / "last.ckpt")
+    assert second.best_model_score == 1.0 and second.best_model_path == str(tmp_path / "best-epoch=0.ckpt")
+
+
+@pytest.mark.parametrize("evaluate", ["ema", "model"])
+def test_each_metric_is_there_under_a_name_that_says_whose_it_is(evaluate: str) -> None:
+    net = Net()
+    averages = Averages({"ema": EMA(0.9)}, evaluate=evaluate)
+    trainer = fit(net, averages)
+    found = trainer.callback_metrics
+    assert found[f"loss_of_{evaluate}"] == found["loss"]
+    other = {"ema": "model", "model": "ema"}[evaluate]
+    averages.evaluate = other
+    row = trainer.validate(net, DataLoader(samples(), batch_size=24), verbose=False)[0]
+    assert row[f"loss_of_{other}"] == row["loss"] != found["loss"]
+    assert f"loss_of_{evaluate}" not in row
+    assert "log" not in vars(net)  # it logs each metric once again
+
+
+def test_windows_after_the_fact_are_there_in_a_trainer_and_in_its_checkpoints(tmp_path: Path) -> None:
+    whole = Averages(EMA(0.9), trajectory_every=2)
+    net, _ = fitted(tmp_path, whole)
+    assert torch.equal(whole.tracker.window(4, at=8)["layers.0.weight"], mean(net.trained[4:8]))
+    rest = Averages(EMA(0.9), trajectory_every=2)
+    fitted(tmp_path / "rest", rest, ckpt_path=tmp_path / "epoch=0.ckpt", epochs=2)
+    assert rest.tracker.window(4, at=6).keys() == whole.tracker.window(4, at=6).keys()
+    assert same(rest.tracker.window(4, at=6), whole.tracker.window(4, at=6))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'trajectory'"):
+        Averages(EMA(0.9), trajectory=2)

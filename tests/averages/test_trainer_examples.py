@@ -1,4 +1,4 @@
-"""The examples for Lightning and Hugging Face's Trainer learn, and each average is a good model."""
+"""The examples for Lightning, Hugging Face's Trainer and accelerate learn, and each average is a good model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from support.places import ROOT
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name, needed, epochs, least",
-    [("in_lightning", "lightning", 10, 0.85), ("in_transformers", "accelerate", 6, 0.7)],
+    [
+        ("in_lightning", "lightning", 10, 0.85),
+        ("in_transformers", "accelerate", 6, 0.7),
+        ("in_accelerate", "accelerate", 10, 0.85),
+    ],
 )
 def test_the_averages_of_the_example_are_good_models(name: str, needed: str, epochs: int, least: float) -> None:
     pytest.importorskip(needed, reason=f"{needed} is not installed")

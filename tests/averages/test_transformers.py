@@ -389,3 +389,38 @@ def test_an_optimiser_that_is_switched_inside_an_evaluation_moves_its_own_model(
         made.train()
         ends.append(model.weight())
     assert torch.equal(*ends)
+
+
+def test_each_metric_is_there_under_a_name_that_says_whose_it_is(tmp_path: Path) -> None:
+    made = trainer(tmp_path, save_strategy="no", eval_strategy="no")
+    averages = Averages(made, {"ema": EMA(0.9)}, trajectory_every=2)
+    made.train()
+    of_ema = made.evaluate()
+    averages.evaluate = "model"
+    of_model = made.evaluate()
+    assert of_ema["eval_loss_of_ema"] == of_ema["eval_loss"] != of_model["eval_loss"] == of_model["eval_loss_of_model"]
+    assert "eval_loss_of_model" not in of_ema and "eval_loss_of_ema" not in of_model
+    assert made.predict(samples()).metrics["test_loss_of_model"] == of_model["eval_loss"]
+    assert torch.equal(averages.tracker.window(4, at=8)["layers.0.weight"], mean(made.trained[4:8]))
+
+
+def test_the_best_score_is_kept_by_a_resumed_training(tmp_path: Path) -> None:
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss_of_ema", "greater_is_better": False}
+    scores = iter([1.0, 2.0, 3.0, 4.0])
+
+    def scored(one: Any) -> Any:
+        loop = one.evaluation_loop
+
+        def with_score(*arguments: Any, **keywords: Any) -> Any:
+            output = loop(*arguments, **keywords)
+            output.metrics["eval_loss"] = next(scores)
+            return output
+
+        one.evaluation_loop = with_score
+        Averages(one, {"ema": EMA(0.9)})
+        return one
+
+    scored(trainer(tmp_path, **best)).train()
+    rest = scored(trainer(tmp_path, num_train_epochs=4, **best))
+    rest.train(resume_from_checkpoint=str(tmp_path / "checkpoint-12"))
+    assert (rest.state.best_metric, rest.state.best_global_step) == (1.0, 6)

@@ -22,6 +22,7 @@ from ..vector.norms import norms_of, re_estimate
 from ..vector.pieces import Pieces
 from ..vector.private_torch import Norm
 from ..vector.randomness import draws_kept
+from ..vector.shards import agreed
 from ..vector.shown import Shown
 from ..vector.wrapped import local, plain, shard_of, sharded, unwrapped
 from . import profiles
@@ -29,7 +30,7 @@ from .afterwards import Approximation, KeptSums
 from .averaged_model import take_over
 from .base import Average, by_name
 from .ema import EMA
-from .group import TensorGroup, grouped
+from .group import RUNNING, TensorGroup, grouped
 from .lent import check_fits, is_lent, lent, own_values, put, unfolded
 from .power_ema import PowerEMA
 from .profiles import Profile
@@ -151,8 +152,9 @@ class Tracker(Shown):
         skipping: set[str] = set()  # what leaves out the model in one group leaves it out in all
         for group, w in zip(self._groups, models, strict=True):
             skipping |= group.not_finite(w, round, but=skipping)
+        skipping = agreed(tensors.values(), skipping, [*self.averages, RUNNING])
         if skipping:
-            names = some(self._not_finite(tensors))
+            names = some(self._not_finite(tensors)) or "a shard in another process"
             log.warning("update %d: %s is not finite; left out of %s", round, names, ", ".join(sorted(skipping)))
         self.torn = True  # unless all averages take the model, which Ctrl-C or a full disk may prevent
         for group, w in zip(self._groups, models, strict=True):

@@ -47,7 +47,7 @@ class Pieces:
                 if start < stop:
                     views.append(piece[start - first : stop - first])
             first = last
-        return Pieces(views)
+        return Pieces(views or [self.pieces[0][:0]])  # of ranges without an entry, as a process's shard may be
 
     def chunks(self, most: int) -> Iterator[Tensor]:
         """The vector in successive flat tensors of `most` entries, the last maybe shorter.

@@ -39,8 +39,14 @@ def plain(named: Mapping[str, Value]) -> dict[str, Value]:
 def sharded(module: nn.Module) -> list[Any]:
     """The parts of a module that FSDP2 shards. After a forward pass some hold whole tensors, until `reshard()`.
 
-    Raises `ModelError` for FSDP1, which can't be asked for that.
+    Raises `ModelError` for FSDP1, which can't be asked for that, and for DeepSpeed's ZeRO-3, whose parameters are empty
+    tensors between two steps.
     """
+    for name, parameter in module.named_parameters():
+        if hasattr(parameter, "ds_id"):
+            raise ModelError(
+                f"DeepSpeed's ZeRO-3 keeps {name} as an empty tensor between steps: use fully_shard (FSDP2)"
+            )
     for layer in module.modules():
         if hasattr(layer, "summon_full_params"):
             raise ModelError(f"{type(layer).__name__} keeps whole tensors after an evaluation: use fully_shard (FSDP2)")

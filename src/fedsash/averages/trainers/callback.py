@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from inspect import signature
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -14,8 +15,10 @@ from torch.utils.data import DataLoader
 from ...settings.errors import SettingError, check, check_choice, some
 from ...vector.arrays import Vectors
 from ...vector.randomness import draws_kept
-from ...vector.wrapped import unwrapped
+from ...vector.shards import resharded
+from ...vector.wrapped import shard_of, unwrapped
 from ..base import Average, by_name
+from ..distributed import WholeState, gathered
 from ..lent import checksums, switchable, switches_kept
 from ..tracker import Tracker
 
@@ -28,7 +31,8 @@ WITHOUT_AVERAGES = "{} has no averages: they begin with the training that follow
 class TrackerCallback:
     """Keeps averages of the model that a trainer trains, and puts one of them into the model for evaluation.
 
-    `averages` is one average, or several by their names. They observe the model `after` each step of the optimiser or
+    `averages` is one average, or several by their names. They and further arguments by name, such as
+    `trajectory_every = 100`, are those of `Tracker`. They observe the model `after` each step of the optimiser or
     after each epoch. `evaluate` names the average that is evaluated in the model's place: the first one if it is None;
     with `"model"` it is the model itself. `batches` are inputs from which averages with `buffers = "re-estimate"` get
     their statistics, each time they are evaluated or saved. No random number of the training is drawn for them.
@@ -36,7 +40,9 @@ class TrackerCallback:
     Warnings say where the model itself is evaluated, since the average is missing or has no model yet, and name the
     parameters that somebody else has changed between an evaluation and the next batch.
 
-    `tracker` is the `Tracker` that does the work; None before the training begins. Raises `SettingError`.
+    `tracker` is the `Tracker` that does the work; None before the training begins. What is saved of a sharded module
+    (FSDP2) is whole: all processes gather it, and the first one writes it. Raises `SettingError`, and `TypeError` for
+    an argument that `Tracker` does not know.
     """
 
     def __init__(
@@ -46,8 +52,12 @@ class TrackerCallback:
         after: After = "step",
         evaluate: str | None = None,
         batches: Iterable[Any] | None = None,
+        **settings: Any,
     ) -> None:
+        signature(Tracker).bind(averages, None, **settings)
         self.averages = by_name(averages)
+        self.settings = settings
+        """The further arguments of the tracker."""
         self.after = after
         self.batches = batches
         self.evaluate = next(iter(self.averages)) if evaluate is None else evaluate
@@ -75,12 +85,19 @@ class TrackerCallback:
             check(again, "Averages.batches", batches, requirement)
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:
-        """A copy of the module's state dict with an average in it: the first one, or that of the name."""
+        """A copy of the module's state dict with an average in it: the first one, or that of the name.
+
+        If the module is sharded, all processes must call it; the first one gets whole tensors, in the host's memory,
+        and the others nothing.
+        """
         tracker = self._current_tracker()
         name = name or next(iter(self.averages))
         check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
         with draws_kept(self.batches):
-            return tracker.averaged_state_dict(name, batches=self._inputs(name))
+            averaged = tracker.averaged_state_dict(name, batches=self._inputs(name))
+        if shard_of(tracker.module):
+            return gathered(averaged)
+        return averaged
 
     def _current_tracker(self) -> Tracker:
         """The tracker; raises `SettingError` if there is none yet."""
@@ -104,9 +121,9 @@ class TrackerCallback:
         """Average this module from now on; go on from what a checkpoint had, if one was loaded."""
         self._checksums = {}
         if self.tracker is None or self.tracker.module is not unwrapped(module):
-            self.tracker = Tracker(self.averages, module)
+            self.tracker = Tracker(self.averages, module, **self.settings)
         if self._saved is not None:
-            self.tracker.load_state_dict(self._saved)
+            WholeState(self.tracker).load_state_dict(self._saved)
             self._saved = None
 
     def _lend(self, module: nn.Module, optimisers: Iterable[object] = ()) -> None:
@@ -141,6 +158,11 @@ class TrackerCallback:
             return f"the average {self.evaluate} has no model yet"
         return ""
 
+    @property
+    def _evaluated_name(self) -> str:
+        """The name of what is in the module now: an average's, or `"model"`."""
+        return self.evaluate if self._lent else "model"
+
     def _restore(self) -> None:
         """Give the module its own values back, bitwise."""
         self._applied.close()
@@ -161,8 +183,8 @@ class TrackerCallback:
 
     def _trained(self) -> dict[str, Tensor]:
         """The parameters that train. Others may be changed by folding adapters into them."""
-        parameters = self._current_tracker().module.named_parameters()
-        return {name: parameter for name, parameter in parameters if parameter.requires_grad}
+        tensors = resharded(self._current_tracker().module)
+        return {name: tensor for name, tensor in tensors.items() if tensor.requires_grad}
 
     def _inputs(self, name: str) -> Iterator[Any] | None:
         """The batches for an average that needs some, where its module is and in its type."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,12 +14,14 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...settings.errors import ModelError, library
+from ...vector.shards import is_sharded
 from ...vector.wrapped import plain
+from ..distributed import WholeState
 from .callback import WITHOUT_AVERAGES, TrackerCallback
 
 with library("lightning", "fedsash.averages.trainers.lightning", "fedsash[lightning]"):
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
     from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 
@@ -31,10 +35,13 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     without frozen weights for each average by its name, and all that a resumed training needs to go on to the byte.
     `test(ckpt_path=...)` takes the averages of that checkpoint. A checkpoint of weights only has none, since Lightning
     asks no callback for it; a warning says so. With `after = "epoch"` the last batch's model is averaged before it is
-    validated. A step of any optimiser of the module's parameters counts, at most one a batch. Metrics have
+    validated. A step of any optimiser of the module's parameters counts, at most one a batch. Each metric is there once
+    more under a name that says whose it is: `loss` also as `loss_of_NAME`, or `loss_of_model`. Metrics have
     `models_in_NAME`, how many models are in the average that they are of.
 
-    Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
+    With `ModelParallelStrategy` (FSDP2) each process averages its shards; a checkpoint has whole averages, from which a
+    training goes on in any number of processes. Raises `ModelError` for FSDP1 and DeepSpeed, before the training, and
+    for `batches` if the module has no `forward`.
     """
 
     _loaded_path: Any = None
@@ -49,11 +56,15 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     """PyTorch's handle of `_note_step`, to remove it."""
     _watched: frozenset[torch.optim.Optimizer] = frozenset()
     """The optimisers of the module's parameters that have stepped in this training."""
+    _named: LightningModule | None = None
+    """The module whose metrics get a second name, during an evaluation."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy):
+            kind = type(trainer.strategy).__name__
+            raise ModelError(f"Averages: {kind} hides the parameters: use ModelParallelStrategy (FSDP2), or DDP")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
-            kind = type(trainer.strategy).__name__
-            raise ModelError(f"Averages: {kind} shards the model, and a checkpoint would have one shard; use DDP")
         if self.batches is not None and type(pl_module).forward is LightningModule.forward:
             raise ModelError("Averages.batches: they pass through forward, which this module lacks: define it")
         if any(getattr(each, "save_weights_only", False) for each in trainer.checkpoint_callbacks):
@@ -127,6 +138,13 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             self._hook = None
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._lend_for_evaluation(trainer, pl_module)
+        self._name_metrics(pl_module)
+
+    on_test_start = on_predict_start = on_validation_start
+
+    def _lend_for_evaluation(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the average into the module, unless there is none yet, or another model is tested."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._ended = _epoch_ends(trainer)
             self._update()
@@ -140,22 +158,46 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         elif self._loaded_path != trainer.ckpt_path:  # of weights only: Lightning has told no callback of it
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
 
-    on_test_start = on_predict_start = on_validation_start
+    def _name_metrics(self, pl_module: LightningModule) -> None:
+        """Let the module log each metric a second time, under a name that says whose it is, until `_stop_naming`."""
+        log = pl_module.log
+        arguments_of_log = signature(log)
+        name = self._evaluated_name
+
+        @wraps(log)
+        def named(*arguments: Any, **keywords: Any) -> None:
+            log(*arguments, **keywords)
+            bound = arguments_of_log.bind(*arguments, **keywords)
+            bound.arguments["name"] = f"{bound.arguments['name']}_of_{name}"
+            bound.arguments["prog_bar"] = False
+            log(*bound.args, **bound.kwargs)
+
+        self._stop_naming()
+        pl_module.log = named
+        self._named = pl_module
+
+    def _stop_naming(self) -> None:
+        """Let the module log each metric once."""
+        if self._named is not None:
+            del self._named.log  # which was the class's
+            self._named = None
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._lent:
             models = float(self._current_tracker().count(self.evaluate))
-            pl_module.log(f"models_in_{self.evaluate}", models, sync_dist=True)
+            LightningModule.log(pl_module, f"models_in_{self.evaluate}", models, sync_dist=True)
 
     on_test_epoch_end = on_validation_epoch_end
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop_naming()
         self._restore()
 
     on_test_end = on_predict_end = on_validation_end
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._stop_watching()
+        self._stop_naming()
         self._restore()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -201,7 +243,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             return {}
         if not self._lent:
             self._update()
-        return {"tracker": self._current_tracker().state_dict()}
+        return {"tracker": WholeState(self._current_tracker()).state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint when the training, or an evaluation, begins."""
@@ -228,7 +270,7 @@ def _optimisers(trainer: Trainer, pl_module: LightningModule) -> list[Any]:
 
 
 def _equal(a: object, b: object) -> bool:
-    """Whether both are tensors of the same type, on the same device, with the same values."""
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+    """Whether both are whole tensors of the same type, on the same device, with the same values."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or is_sharded(b):
         return False
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

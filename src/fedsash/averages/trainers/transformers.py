@@ -16,8 +16,11 @@ from torch import nn
 
 from ...settings.errors import ModelError, RunError, check, library, one_line
 from ...system.paths import replaced
-from ...vector.wrapped import plain, unwrapped
-from .. import Average
+from ...vector.arrays import Vectors
+from ...vector.shards import is_first_process
+from ...vector.wrapped import plain, shard_of, unwrapped
+from ..base import Average
+from ..distributed import WholeState
 from .callback import WITHOUT_AVERAGES, After, TrackerCallback
 
 with library("transformers", "fedsash.averages.trainers.transformers", "fedsash[transformers]"):
@@ -37,15 +40,19 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks; to add it again has
     no effect. A trainer tells its callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so
     this one also wraps the trainer's `evaluation_loop` and `train`, and an `evaluate` or `predict` of one's own. After
-    each evaluation the model is itself, bitwise. The metrics of an average have `eval_models_in_NAME`, how many models
-    are in it.
+    each evaluation the model is itself, bitwise. Each metric is there once more under a name that says whose it is:
+    `eval_loss` also as `eval_loss_of_NAME`, or `eval_loss_of_model`. The metrics of an average have
+    `eval_models_in_NAME`, how many models are in it.
 
     A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
     `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
     averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
     A step that the optimiser has skipped, since 16-bit gradients were too large, gives no model to average.
 
-    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), or has SyncBatchNorm beside `batches` in several
+    With FSDP2 each process averages its shards; a checkpoint has whole averages, from which a training goes on in any
+    number of processes, and all of them must be able to read it.
+
+    Raises `ModelError` for FSDP1 and DeepSpeed, or if the model has SyncBatchNorm beside `batches` in several
     processes, `SettingError` for a wrong argument, and `RunError` if the trainer has averages already, or when a
     training is resumed from a damaged checkpoint.
     """
@@ -58,13 +65,18 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         after: After = "step",
         evaluate: str | None = None,
         batches: Iterable[Any] | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(averages, after=after, evaluate=evaluate, batches=batches)
+        super().__init__(averages, after=after, evaluate=evaluate, batches=batches, **settings)
         self._open = False
         """Whether an epoch has begun that is not averaged yet."""
         check(isinstance(trainer, Trainer), "Averages.trainer", trainer, "must be a Trainer, which has the model")
-        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-            raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
+        if trainer.is_deepspeed_enabled:
+            raise ModelError("Averages: DeepSpeed hides the parameters: use FSDP2 (fsdp_config={'version': 2})")
+        if trainer.is_fsdp_enabled and trainer.accelerator.state.fsdp_plugin.fsdp_version != 2:
+            raise ModelError(
+                "Averages: FSDP1 keeps whole tensors after an evaluation: use FSDP2 (fsdp_config={'version': 2})"
+            )
         for name in ("fp16_full_eval", "bf16_full_eval"):
             check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
         if any(isinstance(each, Averages) for each in trainer.callback_handler.callbacks):
@@ -102,16 +114,20 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         return noting
 
     def _counting_models(self, trainer: Trainer, evaluation_loop: Callable[..., Any]) -> Callable[..., Any]:
-        """The trainer's `evaluation_loop` with the average in the model, and how many models are in it."""
+        """The trainer's `evaluation_loop` with the average in the model; its metrics say whose they are."""
 
         @wraps(evaluation_loop)
         def counting(*arguments: Any, **keywords: Any) -> Any:
             with self._evaluated(trainer):
                 output = evaluation_loop(*arguments, **keywords)
-                if self._lent and output.metrics is not None:
-                    bound = signature(evaluation_loop).bind(*arguments, **keywords)
-                    bound.apply_defaults()
-                    prefix = bound.arguments.get("metric_key_prefix", "eval")
+                if output.metrics is None:
+                    return output
+                bound = signature(evaluation_loop).bind(*arguments, **keywords)
+                bound.apply_defaults()
+                prefix = bound.arguments.get("metric_key_prefix", "eval")
+                for key in set(output.metrics) - {f"{prefix}_model_preparation_time"}:
+                    output.metrics[f"{key}_of_{self._evaluated_name}"] = output.metrics[key]
+                if self._lent:
                     count = self._current_tracker().count(self.evaluate)
                     output.metrics[f"{prefix}_models_in_{self.evaluate}"] = count
                 return output
@@ -182,12 +198,21 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
     ) -> None:
-        if state.is_world_process_zero and self._can_save():
-            folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
+        if not self._can_save():
+            return
+        tracker = self._current_tracker()
+        first = is_first_process()
+        if not first and not shard_of(tracker.module):
+            return
+        folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
+        saved = WholeState(tracker).state_dict()
+        if first:
             with replaced(folder / TRACKER) as whole:  # first of all: without it a resumed training begins them anew
-                save_file(self._current_tracker().state_dict(), whole)
-            for name in self.averages:
-                self._save(model, name, folder / name)
+                save_file(saved, whole)
+        for name in self.averages:
+            averaged = self.averaged_state_dict(name)
+            if first:
+                self._save(model, averaged, folder / name)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
@@ -196,9 +221,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
             self._load(Path(state.best_model_checkpoint))
             self._begin(model)
 
-    def _save(self, model: Any, name: str, folder: Path) -> None:
+    def _save(self, model: Any, averaged: Vectors, folder: Path) -> None:
         """Save an average as a model of its own."""
-        averaged = self.averaged_state_dict(name)
         folder.mkdir(parents=True, exist_ok=True)
         if hasattr(model, "save_pretrained"):
             # The model's own names for its tensors, by their plain ones: PEFT finds adapters by them.

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from .private_torch import lerp_all
 
-
 SHORT = 4096
 """Entries below which it is quicker to copy a piece than to call PyTorch for it alone."""
 

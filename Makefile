@@ -4,6 +4,7 @@
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
+# make averagers  what averages a model while it trains, here and elsewhere: what is right, reproductions, speed
 # make golden  compare the numbers of a hundred small runs with those that are recorded, byte for byte;
 #             golden-here: record them on this machine first, from the recorded commit
 # make site   the documentation as static pages in site/; every link is checked
@@ -16,6 +17,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIBRARIES ?= .venv-libraries
+AVERAGERS ?= .venv-averagers
 WITH_LIBRARIES := tests/averages/test_accelerate.py tests/averages/test_lightning.py tests/averages/test_transformers.py \
 	tests/test_lora_example.py tests/data/test_partitions.py \
 	tests/engines/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
@@ -27,7 +29,7 @@ ON_GPU = tests/engines/test_on_device.py tests/engines/test_replayed.py tests/da
 # and each would compile the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test more full test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu torture clean
+.PHONY: run test more full test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu averagers torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -78,11 +80,14 @@ bench-peers: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python -m benchmarks.gpu
 
+averagers: $(READY) $(AVERAGERS)/.ready
+	PYTHONPATH=$(AVERAGERS):. $(BIN)/python -m benchmarks.averagers
+
 torture: $(READY)
 	$(BIN)/python -m torture
 
 clean:
-	rm -rf $(VENV) $(LIBRARIES) runs
+	rm -rf $(VENV) $(LIBRARIES) $(AVERAGERS) runs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -92,4 +97,9 @@ $(READY): pyproject.toml constraints.txt
 $(LIBRARIES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIBRARIES)
 	$(LIBRARIES)/bin/pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	touch $@
+
+# What each needs beside what the tests need is in the list, too: their own lists would bring another torch.
+$(AVERAGERS)/.ready: benchmarks/averagers/requirements.txt $(READY)
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(AVERAGERS) --requirement $<
 	touch $@

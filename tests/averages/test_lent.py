@@ -315,3 +315,24 @@ def test_a_parameter_that_somebody_else_moves_meanwhile_is_named(caplog: pytest.
         model[2].bias.add_(1.0)
     assert torch.equal(model[2].bias, own)
     assert [m[:66] for m in caplog.messages] == ["Tracker.applied: 2.bias was changed while the average was in the m"]
+
+
+def test_a_module_that_is_left_in_half_precision_has_its_own_type_and_values_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Put back into float16, its own values would be rounded for good."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    (tracker,) = trained(model, ema=EMA(0.5))
+    before = copy.deepcopy(model.state_dict())
+    average = tracker.value()
+    parameters = list(model.parameters())
+    with tracker.applied():
+        model.half()
+    after = model.state_dict()
+    assert all(
+        torch.equal(after[name], tensor) and after[name].dtype == tensor.dtype for name, tensor in before.items()
+    )
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    assert all(torch.equal(value, average[name]) for name, value in tracker.value().items())
+    assert "had another type while the average was in it; torch.float32 again" in caplog.text
+    model(X).square().mean().backward()

@@ -146,7 +146,25 @@ def _give_back(loan: _Loan, later: list[_Loan]) -> None:
     for layer, buffers in loan.buffers.items():
         _put_back(layer, buffers)
     tensors = loan.live()
-    put(tensors, {name: value for name, value in values.items() if local(tensors[name]).shape == value.shape})
+    fitting = {name: value for name, value in values.items() if local(tensors[name]).shape == value.shape}
+    _give_back_types(tensors, fitting)
+    put(tensors, fitting)
+
+
+def _give_back_types(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Give tensors the type of their values again, in which alone these are not rounded.
+
+    Somebody who evaluates in half precision may leave the module so.
+    """
+    changed: list[str] = []
+    for name, value in values.items():
+        tensor = tensors[name]
+        if tensor.dtype != value.dtype and local(tensor) is tensor:
+            point(tensor, value.to(tensor.device, copy=True))
+            changed.append(name)
+    if changed:
+        dtype = values[changed[0]].dtype
+        log.warning("Tracker.applied: %s had another type while the average was in it; %s again", some(changed), dtype)
 
 
 def _put_back(layer: nn.Module, buffers: Mapping[str, KeptBuffer]) -> None:
@@ -160,7 +178,7 @@ def _put_back(layer: nn.Module, buffers: Mapping[str, KeptBuffer]) -> None:
         present = layer._buffers.get(name)
         if buffer is None or values is None:
             layer._buffers[name] = buffer
-        elif present is not None and _takes(present, values):
+        elif present is not None and present.dtype == values.dtype and _takes(present, values):
             put({name: present}, {name: values})
         else:
             device = buffer.device if present is None else present.device

@@ -14,11 +14,14 @@ from .executors import check_clients, check_executor
 from .fakes import FakeClients
 from .federations import check_federation
 from .methods import check_aggregation, check_method, check_server
+from .tracking import TrackingAdapter, TrackingResult, check_tracking, tracking_results
 from .worlds import after, quadratic_federation, small_data, small_federation, small_model
 
 __all__ = [
     "Comparison",
     "FakeClients",
+    "TrackingAdapter",
+    "TrackingResult",
     "after",
     "check_aggregation",
     "check_average",
@@ -32,6 +35,7 @@ __all__ = [
     "check_sampling",
     "check_schedule",
     "check_server",
+    "check_tracking",
     "close",
     "equal",
     "examples",
@@ -41,4 +45,5 @@ __all__ = [
     "small_data",
     "small_federation",
     "small_model",
+    "tracking_results",
 ]

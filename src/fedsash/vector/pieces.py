@@ -9,6 +9,9 @@ from torch import Tensor
 
 from .private_torch import lerp_all
 
+SHORT = 4096
+"""Entries below which it is quicker to copy a piece than to call PyTorch for it alone."""
+
 
 class Pieces:
     """A vector `w` `[d]` in pieces that follow each other: flat tensors of one type on one device.
@@ -118,8 +121,21 @@ class Pieces:
 
     def _finite(self, summary: Callable[[Tensor], Tensor]) -> bool:
         """Whether the summaries of all pieces, such as their sums, are finite."""
-        summaries = [summary(piece) for piece in self.pieces if len(piece)]
+        summaries = [summary(part) for part in self._parts()]
         return not summaries or bool(torch.stack(summaries).isfinite().all())
+
+    def _parts(self) -> list[Tensor]:
+        """All values in fewer tensors: the short pieces are joined, as each call of PyTorch costs more than they do."""
+        parts: list[Tensor] = []
+        short: list[Tensor] = []
+        for piece, length in zip(self.pieces, self.lengths, strict=True):
+            if length >= SHORT:
+                parts.append(piece)
+            elif length:
+                short.append(piece)
+        if short:
+            parts.append(_joined(short))
+        return parts
 
 
 def rounded(v: Tensor, dtype: torch.dtype) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...runs import terminal
@@ -14,13 +15,14 @@ from .common import OK, WRONG
 
 PAGE = "report.html"
 """What a page without `--out` is called. It lies in the first of the folders that it shows."""
+FOLDERS = "runs and sweeps, or folders of them"
 
 
 def add_compare(parser: Parser) -> None:
     """Add the arguments of `fedsash compare`."""
     parser.epilog = COMPARE
     parser.set_defaults(command=_compare)
-    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help=FOLDERS)
     line = "compute gains over the model of the runs with this label, instead of the run's own model"
     parser.add_argument("--against", metavar="AXIS=LABEL", help=line)
     line = "compare a number over clients, such as client_test/worst_tenth, or with client_test/each every client"
@@ -57,7 +59,7 @@ def add_report(parser: Parser) -> None:
     """Add the arguments of `fedsash report`."""
     parser.epilog = REPORT
     parser.set_defaults(command=_report)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help=FOLDERS)
     line = f"the page (default: {PAGE} in the first folder)"
     parser.add_argument("--out", dest="page", type=nonempty_path, metavar="FILE", help=line)
     parser.add_argument(
@@ -71,7 +73,7 @@ def _report(args: Namespace) -> int:
     from ..report.page import document
     from ..report.page.papers import draw
 
-    file = args.page or args.folders[0] / PAGE
+    file = args.page or _first_folder(args.folders) / PAGE
     check_file(file)
     collection = collect(args.folders)
     words = ["fedsash", "report", *map(str, args.folders), "--out", str(file)]
@@ -86,6 +88,14 @@ def _report(args: Namespace) -> int:
     if args.figures is not None:
         terminal.say(f"pictures: {draw(collection, args.figures)} files in {args.figures}")
     return WRONG if collection.damaged else OK
+
+
+def _first_folder(paths: Sequence[Path]) -> Path:
+    """The first path that is no file: a shell's `runs/*` may begin with the picture of a run."""
+    for path in paths:
+        if not path.is_file():
+            return path
+    return paths[0].parent
 
 
 COMPARE = """\
@@ -108,6 +118,7 @@ examples:
 REPORT = """\
 examples:
   fedsash report runs/a
+  fedsash report runs                                            all runs and sweeps in a folder
   fedsash report runs/a runs/b --out both.html --figures figures
   fedsash report sweeps/lr --out lr.html
 

@@ -178,3 +178,16 @@ def test_the_names_of_models_in_a_plane_are_dark_on_light(tab: Any) -> None:
     )
     assert {text for text, *_ in notes} == {"model", "ema", "window3", "mean"}
     assert {tuple(look) for _, *look in notes} == {("#1f2328", "rgba(255,255,255,0.85)")}
+
+
+@pytest.mark.full  # a picture that is drawn once more takes more than a second
+def test_save_gives_a_picture_with_its_title_and_its_legend(tab: Any, tmp_path: Path) -> None:
+    shown = picture(tab, "Accuracy over the rounds")
+    shown.locator("select").select_option(index=0)
+    with tab.expect_download() as saved:
+        shown.get_by_role("button", name="save as SVG").click()
+    saved.value.save_as(tmp_path / "saved.svg")
+    text = (tmp_path / "saved.svg").read_text()
+    assert "Accuracy over the rounds (every run: " in text
+    for line in ("a: ema", "b: model"):
+        assert f">{line}</text>" in text

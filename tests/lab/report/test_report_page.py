@@ -130,7 +130,7 @@ def test_means_over_seeds_come_first_and_then_the_single_runs(page: Path, sweep:
     """The means are those of runs a and b, at each round."""
     text = page.read_text()
     heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
-    assert heads.index("Means over seeds") < heads.index("What was run") < heads.index("Results")
+    assert heads.index("Means over seeds") < heads.index("Results") < heads.index("What was run")
     means, runs = (figure(text, f"Accuracy over the rounds{more}") for more in (", mean over seeds", ""))
     for model in ("window3", "ema", "model"):
         a, b = (traced(runs, f"{name}, every model", model) for name in "ab")

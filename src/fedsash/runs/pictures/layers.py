@@ -46,11 +46,12 @@ def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
     """Draw a layer on top of the earlier layers."""
     match layer:
         case Line():
-            _line(axes, layer)
+            if layer.shown:
+                _line(axes, layer)
         case Points():
             _points(axes, layer, on_colour=any(isinstance(one, Field) for one in panel.layers))
         case Rule():
-            _rule(axes, layer)
+            _rule(axes, layer, panel)
         case Bars():
             _bars(axes, layer)
         case Spans():
@@ -166,13 +167,23 @@ def show_whole_marks(axes: Axes) -> None:
             line.set_clip_on(False)
 
 
-def _rule(axes: Axes, rule: Rule) -> None:
-    across = rule.axis == "y"
-    draw = axes.axhline if across else axes.axvline
-    draw(rule.at, color="0.55", linewidth=0.9, linestyle=DASHES[rule.dash], zorder=1)
-    place = (0, rule.at) if across else (rule.at, 0)
-    within = axes.get_yaxis_transform() if across else axes.get_xaxis_transform()
-    axes.annotate(rule.note, place, (4, 4), xycoords=within, textcoords="offset points", color=INK, fontsize=9)
+def _rule(axes: Axes, rule: Rule, panel: Panel) -> None:
+    """A line across the panel. Notes of successive lines upright stand above each other, since they may be long."""
+    drawn: Any = {"color": "0.55", "linewidth": 0.9, "linestyle": DASHES[rule.dash], "zorder": 1}
+    note: Any = {"textcoords": "offset points", "color": INK, "fontsize": 9}
+    if rule.axis == "y":
+        axes.axhline(rule.at, **drawn)
+        axes.annotate(rule.note, (0, rule.at), (4, 4), xycoords=axes.get_yaxis_transform(), **note)
+        return
+    axes.axvline(rule.at, **drawn)
+    upright = panel.upright()
+    place = [one for one, _ in upright].index(rule)
+    right_half = upright[place][1]
+    offset = (4, 4 + HEIGHT * place)
+    if right_half:
+        offset = (-4, 4 + HEIGHT * place)
+        note["ha"] = "right"
+    axes.annotate(rule.note, (rule.at, 0), offset, xycoords=axes.get_xaxis_transform(), **note)
 
 
 def _bars(axes: Axes, bars: Bars) -> None:

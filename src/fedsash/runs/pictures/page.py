@@ -1,8 +1,8 @@
 """Pictures for the page: traces and layouts for plotly, as plain data.
 
 A picture is `{"height": pixels, "series": {id: {x, y, smooth}}, "views": [{label, data, layout}]}`, with a view for
-each panel. A trace with a `series` takes its points from there, raw or smoothed; one with a `label` is in the legend.
-page.js puts both together.
+each panel. A trace with a `series` takes its points from there, raw or smoothed; one with a `label` is in the legend,
+where one that is `unticked` is hidden at first. page.js puts both together.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ INCH = 100
 LOWEST = 300
 HIGHEST = 680
 """The smallest and largest height of a picture in pixels."""
+NOTE = 16
+"""The height of a rule's note in pixels."""
 MAP = 3000
 """More dots than this are drawn as a heat map."""
 STEPS = 24
@@ -172,6 +174,8 @@ def _line(line: Line, series: Series) -> Trace:
     marker = {"color": style.colour, "symbol": style.symbol, "size": 7, "maxdisplayed": 12}
     trace: Trace = {"type": "scatter", "mode": "lines+markers", "line": stroke, "marker": marker}
     trace |= _named(line.name)
+    if not line.shown:
+        trace["unticked"] = True
     if line.steps:
         trace["mode"] = "lines"
         stroke["shape"] = "hv" if line.steps == "after" else "hvh"
@@ -314,12 +318,18 @@ def _shape(rule: Rule) -> Json:
 
 
 def _note(rule: Rule, panel: Panel) -> Json:
-    if rule.axis == "x":
-        place = {"x": _at(rule.at, panel.x), "y": 0, "yref": "paper"}
-    else:
-        place = {"y": _at(rule.at, panel.y), "x": 0, "xref": "paper"}
-    look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
-    return look | place | {"text": _plain(rule.note)}
+    """The note of a rule. Notes of successive rules upright stand above each other, since they may be long."""
+    look: Json = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
+    look["text"] = _plain(rule.note)
+    if rule.axis == "y":
+        return look | {"y": _at(rule.at, panel.y), "x": 0, "xref": "paper"}
+    upright = panel.upright()
+    place = [one for one, _ in upright].index(rule)
+    right_half = upright[place][1]
+    look |= {"x": _at(rule.at, panel.x), "y": 0, "yref": "paper", "yshift": NOTE * place, "xshift": 3}
+    if right_half:
+        look |= {"xanchor": "right", "xshift": -3}
+    return look
 
 
 def _name_tags(panel: Panel) -> list[Json]:

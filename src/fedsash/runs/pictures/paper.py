@@ -16,7 +16,7 @@ from ...system.files import replace_file
 from .layers import draw_layer, name_points, numbers, show_whole_marks
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common
-from .styles import INK
+from .styles import GREY, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,7 +149,7 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
     if panel.square:
         axes.set_aspect("equal", adjustable="box")
     names = axes.get_legend_handles_labels()[1]
-    lines = [layer for layer in panel.layers if isinstance(layer, Line) and layer.name and len(layer.x)]
+    lines = [layer for layer in panel.layers if isinstance(layer, Line) and layer.name and layer.shown and len(layer.x)]
     if not panel.layers:
         axes.text(0.5, 0.5, "nothing is known", ha="center", color="0.5", transform=axes.transAxes)
     elif lines and (panel.ends or len(names) > NAMED):
@@ -223,11 +223,14 @@ def _ends(axes: Axes, lines: Sequence[Line]) -> None:
     for line, (end, _), level, place in zip(lines, last, levels, map(back, places), strict=True):
         quiet = line.style.quiet
         colour = line.style.colour
+        ink = colour
+        if colour == GREY:  # too light for letters
+            ink = "0.45"
         axes.annotate(
             line.name,
             (end, level),
             (right + (right - left) / 30, place),
-            color="0.45" if quiet else colour,
+            color=ink,
             weight="normal" if quiet else "bold",
             va="center",
             annotation_clip=False,

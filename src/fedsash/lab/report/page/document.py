@@ -64,8 +64,8 @@ def _sections(
     runs = collection.runs
     sections = [
         ("seeds", "Means over seeds", _seeds(runs, gallery, warnings)),
-        ("what", "What was run", _what(collection)),
         ("results", "Results", _results(runs, gallery)),
+        ("what", "What was run", _what(collection)),
         ("windows", "Any window, after the fact", _windows(collection, gallery, warnings)),
         ("clients", "Each client's own results", _clients(runs, gallery, warnings)),
         ("missing", "Who was missing", tables.missing(runs)),

@@ -10,15 +10,17 @@ from ....runs.pictures import Picture
 from ....runs.pictures.curves import curves
 from ....runs.pictures.network import link, progress, timeline
 from ....runs.pictures.paper import draw as draw_picture
-from ..collect import CollectedRun, Collection
+from ..collect import CollectedRun, Collection, by_metric
 from . import seeds
+from .curves import laid_over
 from .pictures import analyses, sound
 
 ENDINGS = ("pdf", "png")
 
 
 def draw(collection: Collection, folder: Path) -> int:
-    """Draw the means over seeds, every run's curves, its time on a network, and every analysis.
+    """Draw the means over seeds, the runs over each other, every run's curves, its time on a network, and every
+    analysis.
 
     Returns the number of files.
     """
@@ -28,6 +30,10 @@ def draw(collection: Collection, folder: Path) -> int:
     if seeds.comparisons(runs, []):
         for picture in seeds.pictures(runs):
             pictures[_free("seeds", pictures)] = picture
+    for group in by_metric([run for run in runs if run.curves]):
+        if len(group) > 1:
+            for picture in laid_over(group):
+                pictures[_free("curves", pictures)] = picture
     for analysis, picture in analyses(collection.analyses, []):
         pictures[_free(f"{analysis.source}-{analysis.file.stem}", pictures)] = picture
     for run in runs:
@@ -43,7 +49,7 @@ def _of_run(run: CollectedRun) -> dict[str, Picture]:
     """A run's pictures by their names."""
     pictures: dict[str, Picture] = {}
     if run.curves:
-        pictures["curves"] = curves(run.curves, run.name)
+        pictures["curves"] = curves(run.curves, run.name, forked=run.forked, broadcast_start=run.broadcast_start)
         if run.network:
             pictures["progress"] = progress(run.curves, run.network)
     if run.timeline is not None and sound(run, []):

@@ -7,13 +7,10 @@ from argparse import Namespace
 from pathlib import Path
 
 from ...runs import terminal
-from ...settings.errors import RunError, check, printable
+from ...settings.errors import RunError, printable
 from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
-from .common import OK, load_experiment
-
-PICTURES = (".png", ".svg", ".pdf")
-"""The endings of a picture's file."""
+from .common import OK, check_picture, load_experiment
 
 
 def add_init(parser: Parser) -> None:
@@ -67,7 +64,7 @@ def _partition(args: Namespace) -> int:
     from ..config.errors import prefixed
 
     if args.picture is not None:
-        _check_picture(args.picture)
+        check_picture(args.picture, "--out")
     if args.experiment is not None and args.experiment.is_dir():
         experiment = load_run(args.experiment, args.set, args.own_code, args.federation)
     else:
@@ -80,14 +77,6 @@ def _partition(args: Namespace) -> int:
         plot_clients(data).save(args.picture)
         terminal.say(f"\npicture: {args.picture}")
     return OK
-
-
-def _check_picture(file: Path) -> None:
-    """Raise an error if a picture can't be drawn into this file."""
-    check(file.suffix.lower() in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
-    check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")
-    check_folder(file.parent)
-    check(file.parent.is_dir(), "--out", str(file), f"is in a folder that is not there: {file.parent}")
 
 
 def add_schema(parser: Parser) -> None:

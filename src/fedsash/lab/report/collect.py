@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
+from ...evaluation import NOT_EVALUATED, Curves, Evaluation, History, NetworkLoad, Problems, last_rounds, mean_or_none
 from ...runs.client_results import CLIENTS
 from ...runs.records import Records
 from ...runs.summaries import goal_of, over, run_table, stuck_text, summarise
 from ...settings.errors import RunError, one_line, some
 from ...system.files import table
 from ...system.paths import inside, plain_file
+from ...tasks import Criterion
 from ...vector.saved import StateError, manifest, place, saved_rounds
 from ..sweeps import index
 
@@ -66,6 +67,8 @@ class CollectedRun:
     """missing clients, refused uploads and skipped rounds, by round"""
     served: bool = False
     """whether its clients were on nodes"""
+    last_means: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """the metric that decides as a mean over the last evaluations, by split and model"""
     made_of: dict[str, str] = field(default_factory=dict)
     """the parts of a federation that Python made, from the newest saved state: `config` does not have them"""
     forked: int | None = None
@@ -281,6 +284,7 @@ def _add_run(
         timeline=run_table(folder / "timeline.json"),
         problems=history.problems,
         served=run_table(folder / "engine.json") == {} and partition is None,
+        last_means=_last_means(history, criterion, evaluation.last),
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
@@ -288,6 +292,18 @@ def _add_run(
     )
     collection.runs.append(run)
     collection.analyses += _results(folder / "analyses", name, collection.damaged)
+
+
+def _last_means(history: History, criterion: Criterion, last: int) -> dict[str, dict[str, float | None]]:
+    """Each model's mean over the last evaluations, by split; None unless it has a value at each of them."""
+    means: dict[str, dict[str, float | None]] = {}
+    for split in history.splits:
+        models = history.curves(criterion, split).models
+        rounds = last_rounds(models, last)
+        means[split] = {}
+        for model, points in models.items():
+            means[split][model] = mean_or_none([points.get(round) for round in rounds])
+    return means
 
 
 def _newest(states: Path) -> dict[str, Any]:

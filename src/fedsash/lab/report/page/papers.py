@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ....runs.pictures import Picture
-from ....runs.pictures.curves import curves
+from ....runs.pictures import Panel, Picture
+from ....runs.pictures.curves import beyond, curves
 from ....runs.pictures.network import link, progress, timeline
 from ....runs.pictures.paper import draw as draw_picture
 from ..collect import CollectedRun, Collection, by_metric
@@ -43,6 +44,26 @@ def draw(collection: Collection, folder: Path) -> int:
         for ending in ENDINGS:
             draw_picture(picture, folder / f"{name}.{ending}")
     return len(ENDINGS) * len(pictures)
+
+
+def of_settings(runs: Sequence[CollectedRun]) -> Picture | None:
+    """The settings over each other, as means over their seeds; the models of a single one. None without evaluations.
+
+    Each metric that decides, on its split, has a panel of its own.
+    """
+    panels: list[Panel] = []
+    for group in by_metric(seeds.means(runs)):
+        if len(group) > 1:
+            for picture in laid_over(group):
+                panels += [replace(panel, name=picture.title) for panel in picture.panels]
+        else:
+            (run,) = group
+            picture = curves(run.curves, forked=run.forked, broadcast_start=run.broadcast_start)
+            panels += [replace(panel, name=f"{run.name}: {picture.title}") for panel in picture.panels]
+    if not panels:
+        return None
+    below = beyond(panels)
+    return Picture(panels[0].name, panels, caption=" ".join(below), below=below)
 
 
 def _of_run(run: CollectedRun) -> dict[str, Picture]:

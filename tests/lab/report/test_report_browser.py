@@ -176,7 +176,7 @@ def test_the_names_of_models_in_a_plane_are_dark_on_light(tab: Any) -> None:
     notes = picture(tab, f"plane {HOSTILE}").evaluate(
         "(e) => e.querySelector('.plot').layout.annotations.map((n) => [n.text, n.font.color, n.bgcolor])"
     )
-    assert {text for text, *_ in notes} == {"model", "ema", "window3", "mean"}
+    assert {text for text, *_ in notes} == {"model", "ema", "window3", "mean of the three"}
     assert {tuple(look) for _, *look in notes} == {("#1f2328", "rgba(255,255,255,0.85)")}
 
 

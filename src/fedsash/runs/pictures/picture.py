@@ -69,7 +69,7 @@ class Points:
     names: Sequence[str]
     x: Numbers
     y: Numbers
-    symbol: Literal["circle", "cross"] = "circle"
+    symbol: Literal["circle", "cross", "diamond"] = "circle"
 
     def __post_init__(self) -> None:
         _check_lengths(self.x, self.names)

@@ -191,3 +191,13 @@ def test_save_gives_a_picture_with_its_title_and_its_legend(tab: Any, tmp_path: 
     assert "Accuracy over the rounds (every run: " in text
     for line in ("a: ema", "b: model"):
         assert f">{line}</text>" in text
+
+
+@pytest.mark.full  # a page of its own
+def test_all_pictures_are_drawn_before_the_page_counts_as_loaded(browser: Any, page: Path) -> None:
+    """Whoever photographs or prints a page does so then: the partition, which comes last, was missing."""
+    tab = browser.new_page()
+    tab.goto(page.as_uri())
+    assert tab.evaluate("[...document.querySelectorAll('.plot')].every((plot) => plot._fullLayout)")
+    assert tab.evaluate("document.querySelectorAll('iframe').length") == 0
+    tab.close()

@@ -265,7 +265,7 @@ def test_a_table_with_times_is_told_that_its_test_set_is_drawn_at_random(
     text = "\n".join([f"{name},x,label", *(f"{i},{i % 7},{i % 2}" for i in range(40))]) + "\n"
     Path("p.csv").write_text(text)
     assert main(["init", "a.toml", "--data", "table", "--path", "p.csv"]) == 0
-    assert capsys.readouterr().err.count("the test set is drawn at random; of a time series give train.csv") == said
+    assert capsys.readouterr().err.count("it is the latest rows, as a series needs it: time = ") == said
     (here / "cut").mkdir()
     for split in ("train", "test"):
         (here / "cut" / f"{split}.csv").write_text(text)

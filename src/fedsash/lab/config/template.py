@@ -58,7 +58,7 @@ LARGE = 20
 
 LEFT = "# no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): "
 """Begins a line on a column that is left out."""
-SERIES = "# the test set is drawn at random; of a time series give train.csv and a later test.csv in a folder: "
+SERIES = "# the test set is drawn at random; with time in [data] it is the latest rows, as a series needs it: time = "
 """Begins a line on a column that may be a time."""
 TIME = re.compile(r"(.*[^a-z])?(date|datetime|timestamp)s?|time|year|month|week|day|hour", re.IGNORECASE)
 """The names of columns that may be times."""

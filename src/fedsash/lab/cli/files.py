@@ -22,7 +22,8 @@ def add_init(parser: Parser) -> None:
     line = "digits (default), images, table, texts, npy, cifar10, ...: see fedsash list data"
     parser.add_argument("--data", default="digits", metavar="NAME", help=line)
     parser.add_argument("--path", default="", help="the file or the folder that holds the data")
-    parser.add_argument("--label", default="", metavar="COLUMN", help="the column to learn (default of a table: label)")
+    line = "the column to learn (default of a table: label); more than once, if rows have several labels"
+    parser.add_argument("--label", action="append", metavar="COLUMN", help=line)
     line = "the column that says whose sample it is; each user is a client that trains in every round"
     parser.add_argument("--user", default="", metavar="COLUMN", help=line)
 
@@ -36,7 +37,7 @@ def _init(args: Namespace) -> int:
         raise RunError(f"{file} is there already: name another file, such as fedsash init mine.toml")
     check_folder(file.parent)
     quoted = printable(shlex.quote(str(file)))
-    text = template(args.data, args.path, quoted, args.label, args.user)
+    text = template(args.data, args.path, quoted, args.label or "", args.user)
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, text.encode())
     for line in text.splitlines():
@@ -108,6 +109,7 @@ examples:
   fedsash init --data images --path photos                       a folder of images for each class
   fedsash init --data table --path houses.csv --label price      a table: CSV, JSON lines, Parquet
   fedsash init --data table --path patients.csv --label disease --user hospital
+  fedsash init --data table --path scans.csv --label left --label right      several labels of each row
   fedsash init --data texts --path book.txt                      texts, whose next tokens are learned
   fedsash init --data npy --path arrays                          NumPy's files x.npy and y.npy, and perhaps more
   fedsash init --data cifar10 --path data/cifar10                a data set of the papers

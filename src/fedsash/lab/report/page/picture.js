@@ -186,7 +186,7 @@ class Picture {
       autosize: true, showlegend: false, paper_bgcolor: paper, plot_bgcolor: paper,
       margin: { l: 8, r: 8, t: 12, b: 8 }, font: { family: "system-ui, sans-serif", size: 13, color: ink },
       hoverlabel: { bgcolor: paper, bordercolor: quiet, font: { color: ink }, namelength: 40 }, ...rest, height,
-      annotations: annotations.map((note) => ({ bgcolor: paper, ...note })), // legible where lines cross it
+      annotations: annotations.map((note) => ({ bgcolor: paper, ...note, text: this.fitted(note.text) })),
     };
     if (this.onPaper) Object.assign(layout, { width: 660, autosize: false });
     layout.hovermode ??= lines > 0 && lines <= 8 ? "x unified" : "closest";
@@ -205,6 +205,12 @@ class Picture {
       layout.yaxis = { ...axis, ...yaxis };
     }
     return layout;
+  }
+
+  // A note in lines that fit into a narrow picture.
+  fitted(text) {
+    const narrow = !this.onPaper && this.plot.clientWidth < 480;
+    return narrow && text.length > 30 ? text.replace(/([,:;]) /g, "$1<br>") : text;
   }
 
   draw() {

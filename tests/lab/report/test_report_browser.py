@@ -100,9 +100,9 @@ def test_every_control_is_reached_and_worked_by_keys(tab: Any) -> None:
 def test_the_legend_hides_a_line(tab: Any) -> None:
     box = tab.locator(".legend >> nth=0").locator("input >> nth=0")
     read = "document.querySelector('.plot').data[0].visible"
-    box.uncheck()
+    box.evaluate("(e) => e.click()")  # without a pointer on the name, which would stress the line
     assert tab.evaluate(read) is False
-    box.check()
+    box.evaluate("(e) => e.click()")
     assert tab.evaluate(read) is True
 
 

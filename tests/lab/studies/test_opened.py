@@ -48,7 +48,6 @@ def test_samples_that_are_evenly_spaced_are_all_if_all_are_wanted() -> None:
         ("late@3", "round 3 has model, w, wide, ema; saved are"),
         ("client:99@3", "in the round after 3 take part:"),
         ("there.safetensors", "there is no file there.safetensors"),
-        ("model,w,ema,wide", "must be one, two or three models"),
         ("model,w@6,w", "plane: height of w3"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -84,7 +85,7 @@ def _run(args: Namespace) -> int:
 def _resume(args: Namespace) -> int:
     from ... import runs
     from ...runs.folder import RunFolder
-    from ..config import OwnExperiment, load_run
+    from ..config import ConfigError, OwnExperiment, load_run
 
     check_out(args.out, new=False)
     overrides = list(args.set)
@@ -96,7 +97,13 @@ def _resume(args: Namespace) -> int:
         RunFolder(args.out).check_here()
     if experiment.stateless:
         return _study(args, experiment, file, again=True)
-    return _train(args, experiment, file, runs.resume)
+    try:
+        return _train(args, experiment, file, runs.resume)
+    except ConfigError as error:
+        if error.key == "data.path":
+            command = shlex.join(["fedsash", "resume", str(args.out), "--set", "data.path=NEW"])
+            error.add_note(f"if the data moved: {command}")
+        raise
 
 
 def _network(args: Namespace) -> int:
@@ -240,6 +247,7 @@ examples:
   fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
   fedsash resume runs/a --rounds 1000   continue up to round 1000
   fedsash resume runs/a --set callbacks.stop.patience=50          with other callbacks, checkpoints or tracking
+  fedsash resume runs/a --set data.path=/new/place                on another machine, or after the data moved
   fedsash resume runs/mine --federation mine:build                a run made in Python: its function, once
 
 A run over a Ray cluster goes on over one; docs/how-to/cluster.md says how it goes on without.

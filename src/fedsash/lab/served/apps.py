@@ -149,8 +149,8 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
     named = NamedModel(
         experiment.model.name,
         experiment.model.options,
-        shape=experiment.model.shape(whole),
-        outputs=whole.problem.task.width(whole.train.y, whole.classes),
+        shape=whole.input_shape,
+        outputs=whole.outputs,
         seed=experiment.seed,
     )
     with located(""):

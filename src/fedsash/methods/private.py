@@ -86,7 +86,7 @@ class Private(Aggregation, name="private"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        requirement = f"must be 0, or at least {LEAST_NOISE:g}: the accountant knows no smaller noise"
+        requirement = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
         check(self.noise == 0 or self.noise >= LEAST_NOISE, "Private.noise", self.noise, requirement)
         if self.noise > 0 or self.adaptive is not None:
             finite = self.clip < math.inf

@@ -110,6 +110,14 @@ def duration(text: str) -> float:
     return seconds
 
 
+def saved_state(text: str) -> tuple[Path, int]:
+    """The folder and the round of RUN@ROUND; argparse makes an error of any other text."""
+    folder, _, round = text.rpartition("@")
+    if not folder or not round.isdecimal() or len(round) > 18:
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
+    return Path(folder), int(round)
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "--out": dict(
         type=nonempty_path,
@@ -127,6 +135,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--federation": dict(
         default="", metavar="PACKAGE.MODULE:FUNCTION", help="the function of yours that makes the federation"
     ),
+    "--fork": dict(type=saved_state, metavar="RUN@ROUND", help="start from the state that RUN saved after ROUND"),
     "--only": dict(
         action="append",
         default=[],

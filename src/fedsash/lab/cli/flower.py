@@ -46,7 +46,7 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
     line = "with an asynchronous scheduler: at most so many clients train at a time (default: all)"
     parser.add_argument("--limit", type=int, metavar="N", help=line)
-    add_options(parser, "--set", "--own-code")
+    add_options(parser, "--fork", "--set", "--own-code")
 
 
 def add_node(parser: Parser) -> None:
@@ -70,6 +70,7 @@ def add_node(parser: Parser) -> None:
 
 def _serve(args: Namespace) -> int:
     from ...flower import Waiting
+    from ...runs import Fork
     from ..config import ConfigError
     from ..served.apps import write_app
 
@@ -84,9 +85,10 @@ def _serve(args: Namespace) -> int:
     check_count("--minimum", args.minimum)
     check_count("--limit", args.limit)
     waiting = Waiting(deadline=args.deadline, roll_call=args.roll_call, minimum=args.minimum)
+    fork = None if args.fork is None else Fork(*args.fork)
     try:
         with tempfile.TemporaryDirectory(prefix="fedsash-") as folder:
-            write_app(Path(folder), experiment, args.out, args.clients, waiting, args.limit)
+            write_app(Path(folder), experiment, args.out, args.clients, waiting, args.limit, fork)
             code, message = _follow(Path(folder), args, experiment.rounds)
     except KeyboardInterrupt as stop:
         stop.add_note("the same command goes on")
@@ -204,5 +206,7 @@ lab is a name of your own in ~/.flwr/config.toml:
   address = "127.0.0.1:8000"
   insecure = true
 
-The same command goes on with a run whose server was stopped or killed.
+The same command goes on with a run whose server was stopped or killed. With a client more or fewer it is another run,
+a fork of this one:
+  fedsash flower serve experiment.toml --out runs/g --clients 5 --superlink lab --fork runs/f@60
 """

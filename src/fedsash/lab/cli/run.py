@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runs import terminal
-from ...settings.errors import shortened
 from ...system.paths import check_folder
 from .arguments import Parser, add_options
 from .common import RUNS, check_out, exit_code, load_experiment, report_stop
@@ -34,9 +33,7 @@ def add_run(parser: Parser) -> None:
     add_options(parser, "--out", "--set", "--own-code", "--federation")
     parser.add_argument("--seed", type=int, help="the same as --set seed=SEED")
     parser.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
-    line = "start from the state that RUN saved after ROUND"
-    parser.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help=line)
-    add_options(parser, "--stop-after", "--no-progress", "--json")
+    add_options(parser, "--fork", "--stop-after", "--no-progress", "--json")
 
 
 def add_resume(parser: Parser) -> None:
@@ -54,13 +51,6 @@ def add_network(parser: Parser) -> None:
     parser.set_defaults(command=_network)
     parser.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
     add_options(parser, "--out", "--set", "--own-code", "--stop-after", "--no-progress", "--json")
-
-
-def _fork(text: str) -> tuple[Path, int]:
-    folder, _, round = text.rpartition("@")
-    if not folder or not round.isdecimal() or len(round) > 18:
-        raise ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
-    return Path(folder), int(round)
 
 
 def _run(args: Namespace) -> int:

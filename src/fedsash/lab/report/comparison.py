@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -214,13 +215,21 @@ def table(rows: Sequence[Row]) -> Table:
 
 def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
     """Each run's labels on all axes except the seed."""
-    first_names: dict[str, str] = {}
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(_experiment_of(run), []).append(run.name)
     labels_of_runs = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
-        first_name = first_names.setdefault(_experiment_of(run), run.name)
-        labels_of_runs.append(labels or {"run": first_name})
+        labels_of_runs.append(labels or {"run": _name_of(names[_experiment_of(run)])})
     return labels_of_runs
+
+
+def _name_of(names: Sequence[str]) -> str:
+    """The name of a group of runs: the first one's, in which `seed=*` stands for the seeds of several."""
+    if len(names) == 1:
+        return names[0]
+    return re.sub(r"\bseed=[^,/]*", "seed=*", names[0])
 
 
 def _experiment_of(run: CollectedRun) -> str:

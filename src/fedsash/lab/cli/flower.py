@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -16,6 +17,8 @@ from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
+SUPERNODE = "fedsash.lab.served.supernode"
+"""The module that a node runs."""
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
 
@@ -183,8 +186,9 @@ def _node(args: Namespace) -> int:
     for value in map(str, config.values()):
         check('"' not in value, "flower node", value, "must have no \": Flower can't take it")
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in config.items())
-    command = [supernode, "--superlink", args.superlink, "--node-config", text, *options]
-    os.execve(supernode, command, environment(supernode))
+    program_of_node = [sys.executable, "-P", "-m", SUPERNODE]  # -P: no file that lies here is a library
+    command = [*program_of_node, "--superlink", args.superlink, "--node-config", text, *options]
+    os.execve(sys.executable, command, environment(supernode))
 
 
 def _shell_words(options: list[str]) -> list[str]:

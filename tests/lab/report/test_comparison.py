@@ -152,6 +152,12 @@ def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine()
     assert only(rows, "model", run="c").gain == 0.75
 
 
+def test_a_group_of_runs_is_called_after_all_of_its_seeds() -> None:
+    runs = [CollectedRun(f"seed={seed},lr=0.1", {"seed": seed}, {}, {"model": 0.5}) for seed in range(3)]
+    assert [row.labels["run"] for row in compare(runs)] == ["seed=*,lr=0.1"]
+    assert [row.labels["run"] for row in compare(runs[1:2])] == ["seed=1,lr=0.1"]
+
+
 def test_seeds_may_have_their_data_in_different_places() -> None:
     data = [{"name": "cifar10", "path": path} for path in ("data/cifar10", "/scratch/cifar10")]
     runs = [CollectedRun(f"r{i}", {"seed": i, "data": data[i]}, {}, {"model": i / 2}) for i in (0, 1)]

@@ -119,7 +119,7 @@ def test_the_partition_is_that_of_the_run(page: Path, sweep: Path) -> None:
 
 def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> None:
     text = page.read_text()
-    assert "run d has not begun" in text
+    assert "1 of 4 runs have not begun: d" in text
     cells = Outline(text).cells
     assert cells[cells.index("c") + 1] == f"lr {HOSTILE}"
     assert "Means over seeds" in text and "2" in cells

@@ -230,6 +230,7 @@ def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collectio
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
     collection.sweeps.append(CollectedSweep(title, folder, axes, reasons))
+    not_begun: list[str] = []
     for run, run_labels in content["runs"].items():
         labels = more_labels | {axis: str(label) for axis, label in run_labels.items()}
         name = f"{prefix}/{run}" if prefix else run
@@ -239,12 +240,17 @@ def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collectio
             if (run_folder / "summary.json").exists():
                 collection.damaged.append(f"run {name} is left out: {records.path} is missing")
             elif run not in failed:
-                collection.notes.append(f"run {name} has not begun")
+                not_begun.append(run)
             continue
         try:
             _add_run(run_folder, name, labels, collection, content["rounds"].get(run))
         except RunError as error:
             collection.damaged.append(f"run {name} is left out: {error}")
+    not_begun += content["others"]
+    if not_begun:
+        count = len(content["runs"]) + len(content["others"])
+        line = f"{len(not_begun)} of {count} runs have not begun: {some(not_begun, 4)}"
+        collection.notes.append(f"{prefix}: {line}" if prefix else line)
     source = prefix or title
     collection.tables += _results(folder / "tables", source, collection.damaged)
     collection.analyses += _results(folder / "analyses", source, collection.damaged)

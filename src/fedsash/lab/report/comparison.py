@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -331,17 +332,26 @@ def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, s
 
     Runs outside of a sweep that differ in the setting `tuned` have it as a label, and are one experiment otherwise.
     """
-    first_names: dict[str, str] = {}
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(_experiment_of(run, tuned), []).append(run.name)
     labels_of_runs = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
         if not labels:
-            labels["run"] = first_names.setdefault(_experiment_of(run, tuned), run.name)
+            labels["run"] = _name_of(names[_experiment_of(run, tuned)])
             settings = dict(flat(run.config))
             if tuned in settings:
                 labels[tuned] = str(settings[tuned])
         labels_of_runs.append(labels)
     return labels_of_runs
+
+
+def _name_of(names: Sequence[str]) -> str:
+    """The name of a group of runs: the first one's, in which `seed=*` stands for the seeds of several."""
+    if len(names) == 1:
+        return names[0]
+    return re.sub(r"\bseed=[^,/]*", "seed=*", names[0])
 
 
 def _experiment_of(run: CollectedRun, tuned: str = "") -> str:

@@ -12,7 +12,7 @@ from fedsash.vector.arrays import Floats, Ints
 
 from ..paired import holm
 from .record import Recording, recordings
-from .rules import Rule, by_distances, by_mser, by_variogram, one_percent, share
+from .rules import Rule, Trail, by_distances, by_mser, by_variogram, one_percent, share
 
 TUNED_ON = ("digits", "mnist")
 JUDGED_ON = ("fashion", "cifar10")
@@ -26,10 +26,10 @@ PRIMARY = "variogram"
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """One run after t rounds: its sketch `[t, k]`, and the accuracy of each window on the two halves `[n, 2]`."""
+    """One run after t rounds: its trail, and the accuracy of each window on the two halves `[n, 2]`."""
 
     labels: Mapping[str, str]
-    sketch: Floats
+    trail: Trail
     sizes: Ints
     accuracies: Floats
     two_tailed: Ints
@@ -61,7 +61,7 @@ class Ending:
 def endings_of(recording: Recording) -> Iterator[Ending]:
     parts = zip(recording.ends, recording.sizes, recording.accuracies, recording.two_tailed, strict=True)
     for end, sizes, accuracies, two_tailed in parts:
-        yield Ending(recording.labels, recording.sketch[:end], sizes, accuracies, two_tailed)
+        yield Ending(recording.labels, Trail(recording.sketch[:end]), sizes, accuracies, two_tailed)
 
 
 def mean_over_clusters(endings: Sequence[Ending], values: Sequence[float]) -> Floats:
@@ -73,7 +73,7 @@ def mean_over_clusters(endings: Sequence[Ending], values: Sequence[float]) -> Fl
 
 
 def regrets(endings: Sequence[Ending], rule: Rule) -> list[float]:
-    return [ending.regret(rule(ending.sketch)) for ending in endings]
+    return [ending.regret(rule(ending.trail)) for ending in endings]
 
 
 def reference_share(endings: Sequence[Ending], data: str) -> float:
@@ -125,7 +125,7 @@ def judge(folder: Path) -> Iterator[str]:
 def table(endings: Sequence[Ending], part: Sequence[Ending], rules: Mapping[str, Rule]) -> Iterator[str]:
     """Each rule's regret, and its difference from the reference, in points of accuracy."""
     shares = {data: reference_share(endings, data) for data in {ending.labels["data"] for ending in part}}
-    reference = [ending.regret(share(shares[ending.labels["data"]])(ending.sketch)) for ending in part]
+    reference = [ending.regret(share(shares[ending.labels["data"]])(ending.trail)) for ending in part]
     by_rule = {name: regrets(part, rule) for name, rule in rules.items()}
     by_rule["two-tailed, held-out data"] = [ending.two_tailed_regret() for ending in part]
     by_rule["the model, W = 1"] = [ending.regret(1) for ending in part]

@@ -1,30 +1,43 @@
-"""Rules that choose the width of a trailing window from the models alone: `sketch` `[t, k]`, the oldest one first."""
+"""Rules that choose the width of a trailing window from the models alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fedsash.vector.arrays import Floats
 
-Rule = Callable[[Floats], int]
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """What a rule sees of the models so far: some coordinates of each, `sketch` `[t, k]`, the oldest one first."""
+
+    sketch: Floats
+
+    @cached_property
+    def variogram(self) -> Floats:
+        """`V(k)` for k = 0 .. t/2: the mean of `|w_i - w_(i-k)|²` over the last half of the rounds, i > t/2."""
+        rounds = len(self.sketch)
+        longest = rounds // 2
+        centred = self.sketch - self.sketch[-1]
+        products = centred @ centred.T
+        squares = np.diag(products)
+        distances = squares[:, None] + squares[None, :] - 2 * products
+        newer = np.arange(rounds - longest, rounds)
+        values = np.zeros(longest + 1)
+        for lag in range(1, longest + 1):
+            values[lag] = distances[newer, newer - lag].mean()
+        return values
+
+
+Rule = Callable[[Trail], int]
 """The number of models in the window, from 1 to t."""
 
 MSER_BATCH = 5
 MSER_COORDINATES = 256
-
-
-def variogram(sketch: Floats) -> Floats:
-    """`V(k)` for k = 0 .. t/2: the mean of `|w_i - w_(i-k)|²` over the last half of the rounds, i > t/2."""
-    rounds = len(sketch)
-    longest = rounds // 2
-    recent = sketch[rounds - longest :]
-    values = np.zeros(longest + 1)
-    for lag in range(1, longest + 1):
-        earlier = sketch[rounds - longest - lag : rounds - lag]
-        values[lag] = np.square(recent - earlier).sum(axis=1).mean()
-    return values
 
 
 def drift_and_noise(values: Floats, noise: float) -> tuple[Floats, Floats]:
@@ -46,8 +59,8 @@ def drift_and_noise(values: Floats, noise: float) -> tuple[Floats, Floats]:
 def by_variogram(memory: float, weight: float) -> Rule:
     """The primary rule: noise of variance `memory` V(1) / 2, and a drift that counts `weight` as much as noise."""
 
-    def width(sketch: Floats) -> int:
-        values = variogram(sketch)
+    def width(trail: Trail) -> int:
+        values = trail.variogram
         if len(values) < 2:
             return 1
         drift, noise = drift_and_noise(values, memory * float(values[1]) / 2)
@@ -59,8 +72,8 @@ def by_variogram(memory: float, weight: float) -> Rule:
 def by_distances(threshold: float) -> Rule:
     """The largest W = k up to t/2 at which `log V` grows by less than `threshold` times `log k`, from k/2 to k."""
 
-    def width(sketch: Floats) -> int:
-        values = variogram(sketch)
+    def width(trail: Trail) -> int:
+        values = trail.variogram
         chosen = 1
         for lag in range(2, len(values)):
             slope = np.log(values[lag] / values[lag // 2]) / np.log(lag / (lag // 2))
@@ -71,12 +84,13 @@ def by_distances(threshold: float) -> Rule:
     return width
 
 
-def by_mser(sketch: Floats) -> int:
+def by_mser(trail: Trail) -> int:
     """MSER-5: drop the oldest batches of five rounds so that the standard error of the mean of the rest is least."""
-    batches = len(sketch) // MSER_BATCH
+    rounds = len(trail.sketch)
+    batches = rounds // MSER_BATCH
     if batches < 2:
-        return len(sketch)
-    newest = sketch[len(sketch) - batches * MSER_BATCH :, :MSER_COORDINATES]
+        return rounds
+    newest = trail.sketch[rounds - batches * MSER_BATCH :, :MSER_COORDINATES]
     means = newest.reshape(batches, MSER_BATCH, -1).mean(axis=1)
     errors = []
     for dropped in range(batches // 2 + 1):
@@ -85,15 +99,15 @@ def by_mser(sketch: Floats) -> int:
     return MSER_BATCH * (batches - int(np.argmin(errors)))
 
 
-def one_percent(sketch: Floats) -> int:
+def one_percent(trail: Trail) -> int:
     """1 % of the rounds, at least one."""
-    return max(1, round(len(sketch) / 100))
+    return max(1, round(len(trail.sketch) / 100))
 
 
 def share(part: float) -> Rule:
     """A fixed share of the rounds, at least one."""
 
-    def width(sketch: Floats) -> int:
-        return max(1, round(part * len(sketch)))
+    def width(trail: Trail) -> int:
+        return max(1, round(part * len(trail.sketch)))
 
     return width

@@ -1,4 +1,4 @@
-"""The bytes of messages to nodes and back, against the table of docs/how-to/federation.md."""
+"""The bytes of messages to nodes and back, against the table of docs/how-to/what-travels.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.by_default import some
 from support.flower import grid, here, there
 from support.places import HOW_TO
 
-ROWS = re.findall(r"^\| (.*`.*) \| (\d) \| (\d) \|.*\|$", (HOW_TO / "federation.md").read_text(), re.M)
+ROWS = re.findall(r"^\| (.*`.*) \| (\d) \| (\d) \|$", (HOW_TO / "what-travels.md").read_text(), re.M)
 CLIENTS = 4
 
 

@@ -30,7 +30,7 @@ from support.places import HOW_TO
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0
 FOREVER = 10**9
-PAGE = (HOW_TO / "network.md").read_text()
+PAGE = (HOW_TO / "client-window.md").read_text()
 
 
 def network(clients: int = 400, rate: float = RATE, **settings: object) -> Network:

@@ -2,7 +2,7 @@
 
 FEDSASH_DATA=FOLDER python -m benchmarks.centralised [transformer] [resnet]
 
-It prints the tables of docs/how-to/tracker.md and writes its pictures into docs/how-to/tracker/.
+It prints the tables of docs/how-to/falling-rate.md and writes its pictures into docs/how-to/tracker/.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The tables of the papers' claims, which the site has, and what two pages say of the ledger, which they keep.
+"""The tables of the papers' claims and of the reproductions, which the site has, and what a page says of the ledger.
 
-    python -m site_build.claims             rewrite the two pages
+    python -m site_build.claims             rewrite the page
     python -m site_build.claims --print     print the page of the claims with its tables
 
 It rewrites what stands between `<!-- made: NAME -->` and `<!-- end -->` in docs/papers/index.md, how many printed
-numbers have a row in `results/` at the printed setting, and in docs/how-to/reproductions.md, what there is.
+numbers have a row in `results/` at the printed setting. The site has the claims on their page, and on
+docs/how-to/reproductions.md what there is.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from fedsash.lab.papers.tables import DIMS
 from fedsash.lab.papers.todo import cost_of
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / place for place in ("papers/index.md", "how-to/reproductions.md")]
+PAGES = [ROOT / "docs" / "papers" / "index.md"]
 CLAIMS_PAGE = ROOT / "docs" / "papers" / "claims.md"
 LEDGER = ROOT / "results"
 TIERS = {"A": "Headline claims (A)", "B": "Further claims (B)"}
 MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CLAIMS = re.compile(r"<!-- claims: (\w+) -->\n")
+SCALES = "<!-- scales -->\n"
+"""What the table of all reproductions takes the place of."""
 ROUNDING = re.compile(r"-?\d[\d.]*e-(?:1[3-9]|[2-9]\d)\b")
 """A number that is a rounding error of float64, which differs by machine."""
 
@@ -40,15 +43,17 @@ def rewritten(text: str) -> str:
     ledger = Ledger(LEDGER)
 
     def made(match: re.Match[str]) -> str:
-        begin, name, end = match.groups()
-        part = counted(ledger) if name == "count" else scales()
-        return f"{begin}{part}\n{end}"
+        begin, _, end = match.groups()
+        return f"{begin}{counted(ledger)}\n{end}"
 
     return MADE.sub(made, text)
 
 
 def with_claims(text: str) -> str:
-    """A page with the tables of its papers' claims: A and B, from their functions and the ledger."""
+    """A page with the tables of its papers' claims: A and B, from their functions and the ledger. The page on
+    reproductions gets the table of all of them."""
+    if SCALES in text:
+        return text.replace(SCALES, scales())
     if not CLAIMS.search(text):
         return text
     ledger = Ledger(LEDGER)

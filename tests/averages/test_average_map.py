@@ -531,11 +531,11 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (DOCS / "how-to" / "merge.md").read_text().split("## Choose the window")[1]
+    text = (DOCS / "how-to" / "choose-window.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     files(tmp_path / "outputs", states(4))
     names: dict[str, Any] = {"model": net(), "validation_loss": named}
-    exec(compile(example, "merge.md", "exec"), names)
+    exec(compile(example, "choose-window.md", "exec"), names)
     assert names["found"].best.models == names["best"].models
     assert (tmp_path / "best.safetensors").exists()

@@ -207,8 +207,8 @@ class Tracker(Shown):
 
         It is the combination of the means between sums that is nearest to it (see `profiles`). Its `error` is the share
         of the weight that lies on other models than those of `EMA(decay)`, at most `trajectory_every` updates away:
-        about `trajectory_every * (1 - decay) / 8`. Raises `RunError` if there is no sum yet, `SettingError` that says
-        which there are.
+        about `trajectory_every * (1 - decay) / 8`, and nearly the weight `decay**n` that the first of n models still
+        has. Raises `RunError` if there is no sum yet, `SettingError` that says which there are.
         """
         EMA(decay)  # refuses a decay that it can't have
         return self._approximation("ema", partial(profiles.ema, decay), at)

@@ -20,7 +20,7 @@ from fedsash.lab.papers.reproduction import Scale
 from fedsash.lab.papers.tables import Table
 from fedsash.runs.records import Records
 from fedsash.settings.errors import SettingError
-from support.places import DOCS
+from support.places import DOCS, ROOT
 from support.reproduced import reproduction
 from support.sweeps import trains_into, wait_for
 
@@ -145,14 +145,15 @@ def test_a_reproduction_that_was_killed_ends_with_the_same_table(tmp_path: Path)
         assert (out / "tables" / name).read_bytes() == (whole / "tables" / name).read_bytes()
 
 
-def of_the_page(number: int) -> str:
-    """A file that the page shows."""
-    page = (DOCS / "how-to" / "reproductions.md").read_text()
-    return str(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[number])
+def of_the_page() -> str:
+    """The file that the page shows."""
+    page = (DOCS / "how-to" / "own-table.md").read_text()
+    (shown,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return str(shown)
 
 
-def test_the_table_of_the_page_is_a_reproduction(tmp_path: Path) -> None:
-    given = load(written(tmp_path, of_the_page(1)))
+def test_the_table_of_the_examples_is_a_reproduction() -> None:
+    given = load(str(ROOT / "examples" / "own_table.py"))
     assert [given.plan(scale, ["seed=0"]).runs for scale in ("full", "tiny")]
 
 
@@ -167,7 +168,7 @@ ADDED = {
 @pytest.mark.parametrize("name", ADDED)
 def test_the_labels_that_the_page_adds_are_those_of_runs(name: str, tmp_path: Path) -> None:
     axis, label, _ = ADDED[name]
-    mine = load(f"{written(tmp_path, of_the_page(0))}:{name}")
+    mine = load(f"{written(tmp_path, of_the_page())}:{name}")
     for scale in ("full", "tiny"):
         assert mine.plan(scale, [f"{axis}={label}", "seed=0"]).runs
 
@@ -177,7 +178,7 @@ def test_the_labels_that_the_page_adds_are_those_of_runs(name: str, tmp_path: Pa
 def test_the_labels_that_the_page_adds_are_trained(name: str, tmp_path: Path) -> None:
     """At tiny, on the digits: the number of the added label stands in the paper's table."""
     axis, label, others = ADDED[name]
-    mine = load(f"{written(tmp_path, of_the_page(0))}:{name}")
+    mine = load(f"{written(tmp_path, of_the_page())}:{name}")
     table = reproduce(Order(mine, "tiny", [f"{axis}={label}", *others]), tmp_path / "out", progress=False).tables[0]
     measured = [number["measured"] for number in table["numbers"] if label in (number["row"], number["column"])]
     assert any(each is not None for each in measured)

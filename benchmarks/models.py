@@ -1,4 +1,4 @@
-"""How many parameters each model has, as docs/how-to/models.md has them.
+"""How many parameters each model has at the data of its paper.
 
     python -m benchmarks.models
 

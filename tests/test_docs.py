@@ -14,7 +14,6 @@ PLACES = [ROOT, ROOT / "src", ROOT / "src" / "fedsash", ROOT / "src" / "fedsash"
 PATH = r"`((?:[\w-]+/)+[\w.-]*|[\w-]+\.py)`"
 OF_A_RUN = ("state/", "models/", "analyses/", "trajectory/", "runs/", "pictures/", "tables/", "figures/", "sweeps/")
 MADE_ON_THE_PAGE = (
-    "src/fedsash/methods/fedvarp.py",
     "tests/methods/test_fedvarp.py",
     "lengths.py",
     "mine.py",

@@ -1,4 +1,4 @@
-"""A task of one's own, taken from the page on tasks, and a metric of one's own."""
+"""A task and a metric of one's own, taken from their pages."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fedsash.vector.arrays import Floats
 from support.places import HOW_TO
 from support.problems import TABLE, N, Y, judged, output, world
 
-PAGE = (HOW_TO / "tasks.md").read_text()
-SNIPPETS = re.findall(r"^```python\n(@dataclass.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGES = "".join((HOW_TO / name).read_text() for name in ("losses.md", "metrics.md"))
+SNIPPETS = re.findall(r"^`mine.py`:\n\n```python\n(.*?)^```$", PAGES, re.MULTILINE | re.DOTALL)
 
 
 def of_the_page(name: str) -> Any:
-    """An object of a class whose code the page shows."""
-    names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass, "torch": torch}
+    """An object of a class whose code a page shows."""
+    names: dict[str, Any] = {"__name__": __name__}
     for snippet in SNIPPETS:
-        exec(compile(snippet, "docs/how-to/tasks.md", "exec"), names)
+        exec(compile(snippet, "docs/how-to", "exec"), names)
     return names[name]()
 
 

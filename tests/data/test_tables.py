@@ -109,6 +109,49 @@ def test_each_user_keeps_a_row_to_train_on_however_large_the_test_set_is() -> No
     assert data.sizes.tolist() == [1] * 4 and data.test is not None and len(data.test) == N - 4
 
 
+def series(days: list[str], **more: Any) -> Any:
+    """Rows whose only feature is their number."""
+    return pd.DataFrame({"day": days, "row": range(len(days)), "price": [0.5] * len(days), **more})
+
+
+def rows_of(samples: Samples | None) -> list[int]:
+    assert samples is not None and isinstance(samples.x, Tensor)
+    return samples.x[:, 0].long().tolist()
+
+
+def test_with_a_column_of_time_the_test_set_is_the_latest_rows_and_time_is_no_feature() -> None:
+    frame = series(["2026-03-01", "2025-12-31", "2026-01-01T10:00", "2026-02-01", "2024-05-05"])
+    source = Table(label="price", time="day", test=0.4).of(frame)
+    assert (rows_of(source.train), rows_of(source.test)) == ([1, 2, 4], [0, 3])
+    assert source.feature_names == ("row",)
+    numbers = Table(label="price", time="day", test=0.4).of(series([5, 1, 10, 4, 0]))  # type: ignore[list-item]
+    assert rows_of(numbers.test) == [0, 2]
+
+
+def test_rows_of_one_time_stay_together_and_every_user_keeps_earlier_ones() -> None:
+    same_day = series(["2026-01-01", "2026-01-02", "2026-01-02", "2026-01-02"])
+    assert rows_of(Table(label="price", time="day", test=0.25).of(same_day).test) == [1, 2, 3]
+    assert Table(label="price", time="day", test=0.5).of(series(["2026-01-01"] * 4)).test is None
+    of_users = series(["2026-01-01", "2026-01-02", "2025-01-01", "2025-01-02"], shop=["a", "a", "b", "b"])
+    assert rows_of(Table(label="price", user="shop", time="day", test=0.5).of(of_users).test) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("days", "settings", "line"),
+    [
+        (["2026-01-01", "03/04/2026"], {}, r"column 'day', row 1 of the table: '03/04/2026' is no date: write dates"),
+        (["2026-01-01", None], {}, "column 'day', row 1 of the table: a value is missing"),
+        (["2026-01-01"] * 2, {"time": "price"}, "Table.time = 'price': must not be the label or the user"),
+        (["2026-01-01"] * 2, {"time": "date"}, "time = 'date': there is no such column"),
+    ],
+)
+def test_what_is_no_time_is_refused_in_one_line(days: Any, settings: dict[str, str], line: str) -> None:
+    with pytest.raises(FedsashError, match=line):
+        Table(**{"label": "price", "time": "day"} | settings).of(series(days))
+    with pytest.raises(FedsashError, match=r"Table.time = 'day': must be left out: the test set is given"):
+        Table(label="price", time="day").of(series(["2026-01-01"]), series(["2026-01-02"]))
+
+
 def test_a_folder_or_a_saved_data_set_may_have_a_test_split(tmp_path: Path) -> None:
     train = FRAME[:15]
     test = FRAME[15:]

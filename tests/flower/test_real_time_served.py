@@ -42,6 +42,7 @@ def served(folder: Path, limit: int = 0, **tables: Any) -> Path:
         "clients": 3,
         "waiting": json.dumps(vars(Waiting(poll=0.01))),
         "limit": limit,
+        "fork": "",
     }
     serve(grid, config)
     return experiment

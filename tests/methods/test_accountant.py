@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsash import SettingError
 from fedsash.methods import Private
-from fedsash.methods.accountant import ONE_MORE, REPLACED, spent
+from fedsash.methods.accountant import ONE_MORE, REPLACED, least_noise, spent
 from fedsash.methods.sampling import Poisson, Uniform
 from support.libraries import Library
 from support.private import UNIFORM, still
@@ -74,6 +75,27 @@ def test_epsilon_grows_with_rounds_and_clients_and_falls_with_noise(fewer: Any, 
     assert 0 < base < spent(2.0, fewer, 100, 51, DELTA).epsilon
     assert base < spent(2.0, more, 100, 50, DELTA).epsilon
     assert base < spent(1.9, fewer, 100, 50, DELTA).epsilon
+
+
+@pytest.mark.parametrize(
+    "epsilon, sampling",
+    [
+        (3.0, Poisson(1.0)),
+        *(pytest.param(epsilon, Poisson(0.25), marks=pytest.mark.full) for epsilon in (0.3, 3.0, 40.0)),
+        *(pytest.param(epsilon, Uniform(50), marks=pytest.mark.full) for epsilon in (0.3, 40.0)),
+    ],
+)
+def test_the_least_noise_keeps_to_an_epsilon_and_two_thousandths_less_do_not(epsilon: float, sampling: Any) -> None:
+    noise = least_noise(epsilon, sampling, 200, 100, DELTA)
+    assert spent(noise, sampling, 200, 100, DELTA).epsilon <= epsilon
+    assert spent(0.998 * noise, sampling, 200, 100, DELTA).epsilon > epsilon
+    assert noise == float(f"{noise:.4g}")
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 0.0, math.nan])
+def test_an_epsilon_that_no_noise_reaches_is_refused(epsilon: float) -> None:
+    with pytest.raises(SettingError, match=r"^epsilon = "):
+        least_noise(epsilon, Poisson(1.0), 200, 100, DELTA)
 
 
 def test_no_round_spends_nothing_and_a_round_without_noise_everything() -> None:

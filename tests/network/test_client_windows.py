@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from itertools import pairwise
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,9 +26,11 @@ from fedsash.network import (
 )
 from fedsash.network.simulated import SimulatedSite, begin
 from support.by_default import full
+from support.places import HOW_TO
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0
 FOREVER = 10**9
+PAGE = (HOW_TO / "network.md").read_text()
 
 
 def network(clients: int = 400, rate: float = RATE, **settings: object) -> Network:
@@ -134,3 +139,16 @@ def test_an_adaptive_window_needs_clients_at_work_side_by_side() -> None:
     site = begin(Environment(), network(), Timing(400, BYTES, Uniform(fraction=1.0), 0), rounds=1, seed=0)
     with pytest.raises(ValueError, match=r"FedWindow\.pipelined = False: must be true"):
         FedWindow(AIMDWindow()).run(site)
+
+
+def test_the_rule_of_the_page_begins_with_one_client_and_has_one_more_after_every_five_uploads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (code,) = re.findall(r"`mine.py`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.setitem(sys.modules, "mine", mine := ModuleType("mine"))
+    exec(code, vars(mine))
+    env = Environment()
+    site = started(env, mine.Growing(5), network(8))
+    env.run(until=60)
+    sizes = [size for _, size in site.log.window.points]
+    assert sizes == [min(1 + uploads // 5, 8) for uploads in range(len(sizes))] and sizes[-1] == 8

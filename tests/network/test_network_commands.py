@@ -79,7 +79,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert files == {
         *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
         *("timeline.png", "link.png", "progress.png", "curves.png"),
-        *("engine.json", "goal.json", "partition.json", "state", "files.json"),
+        *("engine.json", "goal.json", "partition.json", "model.json", "state", "files.json"),
     }
     rows = Records(out).load().rows()
     tests = [row for row in rows if row["split"] == "test"]

@@ -10,6 +10,7 @@ import pytest
 
 from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
 from fedsash.methods import Scaffold
+from fedsash.methods.sampling import Uniform
 from fedsash.methods.server_optimisers import FedAdam
 from fedsash.vector.saved import saved_rounds
 from support.by_default import rotated
@@ -24,6 +25,23 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "a"
     run(observed(), 8, out=folder, checkpoint=Checkpoint(2, keep=(4,)), progress=False)
     return folder
+
+
+def test_a_fork_with_a_client_more_is_told_what_a_method_with_client_state_needs(tmp_path: Path) -> None:
+    start(federation(method=Scaffold(), sampling=Uniform(2), data=data((7, 12, 3))), 2, tmp_path / "a")
+    line = r"a has 3 clients, and here are 4: with Scaffold .* a new run that begins with the model alone .*'round:2'"
+    with pytest.raises(RunError, match=line):
+        start(
+            federation(method=Scaffold(), sampling=Uniform(2), data=data((7, 12, 3, 5))),
+            4,
+            tmp_path / "b",
+            fork=Fork(tmp_path / "a", 2),
+        )
+    start(federation(sampling=Uniform(2), data=data((7, 12, 3))), 2, tmp_path / "c")
+    forked = start(
+        federation(sampling=Uniform(2), data=data((7, 12, 3, 5))), 4, tmp_path / "d", fork=Fork(tmp_path / "c", 2)
+    )
+    assert forked.state.round == 4
 
 
 def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Budget:
         self.second = calibrated()
         self._uncounted = 0.0
         self._nested = False
+        self._end_began = 0.0
 
     def uncounted(self, call: Callable[[], Any]) -> Any:
         """Call something whose processor time counts for no test."""
@@ -76,6 +77,7 @@ class Budget:
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         if fixturedef.scope == "function" or self._nested:
             return (yield)
+        fixturedef.addfinalizer(self._ended)  # the last one is called first: around the fixture's own end
         self._nested = True
         begin = used()
         try:
@@ -83,6 +85,14 @@ class Budget:
         finally:
             self._uncounted += used() - begin
             self._nested = False
+            fixturedef.addfinalizer(self._ends)
+
+    def _ends(self) -> None:
+        """Begin to count the end of a shared fixture, such as that of a browser, which is no work of the last test."""
+        self._end_began = used()
+
+    def _ended(self) -> None:
+        self._uncounted += used() - self._end_began
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.system.machine import core_count, core_quota, cores
+from fedsash.system.machine import core_count, core_quota, cores, cores_of_task
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -63,3 +63,13 @@ def test_a_container_with_a_part_of_the_cores_counts_that_part(
 def test_only_the_cores_of_the_affinity_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5})
     assert cores() == [5] and core_count() == 1
+
+
+@pytest.mark.parametrize(("text", "count"), [("4", 4), ("", math.inf), ("0", math.inf), ("4(x2)", math.inf)])
+def test_a_task_of_slurm_has_the_cores_that_slurm_says(
+    text: str, count: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", text)
+    assert cores_of_task() == count and core_count() <= count
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    assert core_count() == 1

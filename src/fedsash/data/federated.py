@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..settings.errors import SettingError, check, some
 from ..tasks import (
@@ -296,6 +297,19 @@ class FederatedData(Shown):
     def sizes(self) -> NDArray[np.int64]:
         """The number of samples of each client, `[N]`."""
         return Members.of(self.clients).sizes
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input of the model, without the batch; empty if there are several inputs."""
+        x = self.transform.prepare(self.train.x[:2])
+        if not isinstance(x, Tensor):
+            return ()
+        return tuple(x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of the model for one sample, as the task needs them."""
+        return self.problem.task.width(self.train.y, self.classes)
 
     @property
     def problem(self) -> Problem:

@@ -90,16 +90,46 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Sample
     Each of them keeps at least one sample. A pure function of the samples' order, `share` and `seed`. Returns the rest
     and the split-off samples, both in the samples' order. The second is None if it has no sample.
     """
+    return _parted(samples, split_off(_groups(samples), share, seed))
+
+
+def hold_out_latest(samples: Samples, share: float, times: NDArray[np.float64]) -> tuple[Samples, Samples | None]:
+    """As `hold_out`, but each group's `share` is its latest samples, given the time of each sample `[n]`.
+
+    Samples of one time stay together: the earliest time that is split off is split off as a whole, unless this would
+    leave a group without any sample.
+    """
+    groups = _groups(samples)
+    is_held_out = np.zeros(len(groups), dtype=np.bool_)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        count = round(share * len(members))
+        if count == 0:
+            continue
+        times_of_group = times[members]
+        first = np.sort(times_of_group)[-count]
+        is_late = times_of_group >= first
+        if is_late.all():
+            is_late = times_of_group > first
+        is_held_out[members[is_late]] = True
+    return _parted(samples, is_held_out)
+
+
+def _groups(samples: Samples) -> NDArray[Any]:
+    """The group of each sample `[n]`: its user, without users its domain, else one for all."""
     if samples.user is not None:
-        groups = samples.user.numpy()
-    elif samples.domain is not None:
-        groups = samples.domain.numpy()
-    else:
-        groups = np.zeros(len(samples))
-    is_held_out = torch.from_numpy(split_off(groups, share, seed))
-    if not is_held_out.any():
+        return samples.user.numpy()
+    if samples.domain is not None:
+        return samples.domain.numpy()
+    return np.zeros(len(samples))
+
+
+def _parted(samples: Samples, is_held_out: NDArray[np.bool_]) -> tuple[Samples, Samples | None]:
+    """The samples that are not held out, and those that are; None if there are none of these."""
+    held_out = torch.from_numpy(is_held_out)
+    if not held_out.any():
         return samples, None
-    return samples[~is_held_out], samples[is_held_out]
+    return samples[~held_out], samples[held_out]
 
 
 def split_off(groups: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
-from math import inf
 from typing import Any, TypeAlias
 
-from ..settings.errors import SettingError, library
+from ..settings.errors import SettingError, check, check_positive, library
 from .sampling import Poisson, Sampling, Uniform
 
 ONE_MORE = "one client more or fewer"
 REPLACED = "another client in its place"
+LEAST_NOISE = 1e-6
+MOST_NOISE = 1_000_000
+"""The noise multipliers that the accountant knows."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float
     if rounds == 0:
         return Privacy(0.0, delta, neighbours)
     if noise == 0:
-        return Privacy(inf, delta, neighbours)
+        return Privacy(math.inf, delta, neighbours)
     dp = accounting()
     if isinstance(sampling, Poisson):
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -70,6 +73,39 @@ def spent(noise: float, sampling: Known, clients: int, rounds: int, delta: float
     accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
     accountant.compose(event, rounds)
     return Privacy(float(accountant.get_epsilon(delta)), delta, neighbours)
+
+
+def least_noise(epsilon: float, sampling: Known, clients: int, rounds: int, delta: float) -> float:
+    """The least noise multiplier with which `rounds` rounds spend at most `epsilon`, rounded up to four digits.
+
+    `spent` falls as the noise grows, so it is found by bisection. Raises `SettingError` if no noise that the accountant
+    knows is enough, or needed, and `LibraryError` as `spent` does.
+    """
+    check_positive("epsilon", epsilon)
+
+    def enough(noise: float) -> bool:
+        return spent(noise, sampling, clients, rounds, delta).epsilon <= epsilon
+
+    high = 1.0
+    while not enough(high):
+        high *= 2
+        requirement = f"no noise up to {MOST_NOISE:,} is enough for {rounds:,} rounds at delta = {delta:.2g}"
+        check(high <= MOST_NOISE, "epsilon", epsilon, requirement)
+    low = high / 2
+    while enough(low):
+        high = low
+        low = high / 2
+        requirement = f"a noise of {LEAST_NOISE:g}, the least that the accountant knows, spends less"
+        check(low >= LEAST_NOISE, "epsilon", epsilon, requirement)
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    digit = 10.0 ** (math.floor(math.log10(high)) - 3)
+    rounded_up = math.ceil(high / digit) * digit
+    return float(f"{rounded_up:.4g}")  # the product may end in 0000000001
 
 
 def accounting() -> Any:

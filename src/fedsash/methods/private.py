@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
@@ -17,13 +17,13 @@ from ..settings.setting import Setting
 from ..vector.arrays import Vectors
 from ..vector.randomness import Purpose, generator
 from ..vector.sharing import Sharing
-from .accountant import SAMPLINGS, Privacy, accounting, known, spent, unknown
+from .accountant import LEAST_NOISE, MOST_NOISE, SAMPLINGS, Privacy, accounting, known, least_noise, spent, unknown
 from .base import Effort, Method, Upload
 from .rules import Aggregation, Surroundings
 from .sampling import Sampling
 
 NoiseMultiplier: TypeAlias = Annotated[
-    float, Interval(ge=0, le=1_000_000), Remark(": the accountant knows no other noise")
+    float, Interval(ge=0, le=MOST_NOISE), Remark(": the accountant knows no other noise")
 ]
 
 
@@ -87,7 +87,7 @@ class Private(Aggregation, name="private"):
     def __post_init__(self) -> None:
         super().__post_init__()
         requirement = "must be 0, or at least 1e-6: the accountant knows no smaller noise"
-        check(self.noise == 0 or self.noise >= 1e-6, "Private.noise", self.noise, requirement)
+        check(self.noise == 0 or self.noise >= LEAST_NOISE, "Private.noise", self.noise, requirement)
         if self.noise > 0 or self.adaptive is not None:
             finite = self.clip < math.inf
             check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
@@ -196,7 +196,22 @@ class Private(Aggregation, name="private"):
             raise RunError(line)
 
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy:
-        return spent(self.noise, known(sampling), clients, rounds, self.delta or clients**-1.1)
+        return spent(self.noise, known(sampling), clients, rounds, self._delta(clients))
+
+    def for_epsilon(self, epsilon: float, sampling: Sampling, clients: int, rounds: int) -> Private:
+        """The same rule with the least noise with which `rounds` rounds spend at most `epsilon` (see `least_noise`).
+
+        Raises `SettingError` if there is none, for a sampling that the accountant does not know, and if `adaptive` has
+        too little noise for it.
+        """
+        noise = least_noise(epsilon, known(sampling), clients, rounds, self._delta(clients))
+        rule = replace(self, noise=noise)
+        for error in rule._refuses_draws(sampling, clients):
+            raise error
+        return rule
+
+    def _delta(self, clients: int) -> float:
+        return self.delta or clients**-1.1
 
     def _multiplier(self, expected: float) -> float:
         """The noise on the sum of the updates, in multiples of S."""

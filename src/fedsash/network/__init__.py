@@ -7,7 +7,7 @@ with library("simpy", "fedsash.network", "fedsash[lab]"):
 
 from .clients import SimulatedClients
 from .driver import Asynchronous
-from .fedwindow import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow, FedWindow
+from .fedwindow import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow, Control, FedWindow
 from .learning import Learning, Timing
 from .links import Link
 from .rounds import OnNetwork
@@ -20,6 +20,7 @@ __all__ = [
     "CapacityWindow",
     "ClientWindow",
     "ConstantWindow",
+    "Control",
     "FedAsync",
     "FedBuff",
     "FedWindow",

@@ -24,7 +24,7 @@ from .client_results import CLIENTS
 from .cures import restore
 from .drawn import draw_clients, draw_timeline
 from .driver import Driver
-from .model_files import INDEX, lost_models, write_models
+from .model_files import INDEX, SHAPE, lost_models, write_models, write_shape
 from .partition import record
 from .pictures.paper import can_draw, draw
 from .records import Records
@@ -37,8 +37,9 @@ from .tally import Tally
 T = TypeVar("T")
 
 WRITTEN = (
-    *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", CLIENTS, "summary.json", INDEX, "models"),
-    *("curves.png", "clients.png", "timeline.json", "timeline.png", "link.png", "progress.png"),
+    *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", SHAPE, CLIENTS),
+    *("summary.json", INDEX, "models", "curves.png", "clients.png"),
+    *("timeline.json", "timeline.png", "link.png", "progress.png"),
 )
 """The files and folders that a run writes beside `metrics.jsonl`, its states and its running sums."""
 
@@ -53,6 +54,7 @@ class RunFolder:
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; empty for clients on nodes |
     | `partition.json` | at the beginning | the clients' labels |
+    | `model.json` | with it, if the experiment names the model | which inputs and outputs it has, see `write_shape` |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
     | `clients.json` | with the state after an evaluation | each client's own results in it, see `client_results` |
     | `state/` | while the run trains | see `checkpoints` |
@@ -178,6 +180,8 @@ class RunFolder:
             files.write_table(self.path / "engine.json", engine)
         if federation.clients.data is not None:
             files.write_table(self.path / "partition.json", record(federation.clients.data))
+            if "model" in config:
+                write_shape(self.path, federation.clients.data)
         content = dict(config)
         if "built_by" not in config:
             resolved = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None

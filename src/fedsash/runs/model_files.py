@@ -1,4 +1,6 @@
-"""The files of a run's models: `models/NAME.safetensors`, with their sizes and checksums in `files.json`."""
+"""The files of a run's models: `models/NAME.safetensors`, with their sizes and checksums in `files.json`, and
+`model.json`, which has the sizes of the model's input and output.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..settings.errors import RunError
+from ..data.federated import FederatedData
+from ..settings.errors import RunError, one_line
 from ..system import files
 from ..system.paths import plain_file
 from .cures import remake
 
 INDEX = "files.json"
+SHAPE = "model.json"
 
 Seal = tuple[int, int]
 """The size of a content in bytes, and its CRC-32 checksum."""
@@ -51,6 +55,25 @@ def read_model(folder: Path, name: str) -> bytes:
             return content
         if seals == _index(folder).get(file):  # else it was replaced while it was read
             raise RunError(f"{folder / file} is damaged: {remake(folder)}")
+
+
+def write_shape(folder: Path, data: FederatedData) -> None:
+    """Write what a model must know of its data: the shape of one `input`, and the number of `outputs`."""
+    files.write_table(folder / SHAPE, {"input": list(data.input_shape), "outputs": data.outputs})
+
+
+def read_shape(folder: Path) -> tuple[list[int], int] | None:
+    """The shape of one input, and the number of outputs; None if the run has not written them.
+
+    Raises `RunError` if the file is damaged.
+    """
+    try:
+        table = files.table(folder / SHAPE, sealed=True)
+        return [int(length) for length in table["input"]], int(table["outputs"])
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder / SHAPE} is damaged: {one_line(error)}") from error
 
 
 def lost_models(folder: Path) -> list[str]:

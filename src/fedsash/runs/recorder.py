@@ -226,6 +226,7 @@ class RunRecorder:
         here = self.driver.fingerprint
         there = checkpoints.fingerprint(place(source_states, fork.round))
         start = self._new_state()
+        self._check_members(source, fork.round)
         source_names = sources(fork, start.averages, here, there)
         our_names = {source_name: name for name, source_name in source_names.items()}
         our_names["model"] = "model"
@@ -291,6 +292,25 @@ class RunRecorder:
             raise RunError(f"{source} has no state of round {round}; saved are: {rounds} (see checkpoint.keep)")
         check(self.rounds >= round, "rounds", self.rounds, f"must be at least the {round} of the fork's state")
         self.sums.check(source, round)
+
+    def _check_members(self, source: Path, round: int) -> None:
+        """Raise `RunError` if clients have joined or left a run in which each remembers something.
+
+        SCAFFOLD's c, for example, is the mean of all clients' c_i, and no other number of clients has this mean.
+        """
+        if not self.federation.remembers:
+            return
+        before = len(checkpoints.sizes(place(source / "state", round)))
+        clients = len(self.federation.sizes)
+        if before == clients:
+            return
+        method = type(self.federation.method).__name__
+        raise RunError(
+            f"{source} has {before} clients, and here are {clients}: with {method} and these settings each client "
+            "remembers something, so a fork must keep them all. Who leaves may just be away; who joins needs a method "
+            "without client state, such as FedAvg, or a new run that begins with the model alone "
+            f"(fedsash.open_run({str(source)!r}).module('round:{round}'))"
+        )
 
     def _check_forked(self, state: State, there: Mapping[str, str]) -> None:
         """Raise an error unless another run's state can be one of this run. Its fingerprint is `there`."""

@@ -97,7 +97,7 @@ class Result(RunModels):
         """
         values = self.history.curves(self.federation.goal.criterion, split)
         if values:
-            return curves(values, broadcast_start=self._broadcast_start())
+            return curves(values, forked=self.tally.forked, broadcast_start=self._broadcast_start())
         splits = ", ".join(sorted(self.history.splits))
         if not splits:
             raise RunError(NOT_EVALUATED)

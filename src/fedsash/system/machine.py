@@ -22,10 +22,19 @@ def cores() -> list[int]:
 def core_count() -> int:
     """How many processes that compute can run at a time here, at least 1.
 
-    A container may see all cores of its machine and get the time of only a few of them. Part of a core counts as one.
+    A container may see all cores of its machine and get the time of only a few of them, and so may a task of SLURM,
+    which says so in `SLURM_CPUS_PER_TASK`. Part of a core counts as one.
     """
-    available = min(len(cores()), core_quota())
+    available = min(len(cores()), core_quota(), cores_of_task())
     return max(math.ceil(available), 1)
+
+
+def cores_of_task() -> float:
+    """How many cores SLURM gives to each task, infinity outside of it and where nobody has asked for a number."""
+    text = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if not text.isdecimal() or int(text) == 0:
+        return math.inf
+    return int(text)
 
 
 def core_quota(membership: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")) -> float:

@@ -167,6 +167,7 @@ def test_what_is_commented_is_what_holds_without_it(data: str) -> None:
     written = [line.split(" = ")[0].strip("[]").split(".")[0] for line in bare]
     assert set(options(Experiment)) <= set(written)
     assert max(map(len, text.splitlines())) <= 120
+    assert not [line for line in text.splitlines() if line.endswith("...")]
 
 
 def arrays(folder: Path) -> Path:
@@ -222,7 +223,7 @@ def photos(folder: Path, sizes: list[tuple[int, int]], modes: str = "L") -> None
     ("sizes", "modes", "options", "lines"),
     [
         ([(9, 6), (4, 5), (20, 12), (7, 7)] * 5, "L", {"size": 6}, ["sizes go from 4x5 to 20x12, so size = 6 scales"]),
-        ([(900, 600), (401, 500)] * 10, "L", {"size": 64}, ["scales them all; a network for images may have larger"]),
+        ([(900, 600), (401, 500)] * 10, "L", {"size": 64}, ["scales them all; larger ones take longer"]),
         ([(8, 8)] * 20, "LR", {"channels": 3}, ["their modes are L, RGB, so channels = 3 makes them all RGB"]),
         ([(8, 8)] * 20, "R", {}, []),
     ],
@@ -242,9 +243,29 @@ def test_images_that_differ_get_one_size_and_the_same_channels(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(lines) and all(line in found for line, found in zip(lines, said, strict=True))
     found = load("experiment.toml")
+    assert REGISTRIES["models"].name_of(found.model) == ("cifar_cnn" if 64 in options.values() else "mlp")
     assert all(f"# {line}\n" in Path("experiment.toml").read_text() for line in said)
     assert found.data == REGISTRIES["datasets"].things["images"]("photos", **options)
     assert len(found.federated_data().train.x) == 18
+
+
+def test_the_image_network_is_one_for_the_size_of_the_images(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSASH_CACHE", str(here / "cache"))
+    for side, model in ((8, "mlp"), (16, "cifar_cnn"), (64, "cifar_cnn"), (65, "resnet20_gn")):
+        photos(here / str(side), [(side, side)] * 4)
+        assert main(["init", f"{side}.toml", "--data", "images", "--path", str(here / str(side))]) == 0
+        assert REGISTRIES["models"].name_of(load(f"{side}.toml").model) == model
+
+
+def test_several_labels_are_the_labels_of_a_row_and_no_features(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.csv").write_text("\n".join(["x,a,b", *(f"{i % 7},{i % 2},{i % 3 // 2}" for i in range(40))]))
+    named = ["--data", "table", "--path", "p.csv", "--label", "a", "--label", "b"]
+    assert main(["init", *named]) == 0
+    capsys.readouterr()
+    data = load("experiment.toml").federated_data()
+    assert data.train.y.shape[1] == 2 and data.feature_names == ("x",)
+    error = refused(capsys, "init", "x.toml", "--data", "npy", "--path", "p", "--label", "a", "--label", "b")
+    assert "--label = 'a, b': must be one column" in error
 
 
 def test_a_folder_without_images_and_a_file_that_is_none_are_refused(
@@ -265,7 +286,7 @@ def test_a_table_with_times_is_told_that_its_test_set_is_drawn_at_random(
     text = "\n".join([f"{name},x,label", *(f"{i},{i % 7},{i % 2}" for i in range(40))]) + "\n"
     Path("p.csv").write_text(text)
     assert main(["init", "a.toml", "--data", "table", "--path", "p.csv"]) == 0
-    assert capsys.readouterr().err.count("the test set is drawn at random; of a time series give train.csv") == said
+    assert capsys.readouterr().err.count("it is the latest rows, as a series needs it: time = ") == said
     (here / "cut").mkdir()
     for split in ("train", "test"):
         (here / "cut" / f"{split}.csv").write_text(text)

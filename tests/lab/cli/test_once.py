@@ -16,14 +16,6 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().err
 
 
-def test_several_labels_are_refused_and_not_made_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "data.csv").write_text("a,one,two\n1,0,1\n2,1,0\n3,0,0\n4,1,1\n")
-    words = ("init", tmp_path / "new.toml", "--data", "table", "--path", tmp_path / "data.csv")
-    line = refused(capsys, *words, "--label", "one", "--label", "two")
-    assert "argument --label: is given twice, and takes one value" in line
-    assert not (tmp_path / "new.toml").exists()
-
-
 @pytest.mark.parametrize(
     "words", [("run", "x.toml", "--out", "a", "--out", "b"), ("resume", "a", "--rounds", 1, "--rounds", 2)]
 )

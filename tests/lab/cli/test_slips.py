@@ -106,6 +106,19 @@ def test_a_resume_to_fewer_rounds_than_there_are_changes_nothing(file: Path, sai
     assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
 
 
+def test_a_run_whose_data_have_moved_is_told_how_it_goes_on(file: Path, said: Said, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i / 40},{i % 2}\n" for i in range(40)))
+    table = 'data={name="table", path="a.csv", label="y", test=0.0}'
+    settings = ["--set", table, "--set", 'partition={name="iid", clients=2}', "--set", "sampling.count=1"]
+    assert said("run", "mine.toml", "--out", "r", "--no-progress", *settings)[0] == 0
+    (tmp_path / "a.csv").rename("b.csv")
+    code, printed = said("resume", "r", "--rounds", "5", "--no-progress")
+    assert code == 2 and "data.path = 'a.csv': there is no such file" in printed
+    assert printed.endswith("; if the data moved: fedsash resume r --set data.path=NEW\n")
+    code, printed = said("resume", "r", "--rounds", "5", "--no-progress", "--set", "data.path=b.csv")
+    assert code == 0, printed
+
+
 def test_a_model_that_was_not_seeded_is_recognised(tmp_path: Path) -> None:
     torch.manual_seed(1)
     run(federation(model=nn.Linear(4, 3)), 2, out=tmp_path, progress=False)

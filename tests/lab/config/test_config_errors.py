@@ -64,10 +64,10 @@ from support.experiments import WINDOW, file_with
         ("model.depth = 3", "unknown key model.depth; known are hidden, name"),
         ('model.name = "resnet"', "must be one of mlp, fmnist_cnn, "),
         ('model.name = "numpy:pi"', 'model.name = "numpy:pi": must be a class or a function that is written in Python'),
-        ("averages.w.size = 3", "averages.w.name is missing: must be one of ema, bema, power_ema, swa, window"),
+        ("averages.w.size = 3", "averages.w.name is missing: must be one of ema, swa, bema, power_ema, window"),
         (
             'averages.w.name = "windows"',
-            'averages.w.name = "windows": must be one of ema, bema, power_ema, swa, window, or "package',
+            'averages.w.name = "windows": must be one of ema, swa, bema, power_ema, window, or "package',
         ),
         ("averages = 3", "averages = 3: must be a table, [averages]"),
         ('averages.w = { name = "window", size = 3, part = 3 }', "must be a string or a list of strings"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from site_build.claims import CLAIMS_PAGE, PAGES, rewritten, with_claims
 
-from fedsash.lab.papers import CLAIMS
+from fedsash.lab.papers import CLAIMS, claims
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
@@ -31,7 +31,7 @@ def test_every_claim_of_the_list_stands_on_the_page_once() -> None:
     names = []
     for part in re.split(r"^### ", with_claims(CLAIMS_PAGE.read_text()), flags=re.MULTILINE)[1:]:
         tier = re.match(r".*\(([ABC])\)$", part.partition("\n")[0])
-        found = re.findall(r"^\| ([A-Z]\d+) \|", part.partition("\n## ")[0], flags=re.MULTILINE)
+        found = re.findall(r"^(?:\||-) ([A-Z]\d+)(?: \||:)", part.partition("\n## ")[0], flags=re.MULTILINE)
         assert tier is not None
         tiers[tier[1]] += len(found)
         names += found
@@ -43,3 +43,16 @@ def test_every_paper_has_its_part() -> None:
     page = CLAIMS_PAGE.read_text()
     for paper in CLAIMS:
         assert f"<!-- claims: {paper} -->" in page
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("paper", CLAIMS)
+def test_the_page_of_a_paper_has_each_headline_claim_with_print_s_verdict(paper: str) -> None:
+    page = (CLAIMS_PAGE.parent / f"{paper.lower()}.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| [A-Z]\d+[:,]", line)]
+    for claim in claims()[paper].values():
+        if claim.tier == "A":
+            (row,) = [row for row in rows if claim.name in re.split(r"[:,] ?", row[0])]
+            finding = claim.in_print()
+            if finding is not None and finding.holds is not None:
+                assert re.search(rf"\b{finding.verdict}\b", row[1]), claim.name

@@ -734,7 +734,7 @@ def test_single_rounds_reach_a_target(tmp_path: Path, of_base: dict[int, float],
         "method": {method: SETTINGS_OF[method] for method in BELOW_TARGET},
         "strength": {"0.01": {}},
     }
-    reproduction = replace(TABLE_1, axes=axes, tables=[Table(rows="row", columns="method")], scales={})
+    reproduction = replace(TABLE_1, axes=axes, notes=(), tables=[Table(rows="row", columns="method")], scales={})
     evidence = measured("F7", pretend(tmp_path, reproduction, accuracy, models=("model", "ima")))
     finding = CLAIMS["F7"].judged(evidence)
     assert finding.verdict == expected, finding.words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedsash.lab.papers import made_by, names
 from fedsash.lab.papers.figures import CurvesFigure, Figure, StudyFigure, StudyPanel, ValuesFigure
 from fedsash.lab.papers.pick import Labels, Pick, pick
 from fedsash.lab.papers.reproduce import with_data
-from fedsash.lab.papers.reproduction import Scale, Settings
+from fedsash.lab.papers.reproduction import Note, Scale, Settings
 from fedsash.lab.papers.results import Results
 from fedsash.lab.papers.tables import Table
 from fedsash.lab.studies.coverage import CoverageStudy
@@ -40,6 +41,17 @@ def test_every_table_and_figure_of_the_papers_is_made_by_a_reproduction_that_is_
         with pytest.raises(ValueError, match=f"is made by {made_by(name)}$"):
             load(name)
         assert made_by(name) in names()
+
+
+def test_notes_stand_below_the_rows_alone_that_were_asked_for() -> None:
+    table = load("ima-table-1")
+    fmnist = {"row": "FMNIST #C=2", "method": "FedAvg", "strength": "0.1", "IMA": "on"}
+    note = table.note_on([fmnist])
+    assert note == table.note and not any(word in note for word in ("CIFAR-100", "PACS", "FedFA", "FedNova"))
+    pacs = table.note_on([fmnist, fmnist | {"row": "PACS a=0.1", "method": "FedFA"}])
+    assert "PACS's network" in pacs and "FedFA: from the code anchors" in pacs and "Digit-Five" not in pacs
+    with pytest.raises(SettingError, match=r"ima-table-1.notes.row = 'PACS': did you mean"):
+        replace(table, notes=[Note("of nothing", pick(row="PACS"))])
 
 
 def test_every_reproduction_is_of_something_that_is_printed() -> None:

@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
-from fedsash.lab.report.comparison import Row, compare, table
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.comparison import Choice, Row, by_decided, compare, compare_best, table
+from fedsash.lab.report.page.papers import of_settings
+from fedsash.runs.pictures import Line
 from fedsash.runs.summaries import GOAL, goal_content
 from fedsash.settings.errors import RunError
 from fedsash.tasks import Criterion
 from fedsash.tasks.criterion import UNKNOWN
 from support.histories import ACCURACY, RMSE, history
 from support.json_files import write_json
+from support.pages import written
 
 
 @dataclass
@@ -32,6 +36,8 @@ class CollectedRun:
     means: dict[str, float | None]
     curves: Curves = field(default_factory=lambda: Curves(ACCURACY, "test", {}))
     forked: int | None = None
+    clients: dict[str, Any] | None = None
+    last_means: dict[str, dict[str, float | None]] = field(default_factory=dict)
     summary: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,6 +152,12 @@ def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine()
     assert only(rows, "model", run="c").gain == 0.75
 
 
+def test_a_group_of_runs_is_called_after_all_of_its_seeds() -> None:
+    runs = [CollectedRun(f"seed={seed},lr=0.1", {"seed": seed}, {}, {"model": 0.5}) for seed in range(3)]
+    assert [row.labels["run"] for row in compare(runs)] == ["seed=*,lr=0.1"]
+    assert [row.labels["run"] for row in compare(runs[1:2])] == ["seed=1,lr=0.1"]
+
+
 def test_seeds_may_have_their_data_in_different_places() -> None:
     data = [{"name": "cifar10", "path": path} for path in ("data/cifar10", "/scratch/cifar10")]
     runs = [CollectedRun(f"r{i}", {"seed": i, "data": data[i]}, {}, {"model": i / 2}) for i in (0, 1)]
@@ -192,15 +204,72 @@ def test_numbers_of_different_metrics_or_splits_are_not_mixed() -> None:
     accuracy, rmse = run(0, {"m": "a"}, model=0.5), decided(run(1, {"m": "a"}, model=7.0), RMSE)
     with pytest.raises(RunError, match="rmse on the test set decides, and accuracy on the test set in runs that"):
         compare([accuracy, rmse])
-    with pytest.raises(RunError, match=r"accuracy on held-out data decides, and accuracy on the test set .* one: --of"):
+    with pytest.raises(RunError, match=r"accuracy on held-out data decides, and accuracy on the test set .* no split"):
         compare([accuracy, decided(run(1, {"m": "a"}, model=0.5), ACCURACY, "held_out")])
     other = decided(run(0, {"m": "b"}, model=7.0), RMSE)
     with pytest.raises(RunError, match=r"^m=a: accuracy on the test set decides, and rmse on the test set in runs"):
         compare([accuracy, other], "m=a")
-    rows = compare([accuracy, other])
-    columns = {str(column.header): list(column.cells) for column in table(rows).columns}
-    assert columns["metric"] == ["accuracy on the test set", "rmse on the test set"]
-    assert columns["mean ± std"] == ["50.00 %", "7"]
+    tables = [table(rows) for rows in by_decided(compare([accuracy, other]))]
+    columns = [{str(column.header): list(column.cells) for column in one.columns} for one in tables]
+    assert [column["mean ± std"] for column in columns] == [["50.00 %"], ["7"]]
+
+
+def test_the_split_that_is_advised_is_one_that_all_runs_have() -> None:
+    runs = [run(0, {"m": "a"}, model=0.5), decided(run(0, {"m": "b"}, model=0.5), ACCURACY, "held_out")]
+    for one in runs:
+        one.summary["over_clients"] = {"held_out": {}}
+    with pytest.raises(RunError, match=r"compare all on one: --of held_out/client_mean$"):
+        compare(runs, "m=a")
+
+
+def tuned(seed: int, lr: str, test: float, held_out: float, **labels: str) -> CollectedRun:
+    """A run whose window is worse on held-out data at the rates at which the model is good."""
+    one = run(seed, {"local.lr": lr, **labels}, model=test, window=test + 0.125)
+    one.last_means = {"test": {}, "held_out": {"model": held_out, "window": 1 - held_out}}
+    return one
+
+
+def test_the_best_rate_is_that_of_the_held_out_data_for_each_model_and_the_test_set_says_what_it_comes_to() -> None:
+    """At the rate 0.1 the test set is better, which must not be seen."""
+    runs = [tuned(seed, "0.1", 0.75, 0.25) for seed in (0, 1)] + [tuned(seed, "1", 0.5, 0.5) for seed in (0, 1)]
+    model, window = compare_best(runs, "lr", "held_out")
+    assert (model.labels, model.mean, model.gain) == ({"local.lr": "1"}, 0.5, None)
+    assert (window.labels, window.mean, window.gain, window.pairs) == ({"local.lr": "0.1"}, 0.875, 0.375, 2)
+    assert model.choice == Choice("local.lr", "held_out", 0.5)
+    assert model.plain()["chosen_on"] == "held_out" and model.plain()["chosen_mean"] == 0.5
+
+
+def test_each_method_has_its_own_best_rate_and_gains_are_over_the_other_at_its_best() -> None:
+    runs = []
+    for method, rates in {"a": {"0.1": 0.75, "1": 0.25}, "b": {"0.1": 0.25, "1": 0.5}}.items():
+        runs += [tuned(0, lr, value / 2, value, m=method) for lr, value in rates.items()]
+    rows = compare_best(runs, "local.lr", "held_out", "m=a")
+    best = {row.labels["m"]: (row.labels["local.lr"], row.gain) for row in rows if row.model == "model"}
+    assert best == {"a": ("0.1", None), "b": ("1", -0.125)}
+
+
+def test_runs_of_no_sweep_are_tuned_over_a_setting_in_which_alone_they_differ() -> None:
+    runs = []
+    for name, lr, held_out in (("a", 0.1, 0.25), ("b", 0.2, 0.5)):
+        config = {"local": {"lr": lr}, "server": {"lr": 1.0}}
+        one = CollectedRun(name, config, {}, {"model": held_out / 2}, last_means={"held_out": {"model": held_out}})
+        runs.append(one)
+    (row,) = compare_best(runs, "lr", "held_out")
+    assert row.labels == {"run": "a", "local.lr": "0.2"} and row.mean == 0.25
+
+
+@pytest.mark.parametrize(
+    ("key", "by", "words"),
+    [
+        ("lr", "test", "the test set is not for choosing"),
+        ("lr", "clients", r"--by clients: must be another split than that of the results: held_out"),
+        ("rate", "held_out", "--best-over rate: must be one of local.lr"),
+        ("seed", "held_out", "--best-over seed: must be one of local.lr"),
+    ],
+)
+def test_what_can_t_choose_is_refused(key: str, by: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        compare_best([tuned(0, "0.1", 0.5, 0.5), tuned(0, "1", 0.5, 0.5)], key, by)
 
 
 def sweep(
@@ -290,3 +359,51 @@ def test_damaged_runs_are_named_also_where_nothing_is_left_to_compare(
     (tmp_path / "runs" / "seed=0" / GOAL).write_text("{}")
     assert main(["compare", str(tmp_path), "--against", "seed=0"]) == 2
     assert "run seed=0 is left out" in capsys.readouterr().err
+
+
+def test_scores_on_the_test_set_and_on_held_out_data_are_in_tables_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "a", {"model": [0.5]})
+    written(tmp_path / "b", {"model": [0.75]}, split="held_out")
+    assert main(["compare", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    test, held_out = out.index("accuracy on the test set, mean"), out.index("accuracy on held-out data, mean")
+    assert test < out.index("50.00 %") < held_out < out.index("75.00 %")
+
+
+def test_two_runs_are_drawn_into_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, last in (("a", 0.5), ("b", 0.75)):
+        written(tmp_path / name, {"model": [0.25, last], "ema": [0.25, last]}, f"rounds = 2\nnote = '{name}'\n")
+    picture = tmp_path / "both.svg"
+    assert main(["compare", str(tmp_path), "--picture", str(picture)]) == 0
+    assert f"picture: {picture}" in capsys.readouterr().out
+    assert picture.exists()
+    drawn = of_settings(collect([tmp_path]).runs)
+    assert drawn is not None
+    (panel,) = drawn.panels
+    assert [layer.name for layer in panel.layers if isinstance(layer, Line)] == [
+        "a: ema", "a: model", "b: ema", "b: model",
+    ]  # fmt: skip
+
+
+def test_the_picture_has_the_means_over_seeds_and_a_panel_for_each_split(tmp_path: Path) -> None:
+    for seed, last in ((0, 0.5), (1, 0.75)):
+        written(tmp_path / f"s{seed}", {"model": [0.25, last]}, f"seed = {seed}\n")
+    written(tmp_path / "other", {"model": [0.5]}, split="held_out")
+    drawn = of_settings(collect([tmp_path]).runs)
+    assert drawn is not None
+    other, seeds = drawn.panels
+    assert (other.name, seeds.name) == ("other: Accuracy on held-out data", "s0: Accuracy on the test set")
+    (mean,) = (layer for layer in seeds.layers if isinstance(layer, Line))
+    assert list(mean.y) == [25, 62.5]
+
+
+def test_a_picture_that_can_t_be_drawn_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more, words in (
+        (["--picture", "x.txt"], "must be a file that ends in .png"),
+        (["--picture", str(tmp_path / "x.png"), "--of", "test/each"], "can't be given with --of"),
+        (["--by", "held_out"], "needs --best-over KEY"),
+    ):
+        assert main(["compare", str(tmp_path), *more]) == 2
+        assert words in capsys.readouterr().err

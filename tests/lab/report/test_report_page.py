@@ -119,7 +119,7 @@ def test_the_partition_is_that_of_the_run(page: Path, sweep: Path) -> None:
 
 def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> None:
     text = page.read_text()
-    assert "run d has not begun" in text
+    assert "1 of 4 runs have not begun: d" in text
     cells = Outline(text).cells
     assert cells[cells.index("c") + 1] == f"lr {HOSTILE}"
     assert "Means over seeds" in text and "2" in cells
@@ -130,7 +130,7 @@ def test_means_over_seeds_come_first_and_then_the_single_runs(page: Path, sweep:
     """The means are those of runs a and b, at each round."""
     text = page.read_text()
     heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
-    assert heads.index("Means over seeds") < heads.index("What was run") < heads.index("Results")
+    assert heads.index("Means over seeds") < heads.index("Results") < heads.index("What was run")
     means, runs = (figure(text, f"Accuracy over the rounds{more}") for more in (", mean over seeds", ""))
     for model in ("window3", "ema", "model"):
         a, b = (traced(runs, f"{name}, every model", model) for name in "ab")
@@ -189,3 +189,34 @@ def test_what_is_no_run_is_refused_in_one_line(
     out, error = capsys.readouterr()
     assert out == "" and error.count("\n") == 1 and folder in error and words in error
     assert not (tmp_path / "p.html").exists()
+
+
+@pytest.mark.parametrize("how", ["folder", "glob"])
+def test_a_folder_of_runs_is_reported_also_where_files_lie_between_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """The main job's folder has its two runs and a picture; a shell's `runs/*` names them all."""
+    (tmp_path / "runs").mkdir()
+    put(tmp_path / "runs", "curves.png", "no run")
+    for name in ("observed", "ima"):
+        written(tmp_path / "runs" / name, {"model": [0.5, 0.75]})
+    folders = [tmp_path / "runs"] if how == "folder" else sorted((tmp_path / "runs").iterdir())
+    assert main(["report", *map(str, folders)]) == 0
+    file = tmp_path / "runs" / ("report.html" if how == "folder" else "ima/report.html")
+    assert f"page: {file}" in capsys.readouterr().out
+    assert "<h1>ima and observed</h1>" in file.read_text()
+
+
+def test_a_damaged_run_in_a_folder_of_runs_is_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path / "a", {"model": [0.5, 0.75]})
+    put(tmp_path / "b", "metrics.jsonl", "[]\n")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "note: b is left out: " in capsys.readouterr().out
+
+
+def test_files_alone_are_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, "curves.png", "no run")
+    assert main(["report", str(tmp_path / "curves.png")]) == 2
+    assert "curves.png: no folder of a run or a sweep" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedsash import Broadcast, Fork, Window
+from fedsash import Broadcast, Checkpoint, Fork, Window
 from fedsash.evaluation import Evaluation
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
@@ -126,11 +126,50 @@ def test_forty_long_runs_stay_small(tmp_path: Path) -> None:
     assert "One evaluation in 2 is drawn" in text
 
 
-def test_the_best_average_is_drawn_first_and_the_model_last(tmp_path: Path) -> None:
+def test_the_page_opens_with_all_runs_over_each_other_and_the_models_that_all_have(tmp_path: Path) -> None:
+    """Models that not all have are in the legend, to be ticked."""
+    a: dict[str, list[float | None]] = {"model": [0.1, 0.5], "ema": [0.1, 0.6], "w": [0.1, 0.7]}
+    b: dict[str, list[float | None]] = {"model": [0.2, 0.4], "w": [0.2, 0.5]}
+    folders = [written(tmp_path / name, curves) for name, curves in {"a": a, "b": b}.items()]
+    view = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"][0]
+    assert view["label"] == "every run: w, model"
+    ticked = {trace["label"]: not trace.get("unticked", False) for trace in view["data"]}
+    assert ticked == {"a: w": True, "a: model": True, "a: ema": False, "b: w": True, "b: model": True}
+    looks = {(trace["line"]["color"], trace["line"]["dash"], trace["marker"]["symbol"]) for trace in view["data"]}
+    colours = {trace["label"][0]: trace["line"]["color"] for trace in view["data"]}
+    assert len(looks) == 5 and len(set(colours.values())) == 2
+
+
+def test_of_many_runs_the_page_opens_with_as_many_common_models_as_can_be_told_apart(tmp_path: Path) -> None:
+    curves: dict[str, list[float | None]] = {"model": [0.1, 0.5], "ema": [0.1, 0.6], "w": [0.1, 0.7]}
+    folders = [written(tmp_path / f"r{i}", curves) for i in range(9)]
+    view = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"][0]
+    assert view["label"] == "every run: w"
+    assert [trace["label"] for trace in view["data"]] == [f"r{i}" for i in range(9)]
+
+
+def test_a_fork_is_marked_and_begins_where_it_leaves_its_source(tmp_path: Path) -> None:
+    """The rows of a fork begin with those of its source, which stand in the picture once."""
+    world = federation(averages={"w": Window(2)}, evaluation=Evaluation(every=1))
+    run(world, 4, out=tmp_path / "source", progress=False, checkpoint=Checkpoint(every=2))
+    ima = replace(world, broadcast=Broadcast("w", start=3))
+    config = {"broadcast": {"start": 3}}
+    run(ima, 4, out=tmp_path / "ima", progress=False, config=config, fork=Fork(tmp_path / "source", 2))
+    found = figure(document(collect([tmp_path / "source", tmp_path / "ima"]), ""), "Accuracy over the rounds")
+    (note,) = [one["text"] for one in found["views"][0]["layout"]["annotations"] if "fork" in one["text"]]
+    assert note == "ima: forked at round 2, broadcasting from 3"
+    assert traced(found, found["views"][0]["label"], "ima: model")["x"] == [2, 3, 4]
+    assert traced(found, found["views"][0]["label"], "source: model")["x"] == [1, 2, 3, 4]
+    alone = figure(document(collect([tmp_path / "ima"]), ""), "Accuracy over the rounds")
+    assert traced(alone, "ima", "model")["x"] == [1, 2, 3, 4]
+    assert "forked at round 2, broadcasting from 3" in str(alone["views"][0]["layout"]["annotations"])
+
+
+def test_the_best_average_is_drawn_before_the_others_and_the_model_last(tmp_path: Path) -> None:
     curves: dict[str, list[float | None]] = {"model": [0.1, 0.9], "bad": [0.1, 0.2], "good": [0.1, 0.5]}
     folders = [written(tmp_path / name, curves) for name in "ab"]
     views = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"]
-    assert [view["label"] for view in views[:3]] == ["good, every run", "bad, every run", "model, every run"]
+    assert [view["label"] for view in views[1:4]] == ["good, every run", "bad, every run", "model, every run"]
 
 
 def test_a_run_has_the_same_colour_in_the_panels_of_all_models(tmp_path: Path) -> None:
@@ -138,7 +177,7 @@ def test_a_run_has_the_same_colour_in_the_panels_of_all_models(tmp_path: Path) -
     both: dict[str, list[float | None]] = {"model": [0.1, 0.9], "w": [0.1, 0.5]}
     folders = [written(tmp_path / name, of) for name, of in {"a": both, "b": {"model": [0.2]}, "c": both}.items()]
     views = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"]
-    colours = [{trace["label"]: trace["line"]["color"] for trace in view["data"]} for view in views[:2]]
+    colours = [{trace["label"]: trace["line"]["color"] for trace in view["data"]} for view in views[1:3]]
     assert colours[0] == {run: colours[1][run] for run in "ac"}
 
 

@@ -14,14 +14,16 @@ from safetensors.torch import load_file
 
 from fedsash.averages import profiles
 from fedsash.averages.sum_files import place
+from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
-from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
-from fedsash.lab.studies.averages import AveragesStudy
+from fedsash.lab.studies.afterwards import Afterwards, Judged, best_of, best_window, listed
+from fedsash.lab.studies.averages import AveragesStudy, _tie
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.runs import RunningSums
 from fedsash.runs.records import Records
 from fedsash.runs.running_sums import FOLDER
+from support.histories import ACCURACY
 from support.studies import ENGINE, refused
 
 EXPERIMENT = f"""
@@ -140,7 +142,7 @@ def test_all_averages_are_judged_and_the_choice_is_that_of_held_out_data(opened:
         assert found["emas"]["decay"][i] == pytest.approx((size - 1) / (size + 1))
     held_out = found["windows"]["held_out"]
     assert held_out[found["sizes"].index(found["chosen"])] == max(held_out)
-    assert best_window(Afterwards(opened, 6)) == found["chosen"]
+    assert best_window(Afterwards(opened, 6))[0] == found["chosen"]
 
 
 def test_the_command_draws_and_tells_all_averages(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,10 +158,13 @@ def test_the_command_draws_and_tells_all_averages(run: Path, capsys: pytest.Capt
 
 def test_the_command_says_what_one_average_comes_to(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     accuracy, loss = recorded(run, "w4", 6)
+    held_out_accuracy, held_out_loss = recorded(run, "w4", 6, "held_out")
     assert main(["average", str(run), "--window", "4", "--at", "6"]) == 0
-    assert capsys.readouterr().out == (
-        f"a: the window of 4 models, of rounds 3 to 6\naccuracy  {100 * accuracy:.2f} %\nloss      {loss:.4g}\n"
-    )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["the", "test", "set", "held-out", "data"],
+        ["accuracy", f"{100 * accuracy:.2f}", "%", f"{100 * held_out_accuracy:.2f}", "%"],
+        ["loss", f"{loss:.4g}", f"{held_out_loss:.4g}"],
+    ]
     assert main(["average", str(run), "--window", "8"]) == 0
     assert "the window of 8 models, all there are up to round 8" in capsys.readouterr().out
     assert main(["average", str(run), "--window", "auto"]) == 0
@@ -167,6 +172,22 @@ def test_the_command_says_what_one_average_comes_to(run: Path, capsys: pytest.Ca
     for option, value in (("--ema", "0.6"), ("--power", "0.1")):
         assert main(["average", str(run), option, value]) == 0
         assert "of the weight lies on other models of the same block" in capsys.readouterr().out
+
+
+def test_the_loss_that_decided_among_equal_windows_is_shown() -> None:
+    """The windows of 2, 4 and 6 are equally good, that of 8 is worse."""
+    test = Score(round=8, model="average", split="test", loss=0.5, values={"accuracy": 0.75})
+    windows = {}
+    for size, accuracy, loss in ((2, 0.5, 0.75), (4, 0.5, 0.25), (6, 0.5, 0.5), (8, 0.25, 0.125)):
+        values = {"accuracy": accuracy}
+        held_out = Score(round=8, model="average", split="held_out", loss=loss, values=values)
+        windows[size] = Judged(torch.zeros(1), test, held_out)
+    chosen = best_of(windows, ACCURACY)
+    assert chosen == 4
+    assert _tie(windows, chosen, ACCURACY) == (
+        "3 windows are equally good on held-out data; the loss there decided: 0.25 with 4 models, 0.5 with 6"
+    )
+    assert _tie({8: windows[8], 4: windows[4]}, 4, ACCURACY) == ""
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -196,9 +217,7 @@ def test_a_run_without_sums_or_held_out_data_says_what_to_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     none = trained(tmp_path, "none", "trajectory.every=0", "rounds=1")
-    assert "keeps no running sums of its models; a run does with trajectory.every = 10" in refused(
-        capsys, "average", none
-    )
+    assert "Trained again with it and the same seed, it makes the same models" in refused(capsys, "average", none)
     all_train = trained(tmp_path, "all", "evaluation.held_out=0", "rounds=2")
     assert "evaluation.held_out = 0.1, say: the test set is not for choosing" in refused(
         capsys, "average", all_train, "--window", "auto"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from fedsash.lab.cli import main
 from fedsash.lab.studies.landscape import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
+from fedsash.runs.pictures import Points
 from support.studies import OWN_SPLIT, analysis, fedsash, recorded, refused
 
 
@@ -33,6 +34,23 @@ def test_the_places_of_models_in_a_plane_have_the_numbers_that_the_run_recorded(
     for name, at in {"round:3": ("model", 3), "wide": ("wide", 6), "ema": ("ema", 6)}.items():
         assert tuple(found["at_models"][name].values()) == pytest.approx(recorded(opened.folder, *at), rel=1e-6)
     assert found["mean"] == pytest.approx(np.mean(list(found["models"].values()), axis=0))
+
+
+def test_further_models_are_projected_into_the_plane_and_have_their_own_numbers(
+    opened: OpenRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mean of the three is none of the run's models, and is not called one."""
+    found = LandscapeStudy(("round:1", "round:3", "wide", "ema", "model"), points=3).write([opened], "x")
+    assert list(found["models"]) == ["round:1", "round:3", "wide"] and list(found["projected"]) == ["ema", "model"]
+    for name, at in {"ema": ("ema", 6), "model": ("model", 6)}.items():
+        assert tuple(found["at_models"][name].values()) == pytest.approx(recorded(opened.folder, *at), rel=1e-6)
+        assert found["projected"][name]["distance"] > 0
+    words = [row[0] for row in LandscapeStudy.table(found)]
+    assert words[4] == f"ema, {found['projected']['ema']['distance']:.3g} away" and "mean of the three" in words
+    marks = [layer for layer in LandscapeStudy.picture(found).panels[0].layers if isinstance(layer, Points)]
+    assert [list(points.names) for points in marks] == [
+        ["round:1", "round:3", "wide"], ["mean of the three"], ["ema", "model"],
+    ]  # fmt: skip
 
 
 def test_a_row_of_a_planes_numbers_is_the_line_through_its_first_two_models(opened: OpenRun) -> None:

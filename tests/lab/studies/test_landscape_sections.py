@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsash.data.federated import FederatedData
-from fedsash.lab.studies.landscape import Landscape, Relief, Section, filter_normalised, line, plane, surface
+from fedsash.lab.studies.landscape import (
+    Landscape,
+    Relief,
+    Section,
+    filter_normalised,
+    line,
+    plane,
+    surface,
+    with_projections,
+)
 from fedsash.models import build
 from fedsash.vector.layout import Layout
 from support.scoring import evaluator, goal, unasked
@@ -100,6 +109,22 @@ def test_distances_in_the_plane_are_those_of_parameter_space() -> None:
     points = torch.stack([section.at(place) for place in places])
     inside = np.linalg.norm(places[:, None] - places[None], axis=-1)
     np.testing.assert_allclose(torch.cdist(points, points).numpy(), inside, atol=1e-12)
+
+
+def test_a_projected_model_is_nearest_at_its_place_and_its_distance_is_pythagorass() -> None:
+    """At any place p of the plane, ||w - w(p)||^2 = distance^2 + |place - p|^2. The grid encloses the projection."""
+    w1, w2, w3, fourth = models(4)
+    three = plane(w1, w2, w3)
+    other = 9 * fourth
+    section = with_projections(three, [other, w2])
+    (place, second) = section.places[4:]
+    assert np.allclose(section.places[:4], three.places) and np.allclose(second, three.places[1])
+    assert section.distances[1] == pytest.approx(0, abs=1e-12)
+    for p in ([0.0, 0.0], list(three.places[2]), [0.3, -0.2]):
+        expected = section.distances[0] ** 2 + np.sum((place - np.array(p)) ** 2)
+        assert float(other.dist(section.at(p))) ** 2 == pytest.approx(expected, rel=1e-10)
+    for axis, coordinate in zip(section.axes, place, strict=True):
+        assert axis.min() <= coordinate <= axis.max()
 
 
 def test_a_planes_grid_has_its_margin_around_two_models() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
+from fedsash.lab.config import ConfigError
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
 from fedsash.runs.checkpoints import load_run
+from fedsash.runs.folder import write_config
 from fedsash.settings.errors import RunError
 from fedsash.vector.saved import place
 from support.studies import SAVED, fedsash, refused
@@ -48,7 +51,6 @@ def test_samples_that_are_evenly_spaced_are_all_if_all_are_wanted() -> None:
         ("late@3", "round 3 has model, w, wide, ema; saved are"),
         ("client:99@3", "in the round after 3 take part:"),
         ("there.safetensors", "there is no file there.safetensors"),
-        ("model,w,ema,wide", "must be one, two or three models"),
         ("model,w@6,w", "plane: height of w3"),
     ],
 )
@@ -129,6 +131,29 @@ def test_a_clients_own_model_can_be_had_by_its_number(tmp_path: Path, caplog: py
         assert "stays with the clients, so 'model' has it as it was at the start" in caplog.text
         with pytest.raises(RunError, match="has no model 'client:9999'; the clients are 0 to"):
             opened.model("client:9999")
+
+
+def test_models_open_without_their_data_and_are_those_that_open_with_them(
+    run: Path, opened: OpenRun, tmp_path: Path
+) -> None:
+    x = opened.samples("test", 5).x
+    config = tomllib.loads((run / "config.toml").read_text())
+    config["data"] = {"name": "table", "path": str(tmp_path / "gone.csv"), "label": "y"}
+    write_config(run, config)
+    alone = open_run(run)
+    assert "models=10 items" in repr(alone)
+    for name in ("model", "w", "w-best", str(run / "models" / "ema.safetensors")):
+        assert torch.equal(alone.model(name), opened.model(name))
+        assert torch.equal(alone.module(name)(x), opened.module(name)(x))
+    alone.close()
+    with pytest.raises(ConfigError, match=r"config.toml: data.path = .*gone.csv"):
+        alone.model("round:6")
+    (run / "model.json").write_text("{}")
+    with pytest.raises(RunError, match=r"model.json is damaged"):
+        open_run(run).module("model")
+    (run / "model.json").unlink()
+    with pytest.raises(ConfigError, match=r"config.toml: data.path = .*gone.csv"):
+        open_run(run).module("model")
 
 
 def test_without_a_personal_part_no_client_has_a_model_of_its_own(opened: OpenRun) -> None:

@@ -103,6 +103,14 @@ def test_a_fork_counts_from_its_start(tmp_path: Path) -> None:
     assert result.state.round == 6 + expected(own[6:], 3, 1)
 
 
+@pytest.mark.parametrize("start", [1, 3, 20])
+def test_evaluations_before_its_start_count_neither_as_the_best_nor_as_worse_ones(start: int) -> None:
+    losses = [row["loss"] for row in curve() if (row["model"], row["split"]) == ("model", "held_out")]
+    stopping = EarlyStopping(patience=2, metric="loss", better="higher", start=start)
+    result = run(world(), 12, progress=False, callbacks=[stopping])
+    assert result.state.round == min(12, start - 1 + expected(losses[start - 1 :], 2, 1))
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

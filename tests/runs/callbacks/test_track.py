@@ -146,7 +146,10 @@ def test_a_file_switches_them_on_by_table_or_by_a_word() -> None:
     assert given.track == Track(tensorboard=TensorBoard(), wandb=WandB(project="digits"))
     assert parse(given.table()) == given
     assert parse({"track": "mlflow"}).track == Track(mlflow=MLflow())
-    with pytest.raises(ConfigError, match=r"track.name = 'wand': must be 'tensorboard' or 'wandb' or 'mlflow'"):
+    assert parse({"track": {"wandb": {"project": "digits"}}}, ["track=none"]).track == Track()
+    with pytest.raises(
+        ConfigError, match=r"track.name = 'wand': must be 'tensorboard' or 'wandb' or 'mlflow' or 'none'"
+    ):
         parse({"track": "wand"})
     with pytest.raises(ConfigError, match="a study of time evaluates no models"):
         parse({"network": {"learning": False, "bytes": 10, "clients": {"count": 3}}, "track": "wandb"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.colors import to_hex
 from fedsash.runs.pictures import Axis, Bars, Dots, Field, Line, Panel, Picture, Points, Rule, Spans, look
 from fedsash.runs.pictures.layers import DASHES
 from fedsash.runs.pictures.page import MAP, plotly
-from fedsash.runs.pictures.paper import draw, figure
+from fedsash.runs.pictures.paper import draw, drawn, figure
 from fedsash.runs.pictures.scales import common
 from fedsash.runs.pictures.styles import INK, of_bars, paired
 
@@ -166,7 +167,7 @@ def test_points_and_rules_stand_where_they_should_with_their_names() -> None:
     layers = [FIELD, Points(["a$_1", "<b>"], [0.0, 1.0], [0.0, 2.0]), Rule(1.5, "x", "here"), Rule(2.5, "y")]
     axes, found = paper(*layers), view(*layers)
     names = [text.get_text() for text in axes.texts]
-    assert names == ["a$_1", "<b>", "here", ""] and axes.get_lines()[0].get_xydata().tolist() == [[0, 0], [1, 2]]
+    assert names == ["here", "", "a$_1", "<b>"] and axes.get_lines()[0].get_xydata().tolist() == [[0, 0], [1, 2]]
     assert axes.get_lines()[1].get_xdata() == [1.5, 1.5] and axes.get_lines()[2].get_ydata() == [2.5, 2.5]
     points = found["data"][1]
     assert points["text"] == ["a$_1", "&lt;b&gt;"] and (points["x"], points["y"]) == ([0, 1], [0, 2])
@@ -296,6 +297,42 @@ def test_names_of_near_points_stand_apart_in_ink_and_none_is_where_no_room_is() 
     extents = [text.get_window_extent() for text in axes.texts]
     assert len(extents) == 3 and not extents[0].overlaps(extents[1])
     assert {to_hex(text.get_color()) for text in axes.texts} == {INK} and not axes.texts[0].get_path_effects()
+
+
+def test_names_of_models_that_lie_together_on_colour_all_stand_beside_each_other() -> None:
+    axes = paper(FIELD, Points(["a", "b", "c"], [1.0] * 3, [1.0] * 3), Points(["d", "e"], [1.0] * 2, [1.0] * 2))
+    extents = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == ["a", "b", "c", "d", "e"]
+    assert not any(one.overlaps(other) for i, one in enumerate(extents) for other in extents[:i])
+    tags = view(FIELD, Points(["a", "b", "c"], [1.0] * 3, [1.0] * 3))["layout"]["annotations"]
+    assert [tag["yshift"] for tag in tags] == [18, -18, 36]
+
+
+@pytest.mark.parametrize("ratio", [0.7, 0.8])
+def test_no_label_below_a_square_panel_is_cut(ratio: float) -> None:
+    """The panels become lower than the layout has planned, and the labels below them hang over its edge."""
+    field = replace(FIELD, y=[ratio * y / 3 for y in FIELD.y], x=[x / 2 for x in FIELD.x])
+    distance = Axis("distance in parameter space")
+    square = Panel("loss", distance, distance, [field], width=5.2, height=4.2 * ratio, square=True)
+    content = drawn(Picture("planes", [square, square], columns=2), "svg").decode()
+    made = figure(Picture("planes", [square, square], columns=2))
+    made.draw_without_rendering()
+    needed = made.get_tightbbox()
+    height = re.search(r'height="([\d.]+)pt"', content)
+    assert height is not None and float(height[1]) >= 72 * (made.bbox_inches.y1 - needed.y0)
+
+
+@pytest.mark.parametrize("at, side", [(1.0, "left"), (3.9, "right")])
+def test_the_note_of_a_line_stands_on_the_side_with_more_room(at: float, side: str) -> None:
+    axes = paper(Line("a", X, X, look(0)), Rule(at, "x", "forked at round 3"))
+    assert axes.texts[0].get_ha() == side
+    assert view(Line("a", X, X, look(0)), Rule(at, "x", "here"))["layout"]["annotations"][0]["xanchor"] == side
+
+
+def test_a_line_that_is_not_shown_is_in_the_legend_of_the_page_alone() -> None:
+    hidden = replace(Line("b", X, X, look(1)), shown=False)
+    assert len(paper(Line("a", X, X, look(0)), hidden).get_lines()) == 1
+    assert [trace.get("unticked", False) for trace in view(Line("a", X, X, look(0)), hidden)["data"]] == [False, True]
 
 
 def test_marks_at_the_end_of_an_axis_are_whole_and_lines_that_leave_it_are_cut() -> None:

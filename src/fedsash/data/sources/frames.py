@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...settings.errors import DataError, SettingError, check, library, shortened, some
@@ -361,6 +362,37 @@ def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
         return None, ()
     column = _complete(rows, name, f"the user is missing{READ_AS_MISSING}")
     return user_numbers(column.to_numpy(), len(rows))
+
+
+def times(rows: Any, name: str) -> NDArray[np.float64]:
+    """A column of numbers, or of dates in the form of ISO 8601, as numbers `[n]` that grow with time.
+
+    Raises `DataError` for any other: "03/04/2026" is two dates.
+    """
+    import pandas
+
+    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    if values.dtype.kind in "biuf":
+        return np.asarray(column(rows, name), dtype=np.float64)
+    try:
+        dates = pandas.to_datetime(values, format="ISO8601", utc=True)
+    except (ValueError, TypeError):
+        row = next((i for i, value in enumerate(values.tolist()) if not _is_date(value)), 0)
+        value = values.tolist()[row]
+        cure = "write dates like 2026-11-27 or 2026-11-27T14:30, or times as numbers"
+        raise DataError(f"column {name!r}, {row_of(rows, row)}: {str(value)[:40]!r} is no date: {cure}") from None
+    seconds = (dates - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
+    return np.asarray(seconds, dtype=np.float64)
+
+
+def _is_date(value: Any) -> bool:
+    import pandas
+
+    try:
+        pandas.to_datetime([value], format="ISO8601", utc=True)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from ...settings.errors import DataError, check
 from ...settings.limits import Fraction, Gigabytes
 from ...settings.setting import Accepts, default
 from ..samples import Samples, Scales
-from ..source import NamedDataset, Source, hold_out
+from ..source import NamedDataset, Source, hold_out, hold_out_latest
 from ..transform import PLAIN
 from . import frames
 from .formats.memory import UNPACKED
@@ -43,12 +43,15 @@ class Table(NamedDataset, name="table"):
     test: Fraction = 0.2
     """the share of the rows (of each user), drawn at random, that becomes the test set, if the folder has no `test`"""
     _: KW_ONLY
+    time: str = ""
+    """a column of numbers or ISO dates, which is no feature: the test set is the latest rows, none drawn at random"""
     unpacked: Gigabytes = UNPACKED
     """how many GB of memory a packed file may take, as of `Images`"""
 
     def __post_init__(self) -> None:
         check(len(self.label) > 0, "Table.label", self.label, "must name the column of labels")
         check(self.user not in self._labels, "Table.user", self.user, "must be another column than the label")
+        check(self.time not in self._labels_and_user, "Table.time", self.time, "must not be the label or the user")
         for place, columns in (("Table.label", self._labels), ("Table.features", self.features)):
             for name in columns:
                 check(columns.count(name) == 1, place, name, "must be named once")
@@ -64,14 +67,19 @@ class Table(NamedDataset, name="table"):
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
+        requirement = "must be left out: the test set is given"
+        check(test is None or not self.time, "Table.time", self.time, requirement)
         rows, train_count = frames.joined(frame, test, self._named, rest=not self.features)
-        features = self.features or frames.others(list(rows.columns), self._labels_and_user)
+        features = self.features or frames.others(list(rows.columns), [*self._labels_and_user, self.time])
         check(len(features) > 0, "Table.features", self.features, "there is no column besides labels and users")
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
         y, classes, label_names = frames.labels(rows, self._labels)
         user, user_names = frames.users(rows, self.user)
         samples = Samples(torch.from_numpy(x), y, user=user)
-        if test is None:
+        if self.time:
+            times = frames.times(rows, self.time)
+            train_samples, test_samples = hold_out_latest(samples, self.test, times)
+        elif test is None:
             train_samples, test_samples = hold_out(samples, self.test, seed)
         else:
             is_train = torch.arange(len(rows)) < train_count
@@ -106,7 +114,10 @@ class Table(NamedDataset, name="table"):
 
     @property
     def _named(self) -> frames.ColumnNames:
-        return self._labels_and_user | dict.fromkeys(self.features, "features")
+        named = self._labels_and_user | dict.fromkeys(self.features, "features")
+        if self.time:
+            named.setdefault(self.time, "time")
+        return named
 
 
 def _standardised(

@@ -59,6 +59,7 @@ def commands() -> dict[str, tuple[str, str]]:
         "merge": ("average checkpoints of any training: files of PyTorch or safetensors", "merge:add"),
         "partition": ("show which client holds which labels", "files:add_partition"),
         "explain": ("one round of an experiment, step by step: who acts, what is sent and kept", "explain:add"),
+        "noise": ("the least noise with which a private experiment keeps to an epsilon", "noise:add"),
         "list": ("what an experiment file can say, one line each", "listing:add"),
         "schema": (
             "write a JSON schema, with which an editor completes and checks experiment files",

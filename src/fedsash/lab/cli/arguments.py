@@ -110,6 +110,22 @@ def duration(text: str) -> float:
     return seconds
 
 
+def part(text: str) -> tuple[int, int]:
+    """The numbers of I/N; argparse makes an error of any other text."""
+    number, _, count = text.partition("/")
+    if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
+        return int(number), int(count)
+    raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be I/N, from 1/N to N/N, such as 17/24")
+
+
+def saved_state(text: str) -> tuple[Path, int]:
+    """The folder and the round of RUN@ROUND; argparse makes an error of any other text."""
+    folder, _, round = text.rpartition("@")
+    if not folder or not round.isdecimal() or len(round) > 18:
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
+    return Path(folder), int(round)
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "--out": dict(
         type=nonempty_path,
@@ -127,11 +143,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--federation": dict(
         default="", metavar="PACKAGE.MODULE:FUNCTION", help="the function of yours that makes the federation"
     ),
+    "--fork": dict(type=saved_state, metavar="RUN@ROUND", help="start from the state that RUN saved after ROUND"),
     "--only": dict(
         action="append",
         default=[],
         metavar="AXIS=LABEL",
         help="only the runs with this label on the axis; repeat it for more labels",
+    ),
+    "--part": dict(
+        type=part, metavar="I/N", help="only the I-th of N parts of the runs, as for the tasks of an array job: 17/24"
     ),
     "--jobs": dict(type=int, metavar="N", help="runs at the same time (default: one per core; 1 on a GPU)"),
     "--cluster": dict(

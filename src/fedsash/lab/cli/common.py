@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runs import terminal
+from ...settings.errors import check
 from ...system.paths import check_folder
 
 if TYPE_CHECKING:
@@ -26,8 +27,19 @@ STOPPED = 128
 CLOSED = 141
 """Nobody reads the output."""
 
+PICTURES = (".png", ".svg", ".pdf")
+"""The endings of a picture's file."""
+
 RUNS = Path("runs")
 """Where the folders lie that commands without `--out` write to."""
+
+
+def check_picture(file: Path, option: str) -> None:
+    """Raise an error that names the option if a picture can't be drawn into this file."""
+    check(file.suffix.lower() in PICTURES, option, str(file), f"must be a file that ends in {', '.join(PICTURES)}")
+    check(not file.is_dir(), option, str(file), "is a folder, and must be a file")
+    check_folder(file.parent)
+    check(file.parent.is_dir(), option, str(file), f"is in a folder that is not there: {file.parent}")
 
 
 def load_experiment(args: Namespace, overrides: Sequence[str] = ()) -> Experiment:

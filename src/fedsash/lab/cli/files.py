@@ -7,13 +7,10 @@ from argparse import Namespace
 from pathlib import Path
 
 from ...runs import terminal
-from ...settings.errors import RunError, check, printable
+from ...settings.errors import RunError, printable
 from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
-from .common import OK, load_experiment
-
-PICTURES = (".png", ".svg", ".pdf")
-"""The endings of a picture's file."""
+from .common import OK, check_picture, load_experiment
 
 
 def add_init(parser: Parser) -> None:
@@ -25,7 +22,8 @@ def add_init(parser: Parser) -> None:
     line = "digits (default), images, table, texts, npy, cifar10, ...: see fedsash list data"
     parser.add_argument("--data", default="digits", metavar="NAME", help=line)
     parser.add_argument("--path", default="", help="the file or the folder that holds the data")
-    parser.add_argument("--label", default="", metavar="COLUMN", help="the column to learn (default of a table: label)")
+    line = "the column to learn (default of a table: label); more than once, if rows have several labels"
+    parser.add_argument("--label", action="append", metavar="COLUMN", help=line)
     line = "the column that says whose sample it is; each user is a client that trains in every round"
     parser.add_argument("--user", default="", metavar="COLUMN", help=line)
 
@@ -39,7 +37,7 @@ def _init(args: Namespace) -> int:
         raise RunError(f"{file} is there already: name another file, such as fedsash init mine.toml")
     check_folder(file.parent)
     quoted = printable(shlex.quote(str(file)))
-    text = template(args.data, args.path, quoted, args.label, args.user)
+    text = template(args.data, args.path, quoted, args.label or "", args.user)
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, text.encode())
     for line in text.splitlines():
@@ -67,7 +65,7 @@ def _partition(args: Namespace) -> int:
     from ..config.errors import prefixed
 
     if args.picture is not None:
-        _check_picture(args.picture)
+        check_picture(args.picture, "--out")
     if args.experiment is not None and args.experiment.is_dir():
         experiment = load_run(args.experiment, args.set, args.own_code, args.federation)
     else:
@@ -80,14 +78,6 @@ def _partition(args: Namespace) -> int:
         plot_clients(data).save(args.picture)
         terminal.say(f"\npicture: {args.picture}")
     return OK
-
-
-def _check_picture(file: Path) -> None:
-    """Raise an error if a picture can't be drawn into this file."""
-    check(file.suffix.lower() in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
-    check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")
-    check_folder(file.parent)
-    check(file.parent.is_dir(), "--out", str(file), f"is in a folder that is not there: {file.parent}")
 
 
 def add_schema(parser: Parser) -> None:
@@ -119,6 +109,7 @@ examples:
   fedsash init --data images --path photos                       a folder of images for each class
   fedsash init --data table --path houses.csv --label price      a table: CSV, JSON lines, Parquet
   fedsash init --data table --path patients.csv --label disease --user hospital
+  fedsash init --data table --path scans.csv --label left --label right      several labels of each row
   fedsash init --data texts --path book.txt                      texts, whose next tokens are learned
   fedsash init --data npy --path arrays                          NumPy's files x.npy and y.npy, and perhaps more
   fedsash init --data cifar10 --path data/cifar10                a data set of the papers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -16,6 +17,8 @@ from ...system.paths import check_folder
 from .arguments import Parser, add_options, nonempty_path
 from .common import OK, RUNS, WRONG, check_out, exit_code, load_experiment
 
+SUPERNODE = "fedsash.lab.served.supernode"
+"""The module that a node runs."""
 LOOK = 15.0
 """After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
 
@@ -46,7 +49,7 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
     line = "with an asynchronous scheduler: at most so many clients train at a time (default: all)"
     parser.add_argument("--limit", type=int, metavar="N", help=line)
-    add_options(parser, "--set", "--own-code")
+    add_options(parser, "--fork", "--set", "--own-code")
 
 
 def add_node(parser: Parser) -> None:
@@ -70,6 +73,7 @@ def add_node(parser: Parser) -> None:
 
 def _serve(args: Namespace) -> int:
     from ...flower import Waiting
+    from ...runs import Fork
     from ..config import ConfigError
     from ..served.apps import write_app
 
@@ -84,9 +88,10 @@ def _serve(args: Namespace) -> int:
     check_count("--minimum", args.minimum)
     check_count("--limit", args.limit)
     waiting = Waiting(deadline=args.deadline, roll_call=args.roll_call, minimum=args.minimum)
+    fork = None if args.fork is None else Fork(*args.fork)
     try:
         with tempfile.TemporaryDirectory(prefix="fedsash-") as folder:
-            write_app(Path(folder), experiment, args.out, args.clients, waiting, args.limit)
+            write_app(Path(folder), experiment, args.out, args.clients, waiting, args.limit, fork)
             code, message = _follow(Path(folder), args, experiment.rounds)
     except KeyboardInterrupt as stop:
         stop.add_note("the same command goes on")
@@ -156,13 +161,14 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
 def _node(args: Namespace) -> int:
     from ...engines import pick_device
     from ..served.apps import data_of
-    from ..served.superlink import environment, program
+    from ..served.superlink import check_encryption, environment, program
 
     pick_device(args.device)
     supernode = program("flower-supernode")
     options = _shell_words(args.supernode)
     if args.state is not None:
         check_folder(args.state)
+    check_encryption(args.superlink, options)
     data = data_of(args.data, args.number, args.own_code)
     if len(data.clients) > 1:
         data = data.shard([args.number])
@@ -180,8 +186,9 @@ def _node(args: Namespace) -> int:
     for value in map(str, config.values()):
         check('"' not in value, "flower node", value, "must have no \": Flower can't take it")
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in config.items())
-    command = [supernode, "--superlink", args.superlink, "--node-config", text, *options]
-    os.execve(supernode, command, environment(supernode))
+    program_of_node = [sys.executable, "-P", "-m", SUPERNODE]  # -P: no file that lies here is a library
+    command = [*program_of_node, "--superlink", args.superlink, "--node-config", text, *options]
+    os.execve(sys.executable, command, environment(supernode))
 
 
 def _shell_words(options: list[str]) -> list[str]:
@@ -204,5 +211,7 @@ lab is a name of your own in ~/.flwr/config.toml:
   address = "127.0.0.1:8000"
   insecure = true
 
-The same command goes on with a run whose server was stopped or killed.
+The same command goes on with a run whose server was stopped or killed. With a client more or fewer it is another run,
+a fork of this one:
+  fedsash flower serve experiment.toml --out runs/g --clients 5 --superlink lab --fork runs/f@60
 """

@@ -121,7 +121,7 @@ def _reproduction(name: str) -> Mapping[str, Any]:
         "name": name,
         "title": paper.title,
         "shows": paper.shows,
-        "note": paper.note,
+        "note": " ".join([paper.note, *(note.text for note in paper.notes)]),
         "scales": scales,
         "axes": paper.labels,
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError, Namespace
+import shlex
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runs import terminal
-from ...settings.errors import shortened
 from ...system.paths import check_folder
 from .arguments import Parser, add_options
 from .common import RUNS, check_out, exit_code, load_experiment, report_stop
@@ -33,9 +33,7 @@ def add_run(parser: Parser) -> None:
     add_options(parser, "--out", "--set", "--own-code", "--federation")
     parser.add_argument("--seed", type=int, help="the same as --set seed=SEED")
     parser.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
-    line = "start from the state that RUN saved after ROUND"
-    parser.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help=line)
-    add_options(parser, "--stop-after", "--no-progress", "--json")
+    add_options(parser, "--fork", "--stop-after", "--no-progress", "--json")
 
 
 def add_resume(parser: Parser) -> None:
@@ -53,13 +51,6 @@ def add_network(parser: Parser) -> None:
     parser.set_defaults(command=_network)
     parser.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
     add_options(parser, "--out", "--set", "--own-code", "--stop-after", "--no-progress", "--json")
-
-
-def _fork(text: str) -> tuple[Path, int]:
-    folder, _, round = text.rpartition("@")
-    if not folder or not round.isdecimal() or len(round) > 18:
-        raise ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
-    return Path(folder), int(round)
 
 
 def _run(args: Namespace) -> int:
@@ -84,7 +75,7 @@ def _run(args: Namespace) -> int:
 def _resume(args: Namespace) -> int:
     from ... import runs
     from ...runs.folder import RunFolder
-    from ..config import OwnExperiment, load_run
+    from ..config import ConfigError, OwnExperiment, load_run
 
     check_out(args.out, new=False)
     overrides = list(args.set)
@@ -96,7 +87,13 @@ def _resume(args: Namespace) -> int:
         RunFolder(args.out).check_here()
     if experiment.stateless:
         return _study(args, experiment, file, again=True)
-    return _train(args, experiment, file, runs.resume)
+    try:
+        return _train(args, experiment, file, runs.resume)
+    except ConfigError as error:
+        if error.key == "data.path":
+            command = shlex.join(["fedsash", "resume", str(args.out), "--set", "data.path=NEW"])
+            error.add_note(f"if the data moved: {command}")
+        raise
 
 
 def _network(args: Namespace) -> int:
@@ -240,6 +237,7 @@ examples:
   fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
   fedsash resume runs/a --rounds 1000   continue up to round 1000
   fedsash resume runs/a --set callbacks.stop.patience=50          with other callbacks, checkpoints or tracking
+  fedsash resume runs/a --set data.path=/new/place                on another machine, or after the data moved
   fedsash resume runs/mine --federation mine:build                a run made in Python: its function, once
 
 A run over a Ray cluster goes on over one; docs/how-to/cluster.md says how it goes on without.

@@ -23,7 +23,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("sweep", type=Path, help="sweep file (TOML)")
     line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
     parser.add_argument("--out", type=nonempty_path, metavar="DIR", help=line)
-    add_options(parser, "--set", "--own-code", "--only", "--jobs", "--cluster", "--stop-after", "--no-progress")
+    add_options(
+        parser, "--set", "--own-code", "--only", "--part", "--jobs", "--cluster", "--stop-after", "--no-progress"
+    )
     parser.add_argument("--plan", action="store_true", help="print what would be trained, without training")
     add_options(parser, "--json")
 
@@ -34,6 +36,8 @@ def _sweep(args: Namespace) -> int:
     from ..sweeps.scheduling import done, trained
 
     sweep = load(args.sweep, args.only, args.set, args.own_code)
+    if args.part is not None:
+        sweep = sweep.part(*args.part)
     args.out = args.out or RUNS / args.sweep.stem  # always the same, so that the same command continues
     plan = planned(sweep, args.out)
     if args.plan:  # the training itself checks it, too
@@ -60,11 +64,11 @@ def _sweep(args: Namespace) -> int:
 
 
 def _check_other_parts(sweep: Sweep, args: Namespace) -> None:
-    """With --only, the other parts of the sweep that are in its folder must be of the same file."""
+    """With --only and --part, the other parts of the sweep that are in its folder must be of the same file."""
     from ..sweeps import all_or, check_same, load
 
     folder = args.out / "runs"
-    if args.only and folder.exists():
+    if sweep.others and folder.exists():
         names = {run.name for run in sweep.runs}
         for run in all_or(sweep, lambda: load(args.sweep, (), args.set, args.own_code)).runs:
             check_same(run.experiment, folder / run.name, strictly=False, longer=run.name in names)
@@ -74,7 +78,7 @@ def _warn(sweep: Sweep, args: Namespace) -> None:
     """Print what may be a mistake in the sweep or in its folder."""
     from ..sweeps.notes import beyond_ends, others, same
 
-    strangers = () if args.only else others(sweep, args.out)
+    strangers = () if sweep.others else others(sweep, args.out)
     for line in (*strangers, *same(sweep), *beyond_ends(sweep)):
         terminal.complain(line)
 
@@ -121,6 +125,7 @@ examples:
   fedsash sweep sweep.toml                           train into runs/sweep; after Ctrl-C or a crash, the same command
                                                      continues there
   fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
+  fedsash sweep sweep.toml --out runs/s --part 17/24             the 17th task of an array job of 24
   fedsash sweep sweep.toml --out runs/s --set rounds=400         its runs in runs/s go on, to round 400 in all
   fedsash sweep sweep.toml --out runs/s --cluster auto           on all machines of a Ray cluster
   fedsash compare runs/s                             mean and deviation over seeds, gains

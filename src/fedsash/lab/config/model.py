@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ... import models
 from ...data import FederatedData
@@ -41,16 +41,12 @@ class Model:
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
         """The model for these data, with initial values that depend on `seed`. `ConfigError` if it doesn't fit."""
-        width = data.problem.task.width(data.train.y, data.classes)
-        with located("model"):
-            return models.build(self.name, self.options, shape=self.shape(data), classes=width, seed=seed)
+        return self.build_for(data.input_shape, data.outputs, seed)
 
-    def shape(self, data: FederatedData) -> tuple[int, ...]:
-        """The shape of one input without the batch; empty if there are several."""
-        x = data.transform.prepare(data.train.x[:2])
-        if not isinstance(x, Tensor):
-            return ()
-        return tuple(x.shape[1:])
+    def build_for(self, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
+        """The model for inputs of this shape, with so many outputs. Raises `ConfigError` as `build` does."""
+        with located("model"):
+            return models.build(self.name, self.options, shape=shape, classes=outputs, seed=seed)
 
 
 def options_of(name: str) -> dict[str, Option]:

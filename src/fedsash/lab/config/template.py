@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from .words import ENDS, show
 
 WIDTH = 120
 """The longest line."""
+SHORTEST = 30
+"""At least so many letters of a remark stand behind a line; if there is less room, it is below."""
 COLUMN = 32
 """Where remarks begin if there is room."""
 NAMES = 60
@@ -58,7 +60,7 @@ LARGE = 20
 
 LEFT = "# no feature, since it holds no numbers (pandas.get_dummies makes columns of categories): "
 """Begins a line on a column that is left out."""
-SERIES = "# the test set is drawn at random; of a time series give train.csv and a later test.csv in a folder: "
+SERIES = "# the test set is drawn at random; with time in [data] it is the latest rows, as a series needs it: time = "
 """Begins a line on a column that may be a time."""
 TIME = re.compile(r"(.*[^a-z])?(date|datetime|timestamp)s?|time|year|month|week|day|hour", re.IGNORECASE)
 """The names of columns that may be times."""
@@ -69,16 +71,30 @@ SAID = (LEFT, SERIES, SIZES)
 LOOKED_AT = 1000
 """So many images of a split are looked at, at most."""
 WIDE = 64
-"""The largest size of images for the default model, which has weights for each pixel."""
-MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
-"""The models of data that the default model can't learn."""
+"""The largest size to which images of different sizes are scaled."""
+MODELS = {
+    **dict.fromkeys(("texts", "shakespeare"), "shakespeare_lstm"),
+    **dict.fromkeys(("mnist", "fashion_mnist"), "fmnist_cnn"),
+    **dict.fromkeys(("cifar10", "cifar100"), "cifar_cnn"),
+    "femnist": "femnist_cnn",
+    "digit_five": "digit_five_cnn",
+    "landmarks": "mobilenet_v2_gn",
+    "pacs": "alexnet_gn",
+    "tiny_imagenet": "resnet20_gn",
+}
+"""The models of published data, and of data that the default model can't learn."""
+SMALLEST = 16
+"""The smallest side of images for a convolutional network; below, the default model sees every pixel."""
 
 
-def template(data: str, path: str = "", file: str = "experiment.toml", label: str = "", user: str = "") -> str:
+def template(
+    data: str, path: str = "", file: str = "experiment.toml", label: str | Sequence[str] = "", user: str = ""
+) -> str:
     """The text of an experiment file for a data set of that name, at `path` if it has files.
 
     `file` is its name as a shell takes it. `label` and `user` are the columns of labels and of users, if the data have
-    columns. With `user`, each user is a client, all of them train in each round, and each scores the models.
+    columns; a table may have several labels. With `user`, each user is a client, all of them train in each round, and
+    each scores the models.
     Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` and the columns fit it.
     """
     registry = REGISTRIES["datasets"]
@@ -87,9 +103,17 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
-    check(not user or user != label, "--user", user, "must be another column than --label")
+    labels = [label] if isinstance(label, str) else list(label)
+    check(not user or user not in labels, "--user", user, "must be another column than --label")
+    if len(labels) == 1:
+        label = labels[0]
+    else:
+        check(data == "table", "--label", ", ".join(labels), f"must be one column: {data} have no several labels")
+        check(len(set(labels)) == len(labels), "--label", ", ".join(labels), "must name each column once")
+        label = labels
     settings: dict[str, dict[str, Any]] = {"data": {"name": data}, "averages": AVERAGES}
-    for name, value in (("path", path), ("label", label), ("user", user)):
+    chosen: dict[str, str | list[str]] = {"path": path, "label": label, "user": user}
+    for name, value in chosen.items():
         if value:
             requirement = f"must be left out: {data} have no such column"
             check(name in registry.options(data), f"--{name}", value, requirement)
@@ -102,12 +126,16 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     )
     remarks: list[str] = []
     if data == "table":
-        features, learned, remarks = _columns(path, label or "label", user)
+        features, learned, remarks = _columns(path, [name or "label" for name in labels], user)
         settings["data"] |= {"standardise": True} | features
         settings |= learned
     if data == "images" and Path(path).expanduser().is_dir():
-        alike, remarks = _alike(path, label, user)
+        alike, smallest, remarks = _alike(path, labels[0], user)
         settings["data"] |= alike
+        if smallest > WIDE:
+            settings["model"] = {"name": "resnet20_gn"}
+        elif smallest >= SMALLEST:
+            settings["model"] = {"name": "cifar_cnn"}
     if user:
         settings |= EACH_USER
     elif needed:
@@ -121,13 +149,15 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     return head + "\n" + "\n".join(lines) + "\n"
 
 
-def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
+def _columns(
+    path: str, labels: Sequence[str], user: str
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
     """The features of a table, if not all of its other columns hold numbers; what labels need that are no classes; and
     lines on the columns that are left out, or that may be times.
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
-    columns = {label: "--label"}
+    columns = dict.fromkeys(labels, "--label")
     if user:
         columns[user] = "--user"
     rows, test = frames.read(path, columns, UNPACKED, "--path", rest=True)
@@ -135,10 +165,11 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
     learned: dict[str, dict[str, Any]] = {}
-    if rows[label].dtype.kind in "iuf" and not are_classes(rows[label].to_numpy()):
-        learned["task"] = {"name": "regression"}
-        if rows[label].abs().max() > LARGE:
-            learned |= _linear(len(numbers))
+    for label in labels:
+        if rows[label].dtype.kind in "iuf" and not are_classes(rows[label].to_numpy()):
+            learned["task"] = {"name": "regression"}
+            if rows[label].abs().max() > LARGE:
+                learned |= _linear(len(numbers))
     no_numbers = [name for name in others if name not in numbers]
     remarks = [f"{LEFT}{show(str(name))}" for name in no_numbers]
     if test is None:
@@ -150,8 +181,9 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], dict[str
     return features, learned, remarks
 
 
-def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]:
-    """The options that give the images in a folder one size and the same channels, if they differ, and lines on them.
+def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], int, list[str]]:
+    """The options that give the images in a folder one size and the same channels, if they differ; their smaller side
+    then; and lines on them.
 
     Raises `SettingError` or `DataError` for a folder without images, and for one that can't be read.
     """
@@ -171,9 +203,9 @@ def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], list[str]]
         largest = "{}x{}".format(*max(sizes, key=min))
         remark = f"their sizes go from {smallest} to {largest}, so size = {alike['size']} scales them all"
         if alike["size"] == WIDE:
-            remark += "; a network for images may have larger ones"
+            remark += "; larger ones take longer, and may be told apart better"
         remarks.append(f"{SIZES}{remark}")
-    return alike, remarks
+    return alike, alike.get("size", min(sizes[0])), remarks
 
 
 def _linear(features: int) -> dict[str, dict[str, Any]]:
@@ -242,9 +274,17 @@ def _names(registry: Registry) -> str:
 
 
 def _remarked(line: str, remark: str) -> str:
-    """A line with the first sentence of a remark behind it, which is cut where the line is full."""
+    """A line with the first sentence of a remark behind it, which goes on below where the line is full."""
     if not remark:
         return line
     start = f"{line:<{COLUMN}}  # "
     sentence = re.split(ENDS, remark)[0].rstrip(".")
-    return start + textwrap.shorten(sentence, WIDTH - len(start), placeholder=" ...")
+    below = f"{'#':<{COLUMN}}  # "
+    if len(start) > WIDTH - SHORTEST:  # there is no room behind the line
+        start = f"{line}\n{below}"
+        return start + textwrap.fill(sentence, WIDTH - len(below)).replace("\n", f"\n{below}")
+    first, *rest = textwrap.wrap(sentence, WIDTH - len(start))
+    lines = [start + first]
+    if rest:
+        lines += [below + text for text in textwrap.wrap(" ".join(rest), WIDTH - len(below))]
+    return "\n".join(lines)

@@ -93,7 +93,7 @@ class Order:
         lines = []
         if self.scale != "full" or self.overrides:
             lines.append(_warning(self.scale, self.differences))
-        lines.append(self.reproduction.note)
+        lines.append(self.reproduction.note_on([run.labels for run in self.requested.runs]))
         return "\n".join(line for line in lines if line)
 
     @cached_property

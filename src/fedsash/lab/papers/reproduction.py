@@ -62,11 +62,20 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A note on the runs that `of` selects: it stands below tables only if some of them were asked for."""
+
+    text: str
+    of: Pick
+
+
+@dataclass(frozen=True)
 class Reproduction:
     """The reproduction of one table or figure, or of several that are views of the same runs.
 
     - `name`: what the command line calls it; `title`, `paper`: of the table or figure
-    - `shows`: what the table or figure shows; `note`: what the paper states, what is doubtful, and what is assumed here
+    - `shows`: what the table or figure shows
+    - `note`: what the paper states, what is doubtful, and what is assumed here; `notes`: the same of some runs alone
     - `base`: an experiment, as the content of its file
     - `axes`: what varies, as in a sweep: the values of a key, or settings by label. Later axes override earlier ones
     - `changes`: the settings that depend on more than one axis, after all axes
@@ -84,6 +93,7 @@ class Reproduction:
     base: Settings = field(repr=False)
     axes: Mapping[str, Axis] = field(repr=False)
     note: str = field(default="", repr=False)
+    notes: Sequence[Note] = field(default=(), repr=False)
     changes: Changes = field(default=unchanged, repr=False)
     without: Callable[[Labels], bool] = field(default=never, repr=False)
     tables: Sequence[Table] = field(default=(), repr=False)
@@ -100,6 +110,8 @@ class Reproduction:
         for size, scale in self.scales.items():
             check(size in SCALES, f"{self.name}.scales", size, f"must be one of {', '.join(SCALES)}")
             self._check_scale(scale, f"{self.name}.scales.{size}")
+        for note in self.notes:
+            note.of.check(self.labels, f"{self.name}.notes")
         names = [table.name for table in self.bound_tables]
         names += [figure.name for figure in self.figures]
         for name in names:
@@ -107,6 +119,14 @@ class Reproduction:
         check(bool(names), self.name, (), "must have tables or figures: nothing is made of its runs")
         for figure in self.figures:
             figure.picks(self.labels)  # which raises for an axis or a label that there is not
+
+    def note_on(self, runs: Sequence[Labels]) -> str:
+        """The note, with those of `notes` that are on one of these runs."""
+        texts = [self.note]
+        for note in self.notes:
+            if any(note.of.takes(run) for run in runs):
+                texts.append(note.text)
+        return " ".join(text for text in texts if text)
 
     def _check_scale(self, scale: Scale, place: str) -> None:
         """Raise `SettingError` for axes, labels, figures and settings of figures that there are not."""

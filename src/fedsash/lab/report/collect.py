@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...evaluation import NOT_EVALUATED, Curves, Evaluation, NetworkLoad, Problems
+from ...evaluation import NOT_EVALUATED, Curves, Evaluation, History, NetworkLoad, Problems, last_rounds, mean_or_none
 from ...runs.client_results import CLIENTS
 from ...runs.records import Records
 from ...runs.summaries import goal_of, over, run_table, stuck_text, summarise
-from ...settings.errors import RunError, one_line
+from ...settings.errors import RunError, one_line, some
 from ...system.files import table
 from ...system.paths import inside, plain_file
+from ...tasks import Criterion
 from ...vector.saved import StateError, manifest, place, saved_rounds
 from ..sweeps import index
 
@@ -66,6 +67,8 @@ class CollectedRun:
     """missing clients, refused uploads and skipped rounds, by round"""
     served: bool = False
     """whether its clients were on nodes"""
+    last_means: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """the metric that decides as a mean over the last evaluations, by split and model"""
     made_of: dict[str, str] = field(default_factory=dict)
     """the parts of a federation that Python made, from the newest saved state: `config` does not have them"""
     forked: int | None = None
@@ -152,22 +155,60 @@ class Collection:
 def collect(folders: Sequence[Path | str]) -> Collection:
     """The runs and sweeps in these folders. With several sweeps, runs have another axis `sweep`, with its folder.
 
-    Raises `ValueError` for a folder that is neither, and if one of its files is damaged. Damaged runs of a sweep,
-    analyses and tables are left out, with a note.
+    A folder that is neither stands for the runs and sweeps in it. Files are left out, since a shell's `runs/*` names
+    them, too. Raises `RunError` for a folder without a run, and if a file of a run that was named is damaged. Damaged
+    runs of a sweep or in a folder, analyses and tables are left out, with a note.
     """
     collection = Collection()
-    paths = [Path(folder) for folder in folders]
-    sweeps = [folder for folder in paths if (folder / index.NAME).exists()]
+    paths: list[Path] = []
+    inner: set[Path] = set()
+    for folder in folders:
+        paths_inside = _runs_inside(Path(folder))
+        paths += paths_inside
+        if paths_inside != [Path(folder)]:
+            inner.update(paths_inside)
+    if not paths:
+        raise RunError(f"{some([str(folder) for folder in folders])}: no folder of a run or a sweep")
+    sweeps = [folder for folder in paths if _is_sweep(folder)]
     for folder, name in zip(paths, _names(paths), strict=True):
-        if folder in sweeps:
-            prefix = name if len(paths) > 1 else ""
-            labels = {"sweep": name} if len(sweeps) > 1 else {}
-            _add_sweep(folder, prefix, labels, collection)
-        elif Records(folder).begun:
-            _add_run(folder, name, {}, collection)
-        else:
-            raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
+        try:
+            if folder in sweeps:
+                prefix = name if len(paths) > 1 else ""
+                labels = {"sweep": name} if len(sweeps) > 1 else {}
+                _add_sweep(folder, prefix, labels, collection)
+            else:
+                _add_run(folder, name, {}, collection)
+        except RunError as error:
+            if folder not in inner:
+                raise
+            collection.damaged.append(f"{name} is left out: {error}")
     return collection
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / index.NAME).exists()
+
+
+def _is_run_or_sweep(folder: Path) -> bool:
+    return _is_sweep(folder) or Records(folder).begun
+
+
+def _runs_inside(path: Path) -> list[Path]:
+    """The path itself if it is a run's or a sweep's folder, else the folders of runs and sweeps in it; none of a file.
+
+    Raises `RunError` for a folder that has none, and for one that does not exist.
+    """
+    if path.is_file():
+        return []
+    if _is_run_or_sweep(path):
+        return [path]
+    folders = []
+    if path.is_dir():
+        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run_or_sweep(folder)]
+    if not folders:
+        line = f"{path} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json"
+        raise RunError(f"{line}, and no folder in it does")
+    return folders
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -189,6 +230,7 @@ def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collectio
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
     collection.sweeps.append(CollectedSweep(title, folder, axes, reasons))
+    not_begun: list[str] = []
     for run, run_labels in content["runs"].items():
         labels = more_labels | {axis: str(label) for axis, label in run_labels.items()}
         name = f"{prefix}/{run}" if prefix else run
@@ -198,12 +240,17 @@ def _add_sweep(folder: Path, prefix: str, more_labels: dict[str, str], collectio
             if (run_folder / "summary.json").exists():
                 collection.damaged.append(f"run {name} is left out: {records.path} is missing")
             elif run not in failed:
-                collection.notes.append(f"run {name} has not begun")
+                not_begun.append(run)
             continue
         try:
             _add_run(run_folder, name, labels, collection, content["rounds"].get(run))
         except RunError as error:
             collection.damaged.append(f"run {name} is left out: {error}")
+    not_begun += content["others"]
+    if not_begun:
+        count = len(content["runs"]) + len(content["others"])
+        line = f"{len(not_begun)} of {count} runs have not begun: {some(not_begun, 4)}"
+        collection.notes.append(f"{prefix}: {line}" if prefix else line)
     source = prefix or title
     collection.tables += _results(folder / "tables", source, collection.damaged)
     collection.analyses += _results(folder / "analyses", source, collection.damaged)
@@ -243,6 +290,7 @@ def _add_run(
         timeline=run_table(folder / "timeline.json"),
         problems=history.problems,
         served=run_table(folder / "engine.json") == {} and partition is None,
+        last_means=_last_means(history, criterion, evaluation.last),
         made_of=_made_of(newest) if "built_by" in config else {},
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
@@ -250,6 +298,18 @@ def _add_run(
     )
     collection.runs.append(run)
     collection.analyses += _results(folder / "analyses", name, collection.damaged)
+
+
+def _last_means(history: History, criterion: Criterion, last: int) -> dict[str, dict[str, float | None]]:
+    """Each model's mean over the last evaluations, by split; None unless it has a value at each of them."""
+    means: dict[str, dict[str, float | None]] = {}
+    for split in history.splits:
+        models = history.curves(criterion, split).models
+        rounds = last_rounds(models, last)
+        means[split] = {}
+        for model, points in models.items():
+            means[split][model] = mean_or_none([points.get(round) for round in rounds])
+    return means
 
 
 def _newest(states: Path) -> dict[str, Any]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
+from ...evaluation import OVER_CLIENTS, SPLITS, Curves, mean_or_none
 from ...runs.client_results import WORDS
 from ...runs.table import empty_table
-from ...settings.errors import RunError, shortened
+from ...settings.errors import RunError, check, shortened
 from ...system.files import flat
 from ...tasks import Criterion
 from ...tasks.criterion import UNKNOWN
@@ -36,13 +37,23 @@ Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Why a model has its label on an axis: the best mean over the seeds on a split."""
+
+    axis: str
+    split: str
+    mean: float | None
+
+
+@dataclass(frozen=True)
 class Row:
     """One model over the seeds of its group. `values` are its results by seed, None if undefined.
 
     `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
     says how much better it is than the reference, the mean over the `pairs` of runs with one seed. `interval` is half
     the width of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
-    `decided` says what the values are: their criterion without its target, and the split.
+    `decided` says what the values are: their criterion without its target, and the split. With a `choice`, one of the
+    labels was chosen, since the model is best there on another split.
     """
 
     labels: dict[str, str]
@@ -52,6 +63,7 @@ class Row:
     gain: float | None = None
     interval: float | None = None
     pairs: int = 0
+    choice: Choice | None = None
 
     @property
     def mean(self) -> float | None:
@@ -65,7 +77,7 @@ class Row:
 
     def plain(self) -> dict[str, Any]:
         """The row as plain data."""
-        return {
+        plain: dict[str, Any] = {
             "labels": self.labels,
             "model": self.model,
             "metric": self.decided.criterion.name,
@@ -77,6 +89,10 @@ class Row:
             "interval": self.interval,
             "pairs": self.pairs,
         }
+        if self.choice is not None:
+            plain["chosen_on"] = self.choice.split
+            plain["chosen_mean"] = self.choice.mean
+        return plain
 
     def mean_text(self, digits: int) -> str:
         """The mean and its standard deviation as text."""
@@ -114,19 +130,95 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
             rows = groups.setdefault(frozenset(labels.items()), {})
             for model, value in values.items():
                 row = rows.setdefault(model, Row(labels, model, {}, decided))
-                _check_alike(row, decided, run.name)
+                _check_alike(row, decided, run.name, _common_number(runs))
                 if seed in row.values:
                     raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
                 row.values[seed] = value
+    return _with_gains(groups, against, _common_number(runs))
+
+
+def compare_best(runs: Sequence[CollectedRun], key: str, by: str, against: str | None = None) -> list[Row]:
+    """As `compare`, but runs that differ in the setting or axis `key` are one group, in which each model has a single
+    row: that of the label where it is best on the split `by`, as a mean over the seeds and the last evaluations.
+
+    So a rate is tuned on held-out data, each model has its own, and the test set says once what that comes to. Labels
+    with fewer seeds than others are not chosen. Gains are over the global model at its own best label.
+
+    Raises `RunError` as `compare` does, for a key that is none, and if `by` is the split of the values.
+    """
+    check(by != "test", "--by", by, "must be another split: the test set is not for choosing")
+    key = _key_of(runs, key)
+    runs_by_group: dict[frozenset[tuple[str, str]], dict[str, list[CollectedRun]]] = {}
+    for run, labels in zip(runs, labels_of(runs, key), strict=True):
+        label = labels.pop(key)
+        by_label = runs_by_group.setdefault(frozenset(labels.items()), {})
+        by_label.setdefault(label, []).append(run)
+        if by not in run.last_means or by == run.curves.split:
+            others = [split for split in run.last_means if split not in ("test", run.curves.split)]
+            choices = ", ".join(others) or "nothing: no model was scored there"
+            requirement = f"must be another split than that of the results: {choices}"
+            raise RunError(f"{run.name}: --by {shortened(by)}: {requirement}")
+    groups: dict[frozenset[tuple[str, str]], dict[str, Row]] = {}
+    for group, by_label in runs_by_group.items():
+        compared = {label: compare(of_label) for label, of_label in by_label.items()}
+        most_seeds = max(len(row.values) for rows in compared.values() for row in rows)
+        groups[group] = {}
+        for model in dict.fromkeys(row.model for rows in compared.values() for row in rows):
+            candidates: dict[str, Row] = {}
+            means: dict[str, float | None] = {}
+            for label, rows in compared.items():
+                for row in rows:
+                    if row.model == model and len(row.values) == most_seeds:
+                        candidates[label] = row
+                        means[label] = mean_or_none(run.last_means[by].get(model) for run in by_label[label])
+            if not candidates:
+                continue
+            criterion = next(iter(candidates.values())).decided.criterion
+            label = criterion.best(means) or next(iter(candidates))
+            choice = Choice(key, by, means[label])
+            row = replace(candidates[label], gain=None, interval=None, pairs=0, choice=choice)
+            groups[group][model] = replace(row, labels={**dict(group), key: label})
+    return _with_gains(groups, against, _common_number(runs))
+
+
+def _key_of(runs: Sequence[CollectedRun], key: str) -> str:
+    """The axis, or the setting, that a user means.
+
+    Raises `RunError` unless all runs have it, and some differ in nothing else.
+    """
+    axes = list(dict.fromkeys(axis for run in runs for axis in run.labels))
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        if not run.labels:
+            for setting, value in flat(run.config):
+                values.setdefault(setting, set()).add(str(value))
+    differing = [setting for setting, of_setting in values.items() if len(of_setting) > 1]
+    key = named_axis(key, [*axes, *differing])
+    others: dict[str, str] = {}
+    for labels in labels_of(runs, key):
+        if key not in labels or key in _SEEDS:
+            axes = [axis for axis in axes if axis not in _SEEDS]
+            choices = f"one of {', '.join(axes)}" if axes else "a setting of the runs, such as local.lr"
+            raise RunError(f"--best-over {shortened(key)}: must be {choices}")
+        label = labels.pop(key)
+        if others.setdefault(json.dumps(labels, sort_keys=True), label) != label:
+            return key
+    raise RunError(f"--best-over {key}: no two of the runs differ in it and in nothing else but their seed")
+
+
+def _with_gains(
+    groups: Mapping[frozenset[tuple[str, str]], Mapping[str, Row]], against: str | None, common: str
+) -> list[Row]:
+    """All rows with their gains; the reference is in the row's group, or in that of the label `against`."""
     axis, label = _reference(against, groups)
     compared = []
-    for rows in groups.values():
+    for group, rows in groups.items():
+        labels = dict(group)
+        if axis:
+            labels[axis] = label
+        reference = groups.get(frozenset(labels.items()), {}).get("model")
         for row in rows.values():
-            labels = dict(row.labels)
-            if axis:
-                labels[axis] = label
-            reference = groups.get(frozenset(labels.items()), {}).get("model")
-            compared.append(_with_gain(row, reference))
+            compared.append(_with_gain(row, reference, common))
     return compared
 
 
@@ -150,10 +242,21 @@ def _compared(run: CollectedRun, of: str) -> list[Compared]:
     return [({}, Curves(criterion, split, {}), values)]
 
 
+def _common_number(runs: Sequence[CollectedRun]) -> str:
+    """What `--of` can name of all runs: the mean over the clients on the first split; empty if there is none."""
+    if not runs:
+        return ""
+    numbers = [_numbers_over_clients(run) for run in runs]
+    for number in numbers[0]:
+        if all(number in of_run for of_run in numbers):
+            return number
+    return ""
+
+
 def _numbers_over_clients(run: CollectedRun) -> list[str]:
     """All that `--of` can name of a run, as SPLIT/NUMBER."""
     numbers = []
-    for split in run.summary["over_clients"]:
+    for split in run.summary.get("over_clients", ()):
         numbers += [f"{split}/{number}" for number in OVER_CLIENTS]
         if run.clients and split in run.clients["splits"]:
             numbers.append(f"{split}/{EACH}")
@@ -174,57 +277,85 @@ def _of_each_client(run: CollectedRun, split: str, criterion: Criterion) -> list
     return compared
 
 
+def by_decided(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows in groups, each of one metric on one split: others must not stand in one column."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.decided.criterion.name, row.decided.split), []).append(row)
+    return list(groups.values())
+
+
 def head(rows: Sequence[Row], runs: Sequence[CollectedRun], of: str = "") -> str:
-    """The line above the table of these runs: what is compared, and over how many evaluations it is a mean.
+    """The line above the table of these rows: what is compared, and over how many evaluations it is a mean.
 
     `of` is that of `compare`; each client's results are of one evaluation, as their name says.
     """
-    titles = " and ".join(dict.fromkeys(row.decided.title for row in rows))
+    titles = rows[0].decided.title
     if of.endswith(f"/{EACH}"):
         return titles
     counts = sorted({run.summary["averaged"] for run in runs})
     last = " or ".join(map(str, counts))
     evaluations = "evaluation" if counts == [1] else "evaluations"
-    return f"{titles}, mean over the last {last} {evaluations}"
+    line = f"{titles}, mean over the last {last} {evaluations}"
+    choice = rows[0].choice
+    if choice is not None:
+        line += f"; {choice.axis} is each model's best on {SPLITS[choice.split]}"
+    return line
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows as a table to print with `terminal.show`; shares in per cent, their gains in percentage points."""
+    """Rows of one metric and split as a table to print with `terminal.show`; shares in per cent, their gains in
+    percentage points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
-    captions = list(dict.fromkeys(row.decided.caption for row in rows))
-    heads = [*axes, "model"]
-    if len(captions) > 1:
-        heads.append("metric")
-    for head in heads:
+    for head in (*axes, "model"):
         result.add_column(head, overflow="fold")
-    for head in ("seeds", "mean ± std", GAIN):
+    heads = ["seeds", "mean ± std", GAIN]
+    choice = rows[0].choice if rows else None
+    if choice is not None:
+        heads.insert(1, f"on {SPLITS[choice.split]}")
+    for head in heads:
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         words = [row.labels.get(axis, UNKNOWN) for axis in axes]
-        words.append(row.model)
-        if len(captions) > 1:
-            words.append(row.decided.title)
-        result.add_row(*words, str(len(row.values)), _with_unit(row), row.gain_text(2))
-    caption = "\n".join(text for text in captions if text)
-    if caption:
-        result.caption = caption
+        numbers = [str(len(row.values)), _with_unit(row), row.gain_text(2)]
+        if row.choice is not None:
+            numbers.insert(1, row.decided.criterion.text(row.choice.mean, 2))
+        result.add_row(*words, row.model, *numbers)
+    if rows and rows[0].decided.caption:
+        result.caption = rows[0].decided.caption
     return result
 
 
-def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
-    """Each run's labels on all axes except the seed."""
-    first_names: dict[str, str] = {}
+def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, str]]:
+    """Each run's labels on all axes except the seed.
+
+    Runs outside of a sweep that differ in the setting `tuned` have it as a label, and are one experiment otherwise.
+    """
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        names.setdefault(_experiment_of(run, tuned), []).append(run.name)
     labels_of_runs = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
-        first_name = first_names.setdefault(_experiment_of(run), run.name)
-        labels_of_runs.append(labels or {"run": first_name})
+        if not labels:
+            labels["run"] = _name_of(names[_experiment_of(run, tuned)])
+            settings = dict(flat(run.config))
+            if tuned in settings:
+                labels[tuned] = str(settings[tuned])
+        labels_of_runs.append(labels)
     return labels_of_runs
 
 
-def _experiment_of(run: CollectedRun) -> str:
-    """A text that is the same for runs that differ only in their seed.
+def _name_of(names: Sequence[str]) -> str:
+    """The name of a group of runs: the first one's, in which `seed=*` stands for the seeds of several."""
+    if len(names) == 1:
+        return names[0]
+    return re.sub(r"\bseed=[^,/]*", "seed=*", names[0])
+
+
+def _experiment_of(run: CollectedRun, tuned: str = "") -> str:
+    """A text that is the same for runs that differ only in their seed, and in the setting `tuned`.
 
     It is the run's name where the folder does not say how it was trained: for a run that was made in Python, and for a
     fork, whose source had settings of its own.
@@ -232,7 +363,9 @@ def _experiment_of(run: CollectedRun) -> str:
     made_in_python = not run.config.get("built_by", run.config)
     if made_in_python or run.forked is not None:
         return run.name
-    return json.dumps(_without_seed(run.config), sort_keys=True)
+    settings = dict(flat(_without_seed(run.config)))
+    settings.pop(tuned, None)
+    return json.dumps(settings, sort_keys=True)
 
 
 def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
@@ -290,22 +423,28 @@ def _reference(against: str | None, groups: Iterable[frozenset[tuple[str, str]]]
     return axis, label
 
 
-def _check_alike(row: Row, decided: Curves, name: str) -> None:
-    """Raise `RunError` unless the row's values are of the same criterion on the same split."""
+def _check_alike(row: Row, decided: Curves, name: str, common: str) -> None:
+    """Raise `RunError` unless the row's values are of the same criterion on the same split.
+
+    `common` is what `--of` can name of all runs, if there is something.
+    """
     if row.decided == decided:
         return
     line = f"{name}: {decided.title} decides, and {row.decided.title} in runs that it is compared with"
     if row.decided.criterion == decided.criterion:
-        line += "; compare both on one: --of client_test/client_mean, or what else their clients have scored"
+        if common:
+            line += f"; compare all on one: --of {common}"
+        else:
+            line += "; there is no split on which the clients of all runs have scored"
     raise RunError(line)
 
 
-def _with_gain(row: Row, reference: Row | None) -> Row:
+def _with_gain(row: Row, reference: Row | None, common: str) -> Row:
     """The row with its gain over the reference. A row that is the reference has no gain."""
     if reference is None or reference is row:
         return row
     labels = " ".join(f"{axis}={label}" for axis, label in reference.labels.items())
-    _check_alike(row, reference.decided, labels)
+    _check_alike(row, reference.decided, labels, common)
     gains = []
     for seed, value in row.values.items():
         if seed in reference.values:

@@ -19,7 +19,7 @@ from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...flower.nodes.on_grid import PRECISION
 from ...methods.sampling import Uniform
 from ...network import Asynchronous, Scheduler, Synchronous
-from ...runs import Callback, Driver, Result, resume, run
+from ...runs import Callback, Driver, Fork, Result, resume, run
 from ...runs.folder import RunFolder
 from ...runs.interrupts import StoppedError
 from ...server.federation import Federation
@@ -53,12 +53,20 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 """The last line of a run that a signal has stopped. The signal comes from Flower: nothing else stops this process."""
 
 
-def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
+def write_app(
+    folder: Path,
+    experiment: Experiment,
+    out: Path,
+    count: int,
+    waiting: Waiting,
+    limit: int | None,
+    fork: Fork | None = None,
+) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`. Raises `SettingError` for a precision that nodes would not have, for a limit without
-    an asynchronous scheduler, for a simulated deadline, and for a minimum that no round can reach, and `ConfigError` if
-    a round asks more clients than there are.
+    `limit` is that of `RealTime`, and `fork` the state with which the run begins. Raises `SettingError` for a precision
+    that nodes would not have, for a limit without an asynchronous scheduler, for a simulated deadline, and for a
+    minimum that no round can reach, and `ConfigError` if a round asks more clients than there are.
     """
     scheduler = _scheduler(experiment)
     precision = experiment.engine.precision
@@ -80,7 +88,10 @@ def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiti
         "clients": count,
         "waiting": json.dumps(vars(waiting)),
         "limit": limit or 0,
+        "fork": "",
     }
+    if fork is not None:
+        config["fork"] = json.dumps({"folder": str(Path(fork.folder).absolute()), "round": fork.round})
     table: dict[str, Any] = copy.deepcopy(dict(PYPROJECT))
     table["project"]["dependencies"] = ["fedsash[flower]"]
     table["tool"]["flwr"]["app"]["config"] = config
@@ -134,7 +145,10 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     settings["config"] = {name: table for name, table in settings["config"].items() if name not in UNUSED}
     if RunFolder(out).begun:
         return resume(driver, experiment.rounds, out, progress=False, **settings)
-    return run(driver, experiment.rounds, out=out, progress=False, **settings)
+    fork = None
+    if config["fork"]:
+        fork = Fork(**json.loads(config["fork"]))
+    return run(driver, experiment.rounds, out=out, progress=False, fork=fork, **settings)
 
 
 def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) -> Federation:
@@ -149,8 +163,8 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
     named = NamedModel(
         experiment.model.name,
         experiment.model.options,
-        shape=experiment.model.shape(whole),
-        outputs=whole.problem.task.width(whole.train.y, whole.classes),
+        shape=whole.input_shape,
+        outputs=whole.outputs,
         seed=experiment.seed,
     )
     with located(""):

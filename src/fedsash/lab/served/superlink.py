@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from typing import Any
 from ...settings.errors import LibraryError, RunError, library, one_line
 from ...system.lock import InUseError, check_free
 
+PROBE = 5.0
+"""How long a node waits for the SuperLink's first answer, in seconds."""
 STOP = 60.0
 """How long a stopped server's process is waited for, in seconds."""
 
@@ -71,6 +76,42 @@ def _flwr(*arguments: str) -> dict[str, Any]:
     except ValueError:
         message = (done.stderr or done.stdout).strip()
         return {"success": False, "error-message": message[-500:]}
+
+
+def check_encryption(address: str, options: Sequence[str]) -> None:
+    """Raise `RunError` if a node with these `options` of flower-supernode would speak without encryption to a SuperLink
+    that has it, or with it to one without: Flower 1.42 would then try again without end.
+
+    A SuperLink that can't be reached yet is waited for by Flower.
+    """
+    encrypted = _speaks_tls(address)
+    if encrypted is None:
+        return
+    insecure = "--insecure" in options
+    if encrypted and insecure:
+        how = "leave out --insecure, and name the authority's file, --root-certificates"
+        raise RunError(f"the SuperLink at {address} speaks with encryption (TLS), and this node without: {how}")
+    if not encrypted and not insecure:
+        how = "give it a certificate, or the node --supernode=--insecure, to try it"
+        raise RunError(f"the SuperLink at {address} speaks without encryption, and this node with it (TLS): {how}")
+
+
+def _speaks_tls(address: str) -> bool | None:
+    """Whether who listens at host:port answers a greeting of TLS; None if nobody listens, or says neither."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname = False  # whose certificate it is, Flower checks
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE) as connection,
+            context.wrap_socket(connection),
+        ):
+            return True
+    except ssl.SSLError:
+        return False
+    except (OSError, ValueError):
+        return None
 
 
 def _why(answer: dict[str, Any]) -> str:

@@ -21,7 +21,10 @@ from ...settings.errors import RunError, check
 from ...tasks import Criterion
 from .opened import OpenRun
 
-MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
+MISSING = (
+    "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file. Trained "
+    "again with it and the same seed, it makes the same models"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +120,17 @@ class Afterwards:
         return sum_files.read(self.folder, round)
 
 
-def best_window(averages: Afterwards) -> int:
-    """The size of the window that is best on held-out data. Among equal ones, the lowest loss decides.
+def best_window(averages: Afterwards) -> tuple[int, dict[int, Judged]]:
+    """The size of the window that is best on held-out data, and all windows by their sizes.
 
-    Raises `ValueError` if the run held out no data, since the choice must not use the test set.
+    Among equal ones, the lowest loss decides. Raises `ValueError` if the run held out no data, since the choice must
+    not use the test set.
     """
     federation = averages.run.federation
     requirement = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
     check(federation.evaluation.held_out > 0, "window", "auto", requirement)
     windows = {size: averages.judge(w) for size, w in averages.windows()}
-    return best_of(windows, federation.goal.criterion)
+    return best_of(windows, federation.goal.criterion), windows
 
 
 def best_of(windows: Mapping[int, Judged], criterion: Criterion) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...evaluation import Goal, Score
+from ...evaluation import SPLITS, Goal, Score
 from ...runs.pictures import Axis, Line, Panel, Picture, Rule, look
 from ...runs.pictures.styles import QUIET
 from ...runs.records import Records
@@ -80,16 +80,16 @@ Its error is the share of its weight that lies on another model of the same bloc
         if self.window is self.ema is self.power is None:
             return None
         (run,) = runs
-        name, average = self._single(Afterwards(run, self.at))
+        name, average, remark = self._single(Afterwards(run, self.at))
         score = average.metrics
-        texts = _texts(run.federation.goal, score)
-        width = max(map(len, (*texts, "error")))
-        lines = [f"{run.folder.name}: {name}"]
-        for label, text in texts.items():
-            lines.append(f"{label:<{width}}  {text}")
+        scores = [score]
+        if average.held_out is not None and score.split != "held_out":
+            scores.append(average.held_out)
+        lines = [f"{run.folder.name}: {name}", *_columns_of_text(run.federation.goal, scores)]
+        if remark:
+            lines.append(remark)
         if self.window is None:
-            text = f"{100 * average.error:.3g} % of the weight lies on other models of the same block"
-            lines.append(f"{'error':<{width}}  {text}")
+            lines.append(f"error: {100 * average.error:.3g} % of the weight lies on other models of the same block")
         if self.out is not None:
             replace_file(self.out, run.federation.export(average.w))
             lines.append(f"model:    {self.out}")
@@ -100,10 +100,12 @@ Its error is the share of its weight that lies on another model of the same bloc
             "metrics": {**score.values, "loss": score.loss},
             "error": average.error,
         }
+        if average.held_out is not None:
+            data["held_out"] = {**average.held_out.values, "loss": average.held_out.loss}
         return Answer(lines, data)
 
-    def _single(self, averages: Afterwards) -> tuple[str, Judged]:
-        """The one average that the settings name, in words, and its metrics."""
+    def _single(self, averages: Afterwards) -> tuple[str, Judged, str]:
+        """The one average that the settings name, in words; its metrics; and a remark on how it was chosen, if any."""
         if self.window is not None:
             return self._single_window(averages)
         if self.ema is not None:
@@ -114,12 +116,14 @@ Its error is the share of its weight that lies on another model of the same bloc
             name = f"the power-function EMA of sigma_rel {self.power:g}"
             profile = profiles.power(self.power, averages.count)
         ((w, error),) = averages.weighted([profile])
-        return f"{name} after round {averages.round}", averages.judge(w, error)
+        return f"{name} after round {averages.round}", averages.judge(w, error), ""
 
-    def _single_window(self, averages: Afterwards) -> tuple[str, Judged]:
+    def _single_window(self, averages: Afterwards) -> tuple[str, Judged, str]:
+        remark = ""
         if self.window == "auto":
-            size = best_window(averages)
+            size, windows = best_window(averages)
             name = f"the window of {size} models, the best on held-out data,"
+            remark = _tie(windows, size, averages.run.federation.goal.criterion)
         else:
             assert self.window is not None
             size = self.window
@@ -128,7 +132,7 @@ Its error is the share of its weight that lies on another model of the same bloc
         rounds = f"all there are up to round {averages.round}"
         if before:
             rounds = f"of rounds {before + 1} to {averages.round}"
-        return f"{name} {rounds}", averages.judge(averages.window(size))
+        return f"{name} {rounds}", averages.judge(averages.window(size)), remark
 
     def measure(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
@@ -171,7 +175,15 @@ Its error is the share of its weight that lies on another model of the same bloc
         chosen = findings["chosen"]
         criterion = Criterion(**findings["metric"])
         with_held_out = chosen is not None and findings["split"] == "test"
-        heads = ["models", "window", "loss", "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
+        heads = [
+            "models",
+            f"window on\n{SPLITS[findings['split']]}",
+            "loss",
+            "EMA of\ndecay",
+            "\nEMA",
+            "loss",
+            "profile's\nerror",
+        ]
         if with_held_out:
             heads.insert(3, "held\nout")
         yield heads
@@ -254,6 +266,35 @@ def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, 
         columns["loss"].append(average.metrics.loss)
         columns["held_out"].append(None if average.held_out is None else average.held_out[name])
     return columns
+
+
+def _columns_of_text(goal: Goal, scores: Sequence[Score]) -> list[str]:
+    """A line for each metric and the loss below a line of splits, with a column for each score."""
+    columns = [_texts(goal, score) for score in scores]
+    heads = [SPLITS[score.split] for score in scores]
+    names = list(columns[0])
+    lines = [" ".join([" " * max(map(len, names)), *(f"{head:>15}" for head in heads)])]
+    for name in names:
+        texts = [f"{column[name]:>15}" for column in columns]
+        lines.append(" ".join([f"{name:<{max(map(len, names))}}", *texts]))
+    return lines
+
+
+def _tie(windows: Mapping[int, Judged], chosen: int, criterion: Criterion) -> str:
+    """A sentence on the loss, if it decided among windows that are equal on held-out data; else nothing."""
+    held_out = {size: window.held_out for size, window in windows.items() if window.held_out is not None}
+    best = held_out[chosen]
+    losses = {}
+    for size, score in held_out.items():
+        if size != chosen and score[criterion.name] == best[criterion.name]:
+            losses[size] = score.loss
+    if not losses:
+        return ""
+    second = min(losses, key=losses.__getitem__)
+    return (
+        f"{1 + len(losses)} windows are equally good on held-out data; the loss there decided: "
+        f"{number(best.loss)} with {chosen} models, {number(losses[second])} with {second}"
+    )
 
 
 def _texts(goal: Goal, score: Score) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -31,8 +31,9 @@ from ...vector.randomness import Purpose, generator
 from .opened import MODELS, OpenRun
 from .study import Findings, OnProgress, Rows, Study, names_of, number, option, split_in_words, times, unseen
 
-KINDS = {1: "surface", 2: "line", 3: "plane"}
-"""What is drawn of one, two and three models."""
+KINDS = ("surface", "line", "plane")
+"""What is drawn of one, of two, and of three or more models."""
+MEAN = "mean of the three"
 
 STRIP = 0.4
 """A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
@@ -45,8 +46,9 @@ SAVING = 1.0
 class LandscapeStudy(Study):
     """The surface around one model, the line through two models, or the plane through three, on a grid.
 
-    The grid has `points` points in each direction. The loss is measured on `samples` (None: all) of a `split`. `seed`
-    draws the directions of a surface. Raises `ValueError` for another number of models, unless each has a `surface`.
+    Further models are marked where they lie if they are projected into the plane, with their distance from it. The grid
+    has `points` points in each direction. The loss is measured on `samples` (None: all) of a `split`. `seed` draws the
+    directions of a surface.
     """
 
     kinds: ClassVar = ("line", "plane", "surface")
@@ -54,6 +56,7 @@ class LandscapeStudy(Study):
     examples: ClassVar = f"""\
   fedsash landscape runs/a --models model,window5                            the line through two models
   fedsash landscape runs/a --models round:10,round:20,round:30 --points 31   the plane through three
+  fedsash landscape runs/a --models client:3@40,client:5@40,client:7@40,model     and the model, projected
   fedsash landscape runs/a runs/b --models model                             surfaces, on common scales
   fedsash landscape runs/a --models model,window5 --surface --samples 1000   a surface around each
 
@@ -61,7 +64,7 @@ Ctrl-C loses nothing: the same command continues.
 
 {MODELS}"""
 
-    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B[,C]]"))
+    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B[,C[,...]]]"))
     surface: bool = field(default=False, metadata=option("a surface around each model"))
     points: int = field(default=21, metadata=option("points in each direction"))
     split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
@@ -69,8 +72,7 @@ Ctrl-C loses nothing: the same command continues.
     seed: int = field(default=0, metadata=option("for a surface's random directions"))
 
     def __post_init__(self) -> None:
-        valid = self.surface or len(self.models) in KINDS
-        check(valid, "LandscapeStudy.models", ",".join(self.models), "must be one, two or three models")
+        check(bool(self.models), "LandscapeStudy.models", "", "must be one model or more")
         valid = 2 <= self.points <= 1000
         check(valid, "LandscapeStudy.points", self.points, "must be at least 2 and at most 1,000 in a direction")
         check_count("LandscapeStudy.seed", self.seed, least=0)
@@ -79,7 +81,7 @@ Ctrl-C loses nothing: the same command continues.
     def kind(self) -> str:
         if self.surface:
             return "surface"
-        return KINDS[len(self.models)]
+        return KINDS[min(len(self.models), len(KINDS)) - 1]
 
     def parts(self) -> Sequence[Study]:
         if not self.surface:
@@ -103,12 +105,15 @@ Ctrl-C loses nothing: the same command continues.
         section = self._section(run)
         relief = landscape.over(section, draft, progress)
         names = names_of(self.models)
+        models = [section.at(place) for place in section.places[: len(names)]]
+        if self.kind == "plane":
+            models = [*models[:3], *section.others, section.at(section.places[3])]
         at_places = []
-        for place in section.places:
-            loss, error = landscape.at(section.at(place))
+        for w in models:
+            loss, error = landscape.at(w)
             at_places.append({"loss": loss, "error": error})
         findings = {
-            "title": f"{run.folder.name}: {self.kind} {_through(names)}",
+            "title": f"{run.folder.name}: {self.kind} {_through(names[:3])}",
             "split": self.split,
             "samples": len(samples),
             "metric": asdict(federation.goal.criterion),
@@ -116,7 +121,11 @@ Ctrl-C loses nothing: the same command continues.
             "at_models": dict(zip(names, at_places, strict=False)),
         }
         if self.kind == "plane":
-            findings["at_mean"] = at_places[3]
+            findings["at_mean"] = at_places[-1]
+        if len(names) > 3:
+            findings["projected"] = {}
+            for name, place, distance in zip(names[3:], section.places[4:], section.distances, strict=True):
+                findings["projected"][name] = {"place": place, "distance": distance}
         if self.kind == "surface":
             findings["seed"] = self.seed
         return findings
@@ -132,7 +141,10 @@ Ctrl-C loses nothing: the same command continues.
             return surface(vectors[0], layout, self.points, self.seed, drawn=Layout(run.federation.module))
         if len(vectors) == 2:
             return line(vectors[0], vectors[1], self.points)
-        return plane(vectors[0], vectors[1], vectors[2], self.points, entries=layout.trained)
+        three = plane(vectors[0], vectors[1], vectors[2], self.points, entries=layout.trained)
+        if len(vectors) == 3:
+            return three
+        return with_projections(three, vectors[3:], entries=layout.trained)
 
     @staticmethod
     def table(findings: Findings) -> Rows:
@@ -140,11 +152,14 @@ Ctrl-C loses nothing: the same command continues.
         criterion = Criterion(**findings["metric"])
         where = "in the plane" if kind == "plane" else f"on the {kind}"
         yield [where, "loss", criterion.error]
+        projected = findings.get("projected") or {}
         for name, at in findings["at_models"].items():
+            if name in projected:
+                name = f"{name}, {_away(projected[name])}"
             yield [name, number(at["loss"]), criterion.text(at["error"], 2)]
         mean = findings.get("at_mean")
         if mean:
-            yield ["their mean", number(mean["loss"]), criterion.text(mean["error"], 2)]
+            yield [MEAN, number(mean["loss"]), criterion.text(mean["error"], 2)]
         yield _lowest(findings, criterion)
 
     @staticmethod
@@ -160,7 +175,7 @@ def _grid(names: Sequence[str], relief: Relief) -> dict[str, Any]:
     grid = {"x": relief.axes[0], "y": relief.axes[1], "loss": relief.loss.T, "error": relief.error.T}
     if len(names) == 1:
         return {"model": names[0], **grid}
-    return {**grid, "models": dict(zip(names, relief.places, strict=False)), "mean": relief.places[3]}
+    return {**grid, "models": dict(zip(names[:3], relief.places, strict=False)), "mean": relief.places[3]}
 
 
 def _through(names: Sequence[str]) -> str:
@@ -201,12 +216,16 @@ def _picture_of_line(findings: Findings) -> Picture:
 
 
 def _picture_of_plane(findings: Findings) -> Picture:
-    """Contours of loss and error, with the three models, and a cross for their mean."""
+    """Contours of loss and error, with the three models, a cross for their mean, and diamonds for projected models."""
     x, y = zip(*findings["models"].values(), strict=True)
     marks = [Points(list(findings["models"]), x, y)]
     mean = findings.get("mean")
     if mean:
-        marks.append(Points(["mean"], [mean[0]], [mean[1]], "cross"))
+        marks.append(Points([MEAN], [mean[0]], [mean[1]], "cross"))
+    projected = findings.get("projected") or {}
+    if projected:
+        places = [at["place"] for at in projected.values()]
+        marks.append(Points(list(projected), [x for x, _ in places], [y for _, y in places], "diamond"))
     ratio = _extent(findings["y"]) / _extent(findings["x"])
     if ratio < STRIP:
         columns = 1
@@ -226,7 +245,15 @@ def _picture_of_plane(findings: Findings) -> Picture:
         f"The plane through {', '.join(findings['models'])}, {split_in_words(findings)}; the cross is their mean."
         f"{_at_models(findings)} {_scale_end()}"
     )
+    if projected:
+        away = ", ".join(f"{name} {_away(at)}" for name, at in projected.items())
+        caption += f" Diamonds are models beside the plane, projected into it: {away}."
     return Picture(findings["title"], panels, columns=columns, caption=caption)
+
+
+def _away(projected: Mapping[str, Any]) -> str:
+    """How far a projected model is from the plane, in words."""
+    return f"{projected['distance']:.3g} away"
 
 
 def _picture_of_surface(findings: Findings) -> Picture:
@@ -282,7 +309,7 @@ def _at_models(findings: Findings) -> str:
     measured = dict(findings.get("at_models") or {})
     mean = findings.get("at_mean")
     if mean:
-        measured["mean"] = mean
+        measured[MEAN] = mean
     if not measured:
         return ""
     criterion = Criterion(**findings["metric"])
@@ -304,13 +331,16 @@ class Section:
 
     `axes` are the grid's coordinates along its one or two directions. `coefficients` maps coordinates to `c` `[k]`.
     `places` `[m, len(axes)]` are the coordinates of the models that the section goes through. At a model's coordinates
-    one c is 1 and the others are 0, so that the point is exactly this model.
+    one c is 1 and the others are 0, so that the point is exactly this model. The last places may be those of `others`,
+    models that lie beside the section, with their `distances` from it.
     """
 
     vectors: Tensor
     axes: tuple[Floats, ...]
     places: Floats
     coefficients: Callable[[Sequence[float]], Sequence[float]]
+    others: Sequence[Tensor] = ()
+    distances: Sequence[float] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -383,6 +413,36 @@ def plane(
     right = max(length, along)
     axes = (left + (right - left) * unit, height * unit)
     return Section(torch.stack([w1, w2, w3]), axes, places, coefficients)
+
+
+def with_projections(
+    section: Section, others: Sequence[Tensor], margin: float = 0.2, entries: int | None = None
+) -> Section:
+    """A plane with further models `[D]`, each at the place of its orthogonal projection, and a grid that encloses them.
+
+    `distances` are those of the models from the plane: with the unit vectors e1 and e2 of the plane and the place
+    (x, y) = (<w - w1, e1>, <w - w1, e2>) it is ||w - w1 - x e1 - y e2||. Only the first `entries` count.
+    """
+    w1, w2, w3 = (w[:entries].detach().cpu().double() for w in section.vectors)
+    length = float(section.places[1][0])
+    along, height = map(float, section.places[2])
+    e1 = (w2 - w1) / length
+    e2 = (w3 - w1 - along * e1) / height
+    places = []
+    distances = []
+    for other in others:
+        difference = other[:entries].detach().cpu().double() - w1
+        x = float(difference @ e1)
+        y = float(difference @ e2)
+        places.append([x, y])
+        distances.append(float((difference - x * e1 - y * e2).norm()))
+    all_places = np.vstack([section.places, places])
+    axes = []
+    for axis, coordinates in zip(section.axes, all_places.T, strict=True):
+        low = float(coordinates.min())
+        high = float(coordinates.max())
+        axes.append(low + (high - low) * _axis(len(axis), -margin, 1 + margin))
+    return replace(section, axes=tuple(axes), places=all_places, others=others, distances=distances)
 
 
 def surface(w: Tensor, layout: Layout, points: int, seed: int = 0, drawn: Layout | None = None) -> Section:

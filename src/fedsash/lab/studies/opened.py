@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from ...averages.checkpoints.order import holds_checkpoints
 from ...data.samples import Samples
+from ...engines import pick_device
 from ...network import Synchronous
 from ...runs import checkpoints
-from ...runs.model_files import read_model
+from ...runs.model_files import read_model, read_shape
 from ...runs.records import Records
 from ...server.federation import Federation
 from ...server.state import State
@@ -27,10 +28,10 @@ from ...system.paths import plain_file
 from ...vector.arrays import Ints
 from ...vector.layout import Layout
 from ...vector.saved import place, saved_rounds
-from ...vector.sharing import OWN
+from ...vector.sharing import OWN, Sharing
 from ...vector.shown import Shown
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
-from ..config.errors import prefixed
+from ..config.errors import located, prefixed
 from .client_models import ClientModels, client_models
 
 log = logging.getLogger("fedsash")
@@ -45,23 +46,44 @@ client K after its training in the round that follows N), or a path to a .safete
 
 @dataclass(eq=False, repr=False)
 class OpenRun(Shown):
-    """A run in `folder`, with the `experiment` of its config.toml and its `federation`.
+    """A run in `folder`, with the `experiment` of its config.toml.
 
-    For a run on a network, the federation is the one without the network. Models and states are the same.
+    Its `federation` is made, and its data are loaded, when they are first asked for: the models in models/ need no
+    data. For a run on a network, it is the one without the network. Models and states are the same.
     """
 
     folder: Path
     experiment: Experiment
-    federation: Federation
+    _federation: Federation | None = field(default=None, repr=False)
     _round: tuple[int, ClientModels] | None = field(default=None, repr=False)
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows."""
-        return {"folder": str(self.folder), "rounds": self.rounds, "federation": self.federation}
+        return {"folder": str(self.folder), "rounds": self.rounds, "models": self._names()}
+
+    @property
+    def federation(self) -> Federation:
+        """The federation of the run. Raises `ConfigError` if it can't be made, for example because its data moved."""
+        if self._federation is None:
+            with prefixed(self.folder / "config.toml"):
+                self._federation = self.experiment.federation()
+        return self._federation
+
+    @cached_property
+    def _architecture(self) -> tuple[nn.Module, Sharing]:
+        """The model at its start, and which parts of it are shared: without the data, if `model.json` is there."""
+        shape = read_shape(self.folder)
+        if shape is None or self._federation is not None:
+            return self.federation.module, self.federation.sharing
+        experiment = self.experiment
+        with prefixed(self.folder / "config.toml"), located(""):
+            module = experiment.model.build_for(*shape, experiment.seed).to(pick_device(experiment.device))
+            return module, Sharing.of(module, experiment.buffers, experiment.personal)
 
     def close(self) -> None:
         """End the processes that were started to train clients."""
-        self.federation.close()
+        if self._federation is not None:
+            self._federation.close()
 
     @property
     def rounds(self) -> list[int]:
@@ -133,7 +155,7 @@ class OpenRun(Shown):
         if name.endswith(".safetensors"):
             if not Path(name).exists():
                 raise FileNotFoundError(f"there is no file {name}")
-            return vector_of(Path(name), plain_file(name).read_bytes(), self.federation)
+            return self._vector_of(Path(name), plain_file(name).read_bytes())
         client = re.fullmatch(r"client:(\d+)@(\d+)", name)
         if client is not None:
             return self._client(int(client[1]), int(client[2]))
@@ -146,10 +168,17 @@ class OpenRun(Shown):
         after_round = re.fullmatch(r"([\w-]+)@(\d+)", name)
         if after_round is not None:
             return self._after_round(name, after_round[1], int(after_round[2]))
-        folder = self.folder / "models"
-        names = sorted(path.stem for path in folder.glob("*.safetensors"))
+        names = self._names()
         self._check(name in names, name, f"models/ has {', '.join(names) or 'none'}")
-        return vector_of(folder / f"{name}.safetensors", read_model(self.folder, name), self.federation)
+        return self._vector_of(self.folder / "models" / f"{name}.safetensors", read_model(self.folder, name))
+
+    def _names(self) -> list[str]:
+        """The names of the models in models/."""
+        return sorted(path.stem for path in (self.folder / "models").glob("*.safetensors"))
+
+    def _vector_of(self, file: Path, content: bytes) -> Tensor:
+        module, sharing = self._architecture
+        return vector_of(file, content, module, sharing.layout)
 
     def _after_round(self, name: str, model: str, round: int) -> Tensor:
         """The global `model`, or the average of that name, of the state saved after a round; `name` is for errors."""
@@ -161,9 +190,11 @@ class OpenRun(Shown):
     def module(self, name: str) -> nn.Module:
         """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode.
 
-        If a part of the model stays with the clients, a warning says which names have it from the start.
+        One in models/ needs the run's folder alone, and not the data on which it was trained. If a part of the model
+        stays with the clients, a warning says which names have it from the start.
         """
-        sharing = self.federation.sharing
+        vector = self.model(name)
+        module, sharing = self._architecture
         if sharing.own_size and not name.startswith("client:"):
             log.warning(
                 "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
@@ -171,7 +202,7 @@ class OpenRun(Shown):
                 some(sorted(sharing.own_names)),
                 name,
             )
-        return self.federation.module_of(self.model(name)).cpu().eval()
+        return sharing.layout.copied(module, vector).cpu().eval()
 
     def _personal(self, client: int, name: str) -> Tensor:
         """The last saved model `[D]` with what a client keeps."""
@@ -229,7 +260,8 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
 
     A run that was made in Python needs its `federation`, or the place of the function that makes it,
     `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
-    built, and `RunError` if it is a run of another federation.
+    built, and `RunError` if it is a run of another federation. The data of an experiment file are loaded later, when
+    something needs them: its models in models/ open without.
     """
     folder = Path(folder)
     function = federation if isinstance(federation, str) else ""
@@ -238,12 +270,10 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     experiment = load_run(folder, own_code=own_code, federation=function)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
-    if isinstance(federation, str):
-        with prefixed(folder / "config.toml"):
-            federation = experiment.federation()
+    run = OpenRun(folder, experiment, None if isinstance(federation, str) else federation)
     if isinstance(experiment, OwnExperiment):
-        _check_same(folder, federation, function)
-    return OpenRun(folder, experiment, federation)
+        _check_same(folder, run.federation, function)
+    return run
 
 
 def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
@@ -261,8 +291,8 @@ def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
         raise RunError(line)
 
 
-def vector_of(file: Path, content: bytes, federation: Federation) -> Tensor:
-    """The vector `[D]` of a state dict, the content of a .safetensors file.
+def vector_of(file: Path, content: bytes, module: nn.Module, layout: Layout) -> Tensor:
+    """The vector `[D]` of a state dict, the content of a .safetensors file, of a module with this layout.
 
     Raises `ValueError`, which names the file, if it is of another architecture.
     """
@@ -273,11 +303,10 @@ def vector_of(file: Path, content: bytes, federation: Federation) -> Tensor:
         tensors = load(content)
     except SafetensorError as error:
         raise RunError(f"{file} can't be read: {one_line(error)}") from error
-    layout: Layout = federation.layout
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         actual = list(tensors[name].shape) if name in tensors else "missing"
         check(actual == list(shape), f"{file}: {name}", actual, f"must be {list(shape)}, as in the run's model")
-    like = next(federation.module.parameters())
+    like = next(module.parameters())
     return torch.cat([tensors[name].to(like.device, layout.dtype).reshape(-1) for name in layout.names])
 
 

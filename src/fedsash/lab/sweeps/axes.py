@@ -6,7 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,25 @@ class PlannedRun:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep: its title, the labels of each axis, and the runs."""
+    """A sweep: its title, the labels of each axis, and the runs; `others` are the names of those that are left out."""
 
     title: str
     axes: dict[str, list[str]]
     runs: list[PlannedRun]
+    others: tuple[str, ...] = ()
+
+    def part(self, number: int, of: int) -> Sweep:
+        """Part `number` of `of`, from 1: runs that follow each other, since these share most rounds.
+
+        Raises `ConfigError` if it has no run.
+        """
+        count = len(self.runs)
+        first = (number - 1) * count // of
+        end = number * count // of
+        if first == end:
+            raise ConfigError(f"--part {number}/{of}: has no run, as there are {count}: take at most {count} parts")
+        left_out = [run.name for run in (*self.runs[:first], *self.runs[end:])]
+        return replace(self, runs=self.runs[first:end], others=(*self.others, *left_out))
 
 
 def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = (), own_code: bool = False) -> Sweep:
@@ -187,7 +202,21 @@ def parse(
     kept = {}
     for name, axis in axes.items():
         kept[name] = [label for label in axis.settings if _kept({name: label}, chosen)]
-    return Sweep(str(table.get("title", "")), kept, runs)
+    others: tuple[str, ...] = ()
+    if chosen:
+        names = {run.name for run in runs}
+        others = tuple(name for name in _names_of_all(base, axes, zipped, changed) if name not in names)
+    return Sweep(str(table.get("title", "")), kept, runs, others)
+
+
+def _names_of_all(base: TomlTable, axes: Axes, zipped: list[list[str]], changed: ChangedTable) -> list[str]:
+    """The names of all runs, as far as there can be such runs."""
+    names = []
+    with suppress(ConfigError):
+        for labels in _combinations(axes, zipped, {}):
+            if changed(labels, _applied(base, axes, labels)) is not None:
+                names.append(_folder_of(axes, labels))
+    return names
 
 
 def _base(base: Any, folder: Path) -> TomlTable:

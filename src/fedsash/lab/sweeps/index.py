@@ -1,4 +1,6 @@
-"""`sweep.json`: the runs in a sweep's folder, their labels on its axes, their rounds, and the runs that failed."""
+"""`sweep.json`: the runs in a sweep's folder, their labels on its axes, their rounds, the runs that failed, and the
+names of those that no command has asked for yet.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
     """
     with locked(out, wait=log.warning):
         before: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "rounds": {}, "failed": {}}
+        before["others"] = []
         if (out / NAME).exists():
             before = read(out)
         if list(before["axes"]) != list(sweep.axes):
@@ -42,16 +45,21 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
             rounds[run.name] = run.experiment.rounds
             reasons.pop(run.name, None)
         reasons |= failed
+        others = [name for name in dict.fromkeys([*before["others"], *sweep.others]) if name not in runs]
         table = {"title": sweep.title, "axes": axes, "runs": runs, "rounds": rounds, "failed": reasons}
+        table["others"] = others
         files.write_table(out / NAME, table)
 
 
 def read(out: Path) -> dict[str, Any]:
     """What `write` wrote. Raises `RunError` if the file is damaged."""
     file = out / NAME
-    table = {"rounds": {}} | files.table(file)  # it has no rounds if fedsash 0.1 wrote it
+    table = {"rounds": {}, "others": []} | files.table(file)  # older versions wrote no rounds, and no others
     for key, kind in (("axes", list), ("runs", dict), ("rounds", int), ("failed", str)):
         entries = table.get(key)
         if not isinstance(entries, dict) or not all(isinstance(value, kind) for value in entries.values()):
             raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")
+    others = table["others"]
+    if not isinstance(others, list) or not all(isinstance(name, str) for name in others):
+        raise RunError(f"{file}: others must be a list of texts")
     return table

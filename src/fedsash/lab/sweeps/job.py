@@ -8,17 +8,19 @@ once and saves its last state: no process survives a killed sweep, and none hold
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_ident
 from typing import Any, ClassVar, TextIO, TypeAlias
 
 import torch
@@ -34,6 +36,8 @@ from ...system.lock import when_free
 from ...system.subprocesses import STOPS
 from ..config import Experiment, NetworkExperiment, parse
 from ..timing import TimeStudy
+
+log = logging.getLogger("fedsash")
 
 Engines: TypeAlias = dict[tuple[str, int], dict[str, Any]]
 """The engines of this process as they describe themselves, by the steps and the number of cores."""
@@ -60,14 +64,26 @@ def train(segment: Assignment, engines: Engines) -> None:
     def waits(line: str) -> None:
         tell(segment=segment.name, note=f"waiting: {line}")
 
+    with _telling_warnings(segment.name):
+        try:
+            result = when_free(lambda: trained(segment, engines), waits)
+        except (FedsashError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            segment.failed(one_line(error))
+        else:
+            segment.ended(result)
+
+
+@contextmanager
+def _telling_warnings(segment: str) -> Iterator[None]:
+    """Tell the sweep each warning of a segment. It is also in the log of this process."""
+    handler = _TellWarnings(segment)
+    log.addHandler(handler)
     try:
-        result = when_free(lambda: trained(segment, engines), waits)
-    except (FedsashError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        segment.failed(one_line(error))
-    else:
-        segment.ended(result)
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def trained(segment: Assignment, engines: Engines) -> Result | TimeStudy:
@@ -215,6 +231,21 @@ class Tell(Callback):
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         tell(segment=self._segment, round=run.round)
+
+
+class _TellWarnings(logging.Handler):
+    """Tells the sweep the warnings of a segment, which this thread trains, and writes them where errors go."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(logging.WARNING)
+        self._segment = segment
+        self._thread = get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            line = record.getMessage()
+            print(f"{self._segment}: {line}", file=sys.stderr, flush=True)
+            tell(segment=self._segment, warning=line)
 
 
 class Messages:

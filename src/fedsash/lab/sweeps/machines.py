@@ -42,6 +42,7 @@ class Here(Machines):
     def __init__(self, segments: Sequence[Segment], out: Path, jobs: int | None) -> None:
         self._out = out
         self._cores = cores()
+        self._most_cores = core_count()
         self.slots = range(min(jobs or self._most(segments), len(segments)))
 
     def program(self, slot: int) -> Child:
@@ -50,8 +51,13 @@ class Here(Machines):
     def cores(self, slots: Sequence[int]) -> Sequence[int]:
         count = len(self.slots)
         chosen: set[int] = set()
+        most = len(self._cores)
+        if self._most_cores < most:  # others compute on this machine, too: which cores are free, the system knows
+            most = self._most_cores // count
+            if most * len(slots) <= 1:
+                return ()
         for slot in slots:
-            share = self._cores[slot::count]
+            share = self._cores[slot::count][:most]
             if not share:  # there are more slots than cores
                 share = [self._cores[slot % len(self._cores)]]
             chosen |= set(share)

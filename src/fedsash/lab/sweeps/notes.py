@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...runs.warned import beyond, rate_notes
 from ...settings.errors import some
+from ..config import Experiment
 from . import index
 from .axes import PlannedRun, Sweep, short
 
@@ -16,18 +17,19 @@ def beyond_ends(sweep: Sweep) -> Iterator[str]:
     """The lines of `beyond` and `rate_notes` about the sweep's runs, after the labels of those that a line concerns."""
     concerned: dict[str, list[PlannedRun]] = {}
     for run in sweep.runs:
-        experiment = run.experiment
-        lines = [
-            *beyond(experiment, experiment.checkpoint, experiment.trajectory, experiment.rounds),
-            *rate_notes(experiment.local, getattr(experiment, "scheduler", None), experiment.rounds),
-        ]
-        for line in lines:
+        for line in end_lines(run.experiment):
             concerned.setdefault(line, []).append(run)
     for line, runs in concerned.items():
         if len(runs) == len(sweep.runs):
             yield line
         else:
             yield f"{_named(sweep, runs)}: {line}"
+
+
+def end_lines(experiment: Experiment) -> Iterator[str]:
+    """The lines of `beyond` and `rate_notes` about one experiment."""
+    yield from beyond(experiment, experiment.checkpoint, experiment.trajectory, experiment.rounds)
+    yield from rate_notes(experiment.local, getattr(experiment, "scheduler", None), experiment.rounds)
 
 
 def same(sweep: Sweep) -> Iterator[str]:

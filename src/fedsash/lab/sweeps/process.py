@@ -22,8 +22,8 @@ from .plan import Segment
 class Message:
     """A message of a process: a finished round of a `segment`, or its end, with the round that it reached.
 
-    `reason` says why a segment failed, and `results` holds its models' values. `note` is a line for the user. After a
-    `crash` the process is gone.
+    `reason` says why a segment failed, and `results` holds its models' values. `note` is a line for the user, `warning`
+    one of the log. After a `crash` the process is gone.
     """
 
     sender: Process
@@ -34,6 +34,7 @@ class Message:
     results: str = ""
     reason: str = ""
     note: str = ""
+    warning: str = ""
     crash: bool = False
 
 

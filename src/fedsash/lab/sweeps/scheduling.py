@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from ...settings.errors import RunError
 from ...system import files
 from ...vector.saved import saved_rounds
 from .machines import Machines
+from .notes import end_lines
 from .plan import Plan, Segment
 from .process import Message, Process, StopRequest
 
@@ -39,6 +41,11 @@ NOT_IN_STEPS = (
 """The settings of an experiment on which its local steps do not depend: those of the server and of the records."""
 RATES = ("lr", "schedule", "local_schedule")
 """The settings of local training that are inputs of the steps."""
+
+
+MOST_WARNINGS = 20
+"""So many warnings of runs are shown; all of them are in the logs."""
+log = logging.getLogger("fedsash")
 
 
 @dataclass
@@ -78,6 +85,10 @@ class SegmentScheduler:
         self.closed: list[Process] = []
         self.deaths: Counter[str] = Counter()
         self.messages: SimpleQueue[Message | StopRequest] = SimpleQueue()
+        self.warned: set[str] = set()
+        for segment in plan.segments:
+            self.warned.update(end_lines(segment.experiment))
+        self.said_before = len(self.warned)
 
     def work(self) -> SweepReport:
         """Train until all segments are finished, or until the running ones are stopped."""
@@ -116,12 +127,28 @@ class SegmentScheduler:
         elif message.ended:
             self._handle_end(message)
             self._start()
+        elif message.warning:
+            self._warn(message)
         elif message.note and message.segment:
             self.bar.say(f"{message.segment}: {message.note}")
         elif message.note:
             self.bar.say(message.note)
         elif message.round is not None:
             self.reached[message.segment] = message.round
+
+    def _warn(self, message: Message) -> None:
+        """Log a warning of a segment, with its name, unless another one has had the same, as with other seeds.
+
+        What is said before the training is not said again.
+        """
+        if message.warning in self.warned:
+            return
+        self.warned.add(message.warning)
+        count = len(self.warned) - self.said_before
+        if count <= MOST_WARNINGS:
+            log.warning("%s: %s", message.segment, message.warning)
+        elif count == MOST_WARNINGS + 1:
+            log.warning("more warnings are in %s", self.report.folder / "logs")
 
     def _handle_end(self, message: Message) -> None:
         """Handle the end of a segment, after which its process may train another one."""

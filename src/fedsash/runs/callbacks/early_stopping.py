@@ -29,6 +29,9 @@ class EarlyStopping(Callback, name="early_stopping"):
     """the metric by which it is judged: "loss" or a metric of the run; empty: the one that decides"""
     better: Literal["higher", "lower", ""] = ""
     """the metric's direction; empty: its own"""
+    start: Count = 1
+    """the first round whose evaluation counts: a metric such as F1 can be high by chance before a model has learnt
+    anything"""
     on: Literal["held_out", "test"] = "held_out"
     """on which samples it is measured: the held-out ones, which need `evaluation.held_out`, or the test set, whose
     numbers are then no longer a fair result"""
@@ -54,8 +57,8 @@ class EarlyStopping(Callback, name="early_stopping"):
     def _judge(self, run: LiveRun) -> None:
         criterion = self._criterion(run.federation)
         points = run.history.curves(criterion, self.on).models.get(self.model, {})
-        start = run.tally.forked or 0
-        own_points = {round: value for round, value in points.items() if round > start}
+        start = max(self.start, (run.tally.forked or 0) + 1)
+        own_points = {round: value for round, value in points.items() if round >= start}
         best = criterion.best(own_points)
         evaluations = sum(best is None or round > best for round in own_points)  # those since the best one
         if evaluations >= self.patience:

@@ -12,6 +12,9 @@ from .mlflow import MLflow
 from .tensorboard import TensorBoard
 from .wandb import WandB
 
+NONE = "none"
+"""The word for no tracker, with which a sweep or `--set track=none` switches off those of its base."""
+
 
 @dataclass(frozen=True)
 class Track(Setting):
@@ -26,13 +29,15 @@ class Track(Setting):
 
     @classmethod
     def of(cls, name: str) -> Track:
-        """The table for `track = "wandb"`: this tracker alone, with its defaults."""
+        """The table for `track = "wandb"`: this tracker alone, with its defaults; for `"none"` without any."""
+        if name == NONE:
+            return cls()
         hints = get_type_hints(cls)
         trackers = {}
         for field in fields(cls):
             tracker, _ = get_args(hints[field.name])  # of "WandB | None"
             trackers[field.name] = tracker
-        check_choice("Track.name", name, *trackers)
+        check_choice("Track.name", name, *trackers, NONE)
         return cls(**{name: trackers[name]()})
 
     def chosen(self) -> dict[str, Callback]:

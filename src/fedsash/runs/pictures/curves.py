@@ -20,16 +20,35 @@ CLIPPED = 50
 BEYOND = "The axis leaves out some values, mostly of the first steps, so that differences can be seen."
 
 
-def curves(found: Curves, title: str = "", *, broadcast_start: int | None = None, along: str = "round") -> Picture:
+def curves(
+    found: Curves,
+    title: str = "",
+    *,
+    forked: int | None = None,
+    broadcast_start: int | None = None,
+    along: str = "round",
+) -> Picture:
     """Every model's values by round. The global model's line is thin; its averages are on top.
 
-    The target is a dotted line. `broadcast_start` marks the round from which clients receive an average. `along` is the
-    label of the x axis.
+    The target is a dotted line. Two rounds are marked: that at which the run was `forked` from another one, and
+    `broadcast_start`, from which clients receive an average. `along` is the label of the x axis.
     """
     name = found.criterion.name
-    drawn = panel(name, lines(found), found.criterion, found.criterion.target, broadcast_start, along)
+    drawn = panel(name, lines(found), found.criterion, found.criterion.target, turns(forked, broadcast_start), along)
     below = beyond([drawn])
     return Picture(title or capital(found.title), [drawn], caption=" ".join(below), below=below)
+
+
+def turns(forked: int | None, broadcast_start: int | None) -> dict[int, str]:
+    """What changes for a run's clients after a round, in words, by round."""
+    marked: dict[int, str] = {}
+    if broadcast_start is not None:
+        marked[broadcast_start] = f"broadcasting from round {broadcast_start}"
+    if forked is not None:
+        marked[forked] = f"forked at round {forked}"
+    if forked is not None and broadcast_start in (forked, forked + 1):  # two lines could not be told apart
+        return {forked: f"forked at round {forked}, broadcasting from {broadcast_start}"}
+    return marked
 
 
 def capital(text: str) -> str:
@@ -77,10 +96,10 @@ def panel(
     lines: Sequence[Line],
     criterion: Criterion,
     target: float | None = None,
-    broadcast_start: int | None = None,
+    turns: Mapping[int, str] | None = None,
     along: str = "round",
 ) -> Panel:
-    """Lines of the criterion, with a target and the round from which an average is broadcast.
+    """Lines of the criterion, with a target and a note at each of the rounds `turns`.
 
     The axis ends beyond 98 % of the values after the first fifth of the rounds, so that differences can be seen. The
     first steps and the deepest dips may lie outside of the panel.
@@ -88,6 +107,8 @@ def panel(
     label = criterion.label()
     points = []
     for line in lines:
+        if not line.shown:
+            continue
         for x, y in zip(line.x, line.y, strict=True):
             if x is not None and y is not None:
                 points.append((x, y))
@@ -100,8 +121,9 @@ def panel(
     if target is not None:
         target_y = criterion.scale * target
         rules.append(Rule(target_y, "y", f"target {criterion.plain(target)}", "dot"))
-    if broadcast_start is not None and first <= broadcast_start <= end:
-        rules.append(Rule(broadcast_start, "x", f"broadcasting from round {broadcast_start}"))
+    for round, note in (turns or {}).items():
+        if first <= round <= end:
+            rules.append(Rule(round, "x", note))
     margin = 0.01 * (end - first) or 0.5
     climbed = first + (end - first) / 5
     low, high = _ends_of_values(points, climbed, target_y, criterion)

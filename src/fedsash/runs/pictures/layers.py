@@ -46,11 +46,12 @@ def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
     """Draw a layer on top of the earlier layers."""
     match layer:
         case Line():
-            _line(axes, layer)
+            if layer.shown:
+                _line(axes, layer)
         case Points():
-            _points(axes, layer, on_colour=any(isinstance(one, Field) for one in panel.layers))
+            _points(axes, layer)
         case Rule():
-            _rule(axes, layer)
+            _rule(axes, layer, panel)
         case Bars():
             _bars(axes, layer)
         case Spans():
@@ -86,53 +87,55 @@ def _line(axes: Axes, line: Line) -> None:
     axes.plot(x, y, marker=marker, markersize=3.5, drawstyle=STEPS[line.steps], label=line.name or None, **look)
 
 
-def _points(axes: Axes, points: Points, on_colour: bool) -> None:
-    """White marks with a dark edge, and names that can be seen on any colour. Without one see `name_points`."""
-    from matplotlib.patheffects import withStroke
-
+def _points(axes: Axes, points: Points) -> None:
+    """White marks with a dark edge; for their names see `name_points`."""
     mark: dict[str, Any] = {"marker": "o", "markeredgecolor": INK, "markersize": 7}
     if points.symbol == "cross":
         mark = {"marker": "x", "markersize": 9, "markeredgewidth": 2.5}
+    if points.symbol == "diamond":
+        mark["marker"] = "D"
     axes.plot(numbers(points.x), numbers(points.y), linestyle="none", color="white", **mark)
-    if not on_colour:
-        return
-    edge = [withStroke(linewidth=2.5, foreground=INK)]
-    named = {"ha": "center", "color": "white", "fontsize": 9, "weight": "bold", "path_effects": edge}
-    for name, x, y in zip(points.names, points.x, points.y, strict=True):
-        axes.annotate(name, (x, y), (0, 8), textcoords="offset points", **named)  # type: ignore[arg-type]
 
 
-def name_points(axes: Axes, points: Points) -> None:
+def name_points(axes: Axes, layers: Sequence[Points], on_colour: bool = False) -> None:
     """Write the names of points beside their marks, on axes that have their limits.
 
     A name stands above its mark, or else below, right or left of it, where it covers no other name and no other mark.
-    It is left out if it would cover one everywhere.
+    If it would cover one everywhere it is left out, but `on_colour`, where names are models, it stands above.
     """
-    x = numbers(points.x)
-    y = numbers(points.y)
-    marks = axes.transData.transform(np.column_stack([x, y])) * 72 / axes.figure.dpi
+    from matplotlib.patheffects import withStroke
+
+    look: dict[str, Any] = {"color": INK}
+    if on_colour:
+        edge = [withStroke(linewidth=2.5, foreground=INK)]
+        look = {"color": "white", "weight": "bold", "path_effects": edge}
+    names = [name for points in layers for name in points.names]
+    places = [place for points in layers for place in zip(points.x, points.y, strict=True)]
+    marks = axes.transData.transform(numbers(places)) * 72 / axes.figure.dpi
     taken = [Box(across - MARK, down - MARK, across + MARK, down + MARK) for across, down in marks]
-    for i, name in enumerate(points.names):
+    for i, name in enumerate(names):
+        if not name:
+            continue
         width = LETTER * len(name)
-        places = [(0.0, HEIGHT), (0.0, -HEIGHT), (HEIGHT / 2 + width / 2, 0.0), (-HEIGHT / 2 - width / 2, 0.0)]
-        for right, up in places:
+        beside = HEIGHT / 2 + width / 2
+        offsets = [(0.0, HEIGHT), (0.0, -HEIGHT), (beside, 0.0), (-beside, 0.0)]
+        if on_colour:
+            offsets += [(0.0, rows * HEIGHT) for rows in (2, -2, 3, -3)]
+        others = [box for place, box in enumerate(taken) if place != i]
+        chosen = None
+        for right, up in offsets:
             across = marks[i][0] + right
             down = marks[i][1] + up
             box = Box(across - width / 2, down - HEIGHT / 2, across + width / 2, down + HEIGHT / 2)
-            others = [one for place, one in enumerate(taken) if place != i]
             if not any(box.covers(other) for other in others):
                 taken.append(box)
-                axes.annotate(
-                    name,
-                    (x[i], y[i]),
-                    (right, up),
-                    textcoords="offset points",
-                    ha="center",
-                    va="center",
-                    color=INK,
-                    fontsize=9,
-                )
+                chosen = (right, up)
                 break
+        if chosen is None and on_colour:
+            chosen = offsets[0]
+        if chosen is not None:
+            centred: Any = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
+            axes.annotate(name, places[i], chosen, **centred, **look)
 
 
 @dataclass(frozen=True)
@@ -166,13 +169,23 @@ def show_whole_marks(axes: Axes) -> None:
             line.set_clip_on(False)
 
 
-def _rule(axes: Axes, rule: Rule) -> None:
-    across = rule.axis == "y"
-    draw = axes.axhline if across else axes.axvline
-    draw(rule.at, color="0.55", linewidth=0.9, linestyle=DASHES[rule.dash], zorder=1)
-    place = (0, rule.at) if across else (rule.at, 0)
-    within = axes.get_yaxis_transform() if across else axes.get_xaxis_transform()
-    axes.annotate(rule.note, place, (4, 4), xycoords=within, textcoords="offset points", color=INK, fontsize=9)
+def _rule(axes: Axes, rule: Rule, panel: Panel) -> None:
+    """A line across the panel. Notes of successive lines upright stand above each other, since they may be long."""
+    drawn: Any = {"color": "0.55", "linewidth": 0.9, "linestyle": DASHES[rule.dash], "zorder": 1}
+    note: Any = {"textcoords": "offset points", "color": INK, "fontsize": 9}
+    if rule.axis == "y":
+        axes.axhline(rule.at, **drawn)
+        axes.annotate(rule.note, (0, rule.at), (4, 4), xycoords=axes.get_yaxis_transform(), **note)
+        return
+    axes.axvline(rule.at, **drawn)
+    upright = panel.upright()
+    place = [one for one, _ in upright].index(rule)
+    right_half = upright[place][1]
+    offset = (4, 4 + HEIGHT * place)
+    if right_half:
+        offset = (-4, 4 + HEIGHT * place)
+        note["ha"] = "right"
+    axes.annotate(rule.note, (rule.at, 0), offset, xycoords=axes.get_xaxis_transform(), **note)
 
 
 def _bars(axes: Axes, bars: Bars) -> None:

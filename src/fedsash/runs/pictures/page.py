@@ -1,8 +1,8 @@
 """Pictures for the page: traces and layouts for plotly, as plain data.
 
 A picture is `{"height": pixels, "series": {id: {x, y, smooth}}, "views": [{label, data, layout}]}`, with a view for
-each panel. A trace with a `series` takes its points from there, raw or smoothed; one with a `label` is in the legend.
-page.js puts both together.
+each panel. A trace with a `series` takes its points from there, raw or smoothed; one with a `label` is in the legend,
+where one that is `unticked` is hidden at first. page.js puts both together.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ INCH = 100
 LOWEST = 300
 HIGHEST = 680
 """The smallest and largest height of a picture in pixels."""
+NOTE = 16
+"""The height of a rule's note in pixels."""
+TAG = 18
+"""How many pixels above its mark the name of a point is."""
+NEAR = 0.15
+"""The share of a field's width and height within which two names would overlap."""
 MAP = 3000
 """More dots than this are drawn as a heat map."""
 STEPS = 24
@@ -172,6 +178,8 @@ def _line(line: Line, series: Series) -> Trace:
     marker = {"color": style.colour, "symbol": style.symbol, "size": 7, "maxdisplayed": 12}
     trace: Trace = {"type": "scatter", "mode": "lines+markers", "line": stroke, "marker": marker}
     trace |= _named(line.name)
+    if not line.shown:
+        trace["unticked"] = True
     if line.steps:
         trace["mode"] = "lines"
         stroke["shape"] = "hv" if line.steps == "after" else "hvh"
@@ -190,6 +198,8 @@ def _points(points: Points) -> Trace:
     marker: Json = {"symbol": "circle", "size": 11, "color": "white", "line": {"color": "black", "width": 1.5}}
     if points.symbol == "cross":
         marker = {"symbol": "x-thin", "size": 13, "line": {"color": "white", "width": 3}}
+    if points.symbol == "diamond":
+        marker["symbol"] = "diamond"
     return {
         "type": "scatter",
         "mode": "markers",
@@ -314,25 +324,45 @@ def _shape(rule: Rule) -> Json:
 
 
 def _note(rule: Rule, panel: Panel) -> Json:
-    if rule.axis == "x":
-        place = {"x": _at(rule.at, panel.x), "y": 0, "yref": "paper"}
-    else:
-        place = {"y": _at(rule.at, panel.y), "x": 0, "xref": "paper"}
-    look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
-    return look | place | {"text": _plain(rule.note)}
+    """The note of a rule. Notes of successive rules upright stand above each other, since they may be long."""
+    look: Json = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
+    look["text"] = _plain(rule.note)
+    if rule.axis == "y":
+        return look | {"y": _at(rule.at, panel.y), "x": 0, "xref": "paper"}
+    upright = panel.upright()
+    place = [one for one, _ in upright].index(rule)
+    right_half = upright[place][1]
+    look |= {"x": _at(rule.at, panel.x), "y": 0, "yref": "paper", "yshift": NOTE * place, "xshift": 3}
+    if right_half:
+        look |= {"xanchor": "right", "xshift": -3}
+    return look
 
 
 def _name_tags(panel: Panel) -> list[Json]:
-    """The names of points, dark on light, so that they can be read on any colour."""
-    look: Json = {"showarrow": False, "yshift": 18, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 2}
+    """The names of points, dark on light, so that they can be read on any colour.
+
+    A name stands above its mark; where others are near, by turns below and above, each further away.
+    """
+    look: Json = {"showarrow": False, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 2}
     look |= {"font": {"color": "#1f2328", "size": 12}}
-    tags = []
+    fields = [layer for layer in panel.layers if isinstance(layer, Field)]
+    near = (0.0, 0.0)
+    if fields:
+        near = (NEAR * (max(fields[0].x) - min(fields[0].x)), NEAR * (max(fields[0].y) - min(fields[0].y)))
+    tags: list[Json] = []
+    named: list[tuple[float, float]] = []
     for layer in panel.layers:
         if not isinstance(layer, Points):
             continue
         for name, x, y in zip(layer.names, numbers(layer.x), numbers(layer.y), strict=True):
-            if name and x is not None and y is not None:
-                tags.append(look | {"x": _at(x, panel.x), "y": _at(y, panel.y), "text": _plain(name)})
+            if not name or x is None or y is None:
+                continue
+            neighbours = sum(abs(x - at[0]) < near[0] and abs(y - at[1]) < near[1] for at in named)
+            named.append((x, y))
+            shift = TAG * (1 + neighbours // 2)
+            if neighbours % 2 == 1:
+                shift = -shift
+            tags.append(look | {"yshift": shift, "x": _at(x, panel.x), "y": _at(y, panel.y), "text": _plain(name)})
     return tags
 
 

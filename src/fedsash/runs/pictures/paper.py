@@ -16,12 +16,13 @@ from ...system.files import replace_file
 from .layers import draw_layer, name_points, numbers, show_whole_marks
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Points, Spans
 from .scales import common
-from .styles import INK
+from .styles import GREY, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
+    from matplotlib.transforms import Bbox
 
 HOUSE: Any = {
     "text.parse_math": False,
@@ -56,6 +57,8 @@ HOUSE: Any = {
 `matplotlibrc`: one that lies in the working directory could have text set by LaTeX."""
 TITLE = 0.45
 """Inches for the title."""
+EDGE = 0.02
+"""Inches between a label and the edge."""
 BELOW = 0.17
 WORD = 0.066
 """Inches for a line below the panels, and for a letter of it."""
@@ -88,8 +91,24 @@ def drawn(picture: Picture, form: str) -> bytes:
 
     content = io.BytesIO()
     with style.context(["default", HOUSE]):
-        figure(picture).savefig(content, format=form)
+        made = figure(picture)
+        made.savefig(content, format=form, bbox_inches=_whole(made))
     return content.getvalue()
+
+
+def _whole(made: Figure) -> Bbox:
+    """The figure's rectangle in inches, made larger where a label would be cut.
+
+    The layout leaves too little room below panels of a fixed aspect, which become lower than it has planned.
+    """
+    from matplotlib.transforms import Bbox
+
+    made.draw_without_rendering()
+    needed = made.get_tightbbox().padded(EDGE)
+    planned = made.bbox_inches
+    if planned.x0 <= needed.x0 and planned.y0 <= needed.y0 and needed.x1 <= planned.x1 and needed.y1 <= planned.y1:
+        return planned
+    return Bbox.union([planned, needed])
 
 
 def figure(picture: Picture) -> Figure:
@@ -138,18 +157,19 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
         axes.margins(0.06, 0.15)  # their names stand above them
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
-    if any(isinstance(layer, Field) for layer in panel.layers):
+    points = [layer for layer in panel.layers if isinstance(layer, Points)]
+    on_colour = any(isinstance(layer, Field) for layer in panel.layers)
+    if on_colour:
         axes.grid(False)
         axes.spines[:].set_visible(False)
     else:
         show_whole_marks(axes)
-        for layer in panel.layers:
-            if isinstance(layer, Points):
-                name_points(axes, layer)
+    if points:
+        name_points(axes, points, on_colour)
     if panel.square:
         axes.set_aspect("equal", adjustable="box")
     names = axes.get_legend_handles_labels()[1]
-    lines = [layer for layer in panel.layers if isinstance(layer, Line) and layer.name and len(layer.x)]
+    lines = [layer for layer in panel.layers if isinstance(layer, Line) and layer.name and layer.shown and len(layer.x)]
     if not panel.layers:
         axes.text(0.5, 0.5, "nothing is known", ha="center", color="0.5", transform=axes.transAxes)
     elif lines and (panel.ends or len(names) > NAMED):
@@ -223,11 +243,14 @@ def _ends(axes: Axes, lines: Sequence[Line]) -> None:
     for line, (end, _), level, place in zip(lines, last, levels, map(back, places), strict=True):
         quiet = line.style.quiet
         colour = line.style.colour
+        ink = colour
+        if colour == GREY:  # too light for letters
+            ink = "0.45"
         axes.annotate(
             line.name,
             (end, level),
             (right + (right - left) / 30, place),
-            color="0.45" if quiet else colour,
+            color=ink,
             weight="normal" if quiet else "bold",
             va="center",
             annotation_clip=False,

@@ -7,6 +7,7 @@ A panel has two axes and layers; later layers are drawn over earlier ones. Numbe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ class Line:
     """A line through points; without a `name` it is not in the legend.
 
     `errors` are half the lengths of error bars. `smooth` are values that the page can show instead of y. With `steps`
-    each y is constant up to the next x ("after") or around its own x ("middle"). `filled` fills the area below.
+    each y is constant up to the next x ("after") or around its own x ("middle"). `filled` fills the area below. A line
+    that is not `shown` is in the page's legend only, where a tick draws it.
     Raises `ValueError` if the lengths differ.
     """
 
@@ -52,6 +54,7 @@ class Line:
     smooth: Numbers | None = None
     steps: Literal["", "after", "middle"] = ""
     filled: bool = False
+    shown: bool = True
 
     def __post_init__(self) -> None:
         for values in (self.y, self.errors, self.smooth):
@@ -66,7 +69,7 @@ class Points:
     names: Sequence[str]
     x: Numbers
     y: Numbers
-    symbol: Literal["circle", "cross"] = "circle"
+    symbol: Literal["circle", "cross", "diamond"] = "circle"
 
     def __post_init__(self) -> None:
         _check_lengths(self.x, self.names)
@@ -75,7 +78,10 @@ class Points:
 
 @dataclass(frozen=True)
 class Rule:
-    """A line across the panel where an axis has the value `at`, with a note at its end."""
+    """A line across the panel where an axis has the value `at`, with a note at its end.
+
+    The note of a line upright is on its side with more room.
+    """
 
     at: float
     axis: Literal["x", "y"]
@@ -191,6 +197,24 @@ class Panel:
     height: float = 4.0
     square: bool = False
     ends: bool = False
+
+    def upright(self) -> list[tuple[Rule, bool]]:
+        """The rules upright, each with whether it is in the right half, so that its note must be on its left."""
+        values: list[float] = []
+        for layer in self.layers:
+            values += [value for value in getattr(layer, "x", ()) if value is not None]
+        rules = [layer for layer in self.layers if isinstance(layer, Rule) and layer.axis == "x"]
+        values += [rule.at for rule in rules]
+        low = self.x.low
+        if low is None:
+            low = min(values, default=0)
+        high = self.x.high
+        if high is None:
+            high = max(values, default=0)
+        middle = (low + high) / 2
+        if self.x.log:
+            middle = math.sqrt(low * high)
+        return [(rule, rule.at > middle) for rule in rules]
 
 
 @dataclass(frozen=True, repr=False)

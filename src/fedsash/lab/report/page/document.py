@@ -64,8 +64,8 @@ def _sections(
     runs = collection.runs
     sections = [
         ("seeds", "Means over seeds", _seeds(runs, gallery, warnings)),
-        ("what", "What was run", _what(collection)),
         ("results", "Results", _results(runs, gallery)),
+        ("what", "What was run", _what(collection)),
         ("windows", "Any window, after the fact", _windows(collection, gallery, warnings)),
         ("clients", "Each client's own results", _clients(runs, gallery, warnings)),
         ("missing", "Who was missing", tables.missing(runs)),
@@ -296,9 +296,10 @@ def _seeds(runs: Sequence[CollectedRun], gallery: _Gallery, warnings: list[str])
     for run in runs:
         if not run.finished:
             warnings.append(f"not among the means over seeds: {run.name}, which is not finished")
-    parts = [tables.over_seeds(compared[0])]
-    for rows in compared[1:]:
-        parts.append(folded(capital(rows[0].decided.title), tables.over_seeds(rows)))
+    parts = [tables.over_seeds(rows) for rows in compared.pop("")]
+    for over_clients in compared.values():
+        for rows in over_clients:
+            parts.append(folded(capital(rows[0].decided.title), tables.over_seeds(rows)))
     parts += [gallery.place(picture) for picture in seeds.pictures(runs)]
     return join(parts)
 

@@ -12,6 +12,13 @@
     new ResizeObserver(() => { hint.hidden = scroll.scrollWidth <= scroll.clientWidth; }).observe(scroll);
   }
 
+  // A document that is open within the page delays its load event: whoever photographs or prints the page then waits
+  // until all pictures are drawn.
+  const unfinished = make("iframe", { hidden: true });
+  document.body.append(unfinished);
+  unfinished.contentDocument.open();
+  const finish = () => { unfinished.contentDocument.close(); unfinished.remove(); };
+
   async function unpack(element) {
     const bytes = Uint8Array.from(atob(element.textContent), (sign) => sign.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -42,6 +49,7 @@
     await unpack(document.getElementById("plotly"));
   } catch (error) {
     for (const place of places) place.querySelector(".plot").textContent = `This browser cannot draw the picture: ${error}`;
+    finish();
     return;
   }
   for (const place of document.querySelectorAll(".explorer")) {
@@ -67,4 +75,5 @@
     else picture.draw();
     await new Promise((resolve) => setTimeout(resolve)); // the page answers between two pictures
   }
+  finish();
 })();

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ....runs.pictures import Picture
-from ....runs.pictures.curves import curves
+from ....runs.pictures import Panel, Picture
+from ....runs.pictures.curves import beyond, curves
 from ....runs.pictures.network import link, progress, timeline
 from ....runs.pictures.paper import draw as draw_picture
-from ..collect import CollectedRun, Collection
+from ..collect import CollectedRun, Collection, by_metric
 from . import seeds
+from .curves import laid_over
 from .pictures import analyses, sound
 
 ENDINGS = ("pdf", "png")
 
 
 def draw(collection: Collection, folder: Path) -> int:
-    """Draw the means over seeds, every run's curves, its time on a network, and every analysis.
+    """Draw the means over seeds, the runs over each other, every run's curves, its time on a network, and every
+    analysis.
 
     Returns the number of files.
     """
@@ -28,6 +31,10 @@ def draw(collection: Collection, folder: Path) -> int:
     if seeds.comparisons(runs, []):
         for picture in seeds.pictures(runs):
             pictures[_free("seeds", pictures)] = picture
+    for group in by_metric([run for run in runs if run.curves]):
+        if len(group) > 1:
+            for picture in laid_over(group):
+                pictures[_free("curves", pictures)] = picture
     for analysis, picture in analyses(collection.analyses, []):
         pictures[_free(f"{analysis.source}-{analysis.file.stem}", pictures)] = picture
     for run in runs:
@@ -39,11 +46,31 @@ def draw(collection: Collection, folder: Path) -> int:
     return len(ENDINGS) * len(pictures)
 
 
+def of_settings(runs: Sequence[CollectedRun]) -> Picture | None:
+    """The settings over each other, as means over their seeds; the models of a single one. None without evaluations.
+
+    Each metric that decides, on its split, has a panel of its own.
+    """
+    panels: list[Panel] = []
+    for group in by_metric(seeds.means(runs)):
+        if len(group) > 1:
+            for picture in laid_over(group):
+                panels += [replace(panel, name=picture.title) for panel in picture.panels]
+        else:
+            (run,) = group
+            picture = curves(run.curves, forked=run.forked, broadcast_start=run.broadcast_start)
+            panels += [replace(panel, name=f"{run.name}: {picture.title}") for panel in picture.panels]
+    if not panels:
+        return None
+    below = beyond(panels)
+    return Picture(panels[0].name, panels, caption=" ".join(below), below=below)
+
+
 def _of_run(run: CollectedRun) -> dict[str, Picture]:
     """A run's pictures by their names."""
     pictures: dict[str, Picture] = {}
     if run.curves:
-        pictures["curves"] = curves(run.curves, run.name)
+        pictures["curves"] = curves(run.curves, run.name, forked=run.forked, broadcast_start=run.broadcast_start)
         if run.network:
             pictures["progress"] = progress(run.curves, run.network)
     if run.timeline is not None and sound(run, []):

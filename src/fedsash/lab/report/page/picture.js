@@ -40,6 +40,9 @@ function swatch(trace) {
   return svg;
 }
 
+// Text as Plotly takes it, which reads some elements of HTML.
+const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
 // The colours of the page as it is now, light or dark; style.css has them.
 function theme() {
   const style = getComputedStyle(document.documentElement);
@@ -60,7 +63,7 @@ class Picture {
     this.smoothed = false;
     this.shown = make("span", { className: "shown" });
     place.querySelector("figcaption").prepend(this.shown);
-    this.hidden = new Set();
+    this.untick();
     this.legend = make("div", { className: "legend", role: "group", "aria-label": "Lines" });
     this.place.querySelector("figure").before(this.controls());
     this.place.querySelector("figcaption").before(this.legend);
@@ -68,6 +71,11 @@ class Picture {
   }
 
   get view() { return this.spec.views[this.current]; }
+  // The lines that the view hides at first.
+  untick() {
+    this.hidden = new Set();
+    this.view.data.forEach((trace, i) => { if (trace.unticked) this.hidden.add(i); });
+  }
   get deep() { return this.view.data.some((trace) => trace.type === "surface"); }
 
   controls() {
@@ -75,7 +83,7 @@ class Picture {
     if (this.spec.views.length > 1) {
       const options = this.spec.views.map((view, i) => make("option", { value: i }, view.label));
       const choice = make("select", {}, ...options);
-      choice.addEventListener("change", () => { this.current = +choice.value; this.hidden.clear(); this.name(); this.draw(); });
+      choice.addEventListener("change", () => { this.current = +choice.value; this.untick(); this.name(); this.draw(); });
       row.append(make("label", {}, "Show ", choice));
     }
     if (this.smoothable) {
@@ -155,6 +163,7 @@ class Picture {
     return this.view.data.map((trace, i) => {
       const shown = { ...trace, visible: !this.hidden.has(i) };
       delete shown.label;
+      delete shown.unticked;
       if (trace.line?.color === INK) {
         shown.line = { ...trace.line, color: visible(INK) };
         shown.marker = { ...trace.marker, color: visible(INK) };
@@ -166,7 +175,7 @@ class Picture {
   }
 
   layout() {
-    const { xaxis, yaxis, scene, ...rest } = this.view.layout;
+    const { xaxis, yaxis, scene, annotations, ...rest } = this.view.layout;
     const lines = this.view.data.filter((trace) => "label" in trace).length;
     const square = this.place.classList.contains("half");
     const most = this.onPaper ? 300 : square ? this.plot.clientWidth + 40 : Infinity;
@@ -177,6 +186,7 @@ class Picture {
       autosize: true, showlegend: false, paper_bgcolor: paper, plot_bgcolor: paper,
       margin: { l: 8, r: 8, t: 12, b: 8 }, font: { family: "system-ui, sans-serif", size: 13, color: ink },
       hoverlabel: { bgcolor: paper, bordercolor: quiet, font: { color: ink }, namelength: 40 }, ...rest, height,
+      annotations: annotations.map((note) => ({ bgcolor: paper, ...note, text: this.fitted(note.text) })),
     };
     if (this.onPaper) Object.assign(layout, { width: 660, autosize: false });
     layout.hovermode ??= lines > 0 && lines <= 8 ? "x unified" : "closest";
@@ -195,6 +205,12 @@ class Picture {
       layout.yaxis = { ...axis, ...yaxis };
     }
     return layout;
+  }
+
+  // A note in lines that fit into a narrow picture.
+  fitted(text) {
+    const narrow = !this.onPaper && this.plot.clientWidth < 480;
+    return narrow && text.length > 30 ? text.replace(/([,:;]) /g, "$1<br>") : text;
   }
 
   draw() {
@@ -243,8 +259,23 @@ class Picture {
     Plotly.restyle(this.plot, { opacity });
   }
 
+  // A picture for somebody who does not have the page: with its title and its legend.
   save() {
-    const name = this.title.replace(/[^\w.-]+/g, "-");
-    Plotly.downloadImage(this.plot, { format: "svg", filename: name, width: 900, height: this.spec.height });
+    const shown = this.spec.views.length > 1 ? `${this.title} (${this.view.label})` : this.title;
+    const lines = this.view.data.filter((trace, i) => "label" in trace && !this.hidden.has(i));
+    const data = this.data().map((trace, i) => ({ ...trace, showlegend: "label" in this.view.data[i] && !this.hidden.has(i) }));
+    const layout = this.layout();
+    const range = (axis) => (this.deep ? undefined : [...this.plot._fullLayout[axis].range]);
+    const rows = Math.ceil(lines.length / 4);
+    const title = { text: plain(shown), font: { size: 16 }, x: 0, xref: "paper", y: 1, yref: "container", yanchor: "top", pad: { t: 14 } };
+    Object.assign(layout, {
+      width: 900, height: this.spec.height + 40 + 22 * rows, autosize: false, title, showlegend: lines.length > 1,
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", font: { size: 12 } },
+      margin: { ...layout.margin, l: 16, r: 16, t: 48, b: 16 + 24 * rows },
+    });
+    for (const axis of ["xaxis", "yaxis"]) if (layout[axis] && range(axis)) layout[axis] = { ...layout[axis], range: range(axis) };
+    if (this.deep) layout.scene.camera = this.plot._fullLayout.scene.camera;
+    const filename = shown.replace(/[^\w.-]+/g, "-");
+    return Plotly.downloadImage({ data, layout }, { format: "svg", filename, width: layout.width, height: layout.height });
   }
 }

@@ -10,7 +10,7 @@ from ....evaluation import mean_or_none
 from ....runs.pictures import Picture
 from ....settings.errors import RunError
 from ..collect import CollectedRun, by_metric
-from ..comparison import Row, compare, labels_of
+from ..comparison import Row, by_decided, compare, labels_of
 from .curves import common_value, curves
 
 
@@ -19,39 +19,46 @@ def comparable(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
     return [run for run in runs if run.repeatable and run.finished]
 
 
-def comparisons(runs: Sequence[CollectedRun], warnings: list[str]) -> list[list[Row]]:
-    """The rows of `compare`, first those of the metric that decides, then those of each split's worst tenth.
+def comparisons(runs: Sequence[CollectedRun], warnings: list[str]) -> dict[str, list[list[Row]]]:
+    """The rows of `compare` by what they are `of`: first "", the metric that decides, then each split's worst tenth.
 
-    Empty if no two runs differ only in their seed. If runs can't be compared, `warnings` gets the reason.
+    Rows of different metrics or splits are in lists of their own. Empty if no two runs differ only in their seed. If
+    runs can't be compared, `warnings` gets the reason.
     """
     runs = comparable(runs)
     numbers = [""]  # the metric that decides
     splits = [list(run.summary["over_clients"]) for run in runs]
     if splits and splits.count(splits[0]) == len(splits):
         numbers += [f"{split}/worst_tenth" for split in splits[0]]
+    compared = {}
     try:
-        compared = [compare(runs, of=number) for number in numbers]
+        for number in numbers:
+            compared[number] = by_decided(compare(runs, of=number))
     except RunError as error:
         warnings.append(f"seeds are not compared: {error}")
-        return []
-    several = any(len(row.values) > 1 for row in compared[0])
-    return compared if several else []
+        return {}
+    several = any(len(row.values) > 1 for rows in compared[""] for row in rows)
+    return compared if several else {}
 
 
-def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
-    """The mean curves over the seeds of each setting, a picture for each metric that decides."""
-    runs = comparable(runs)
+def means(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
+    """One run for each setting, whose curves are the means over the seeds."""
     settings: dict[str, list[CollectedRun]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         if run.curves:
             settings.setdefault(labels_text(labels), []).append(run)
-    means = []
+    mean_runs = []
     for name, of_setting in settings.items():
-        if len(settings) == 1:
+        if len(settings) == 1 and len(of_setting) > 1:
             name = f"{len(of_setting)} seeds"
-        means.append(_mean(name, of_setting))
+        mean_runs.append(_mean(name, of_setting))
+    return mean_runs
+
+
+def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
+    """The mean curves over the seeds of each setting, a picture for each metric that decides."""
     drawn = []
-    for group in by_metric(means):
+    for group in by_metric(means(comparable(runs))):
         picture = curves(group, each="setting")
         if picture is not None:
             title = f"{picture.title}, mean over seeds"
@@ -60,7 +67,9 @@ def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
 
 
 def labels_text(labels: dict[str, str]) -> str:
-    """The labels of a setting in words."""
+    """The labels of a setting in words; of a run outside of a sweep its name."""
+    if list(labels) == ["run"]:
+        return labels["run"]
     return ", ".join(f"{axis} {label}" for axis, label in labels.items())
 
 

@@ -146,9 +146,9 @@ def over_seeds(rows: Sequence[Row]) -> Html:
     for row in rows:
         groups.setdefault(labels_text(row.labels), []).append(row)
     caption = (
-        "Mean over the seeds of each run's mean, with the sample's standard deviation. The gain is how much better it "
-        "is than the global model of the same run, with Student's interval over the seeds. Shares are in per cent, "
-        "their gains in percentage points; each setting's best mean is in bold."
+        f"{capital(rows[0].decided.title)}: mean over the seeds of each run's mean, with the sample's standard "
+        "deviation. The gain is how much better it is than the global model of the same run, with Student's interval "
+        "over the seeds. Shares are in per cent, their gains in percentage points; each setting's best mean is in bold."
     )
     named: list[tuple[str | None, list[list[str]]]] = []
     for setting, of_setting in groups.items():

@@ -64,7 +64,9 @@ def test_the_experiment_runs_and_is_compared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (table,) = _blocks("Run an experiment", "toml")
-    Path("experiment.toml").write_text(table.replace("rounds = 100", "rounds = 1"))
+    Path("experiment.toml").write_text(
+        table.replace("rounds = 100", "rounds = 1").replace("clients = 20", "clients = 6")
+    )
     run, resume, other, compare = _commands("Run an experiment")
     for command in (run, resume, other, compare):
         assert main(command) == 0, capsys.readouterr().err

@@ -39,10 +39,12 @@ pages: dict[str, str] = {}
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Show the project's address at the top of each page, once there is one."""
+    """Show the project's address at the foot of each page, once there is one.
+
+    It isn't `repo_url`, for which the theme's pages would ask the host for numbers.
+    """
     if ADDRESS:
-        config.repo_url = ADDRESS
-        config.repo_name = "/".join(ADDRESS.split("/")[-2:])
+        config.copyright = f'<a href="{ADDRESS}">{ADDRESS}</a>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

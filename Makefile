@@ -1,5 +1,5 @@
-# make run    set everything up and train the main job on real data
-# make test   set everything up and run the tests
+# make run    set up what users need, and train the main job on real data
+# make test   set up what developers need, too, and run the tests
 # make full   the tests, and those that take longer; make more: these alone
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
@@ -15,6 +15,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+LAB := $(VENV)/.lab
 READY := $(VENV)/.ready
 LIBRARIES ?= .venv-libraries
 AVERAGERS ?= .venv-averagers
@@ -31,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test more full test-gpu golden golden-here slow libraries check site dist bench bench-peers bench-gpu averagers torture clean
 
-run: $(READY)
+run: $(LAB)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
 
 test: $(READY)
@@ -89,10 +90,18 @@ torture: $(READY)
 clean:
 	rm -rf $(VENV) $(LIBRARIES) $(AVERAGERS) runs
 
-$(READY): pyproject.toml constraints.txt
+$(LAB): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): PyTorch and a few other libraries. This takes a few minutes, once."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[lab]'
 	touch $@
+
+# What developers need includes what `make run` needs.
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) with what the tests need. This takes a few minutes, once."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --constraint constraints.txt --editable '.[dev]'
+	touch $(LAB) $@
 
 $(LIBRARIES)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIBRARIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from .markdown import table
@@ -36,8 +37,11 @@ def page(root: Path) -> str:
 
 
 def first_words(file: Path) -> str:
-    """The first paragraph of the comment or docstring with which a file begins; empty if it begins with neither."""
-    text = file.read_text()
+    """The first paragraph of the comment or docstring with which a file begins; empty if it begins with neither.
+
+    The line that names the schema, for editors, does not count.
+    """
+    text = re.sub(r"^#:schema .*\n", "", file.read_text())
     if text.startswith('"""'):
         return text[3:].partition('"""')[0].partition("\n\n")[0]
     lines = []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+import tomllib
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hatch_build import addressed
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 """Pages that lie at the top of the repository."""
+ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"][
+    "address"
+]
+"""Where the project lies; empty until a person has said it."""
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 # Stubs list the public names, and griffe reads them there.
@@ -30,6 +36,15 @@ logging.getLogger("mkdocs.plugins.griffe").addFilter(lambda record: "__all__" no
 
 pages: dict[str, str] = {}
 """The Markdown of every page of this build, by its place."""
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Show the project's address at the foot of each page, once there is one.
+
+    It isn't `repo_url`, for which the theme's pages would ask the host for numbers.
+    """
+    if ADDRESS:
+        config.copyright = f'<a href="{ADDRESS}">{ADDRESS}</a>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -63,7 +78,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the page the links of the site, and remember its Markdown."""
     place = page.file.src_uri
     source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
-    markdown = relinked(claims.with_claims(markdown), source)
+    markdown = relinked(addressed(claims.with_claims(markdown), ADDRESS), source)
     if place.startswith(python_pages.FOLDER):
         pages[place] = python_pages.written_out(markdown)
     else:

@@ -69,6 +69,7 @@ def test_the_source_distribution_has_what_the_wheel_is_built_from() -> None:
     with tarfile.open(SOURCE) as source:
         held = {member.name.removeprefix(f"{NAME}/") for member in source.getmembers() if member.isfile()}
     beside = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    beside.add("hatch_build.py")
     assert held == {f"src/{name}" for name in OWN} | beside
 
 
@@ -78,6 +79,11 @@ def test_the_metadata_are_valid() -> None:
     assert str(Metadata.from_email(text, validate=True).version) == PROJECT["version"]
     headers: Message = HeaderParser().parsestr(text.decode())
     assert headers["License-Expression"] == "Apache-2.0" and headers["Requires-Python"] == PROJECT["requires-python"]
+
+
+def test_an_index_takes_both_files_and_their_readme() -> None:
+    pytest.importorskip("twine", reason="twine is not installed; the workflow of a release has it")
+    call(sys.executable, "-m", "twine", "check", "--strict", WHEEL, SOURCE, folder=ROOT)
 
 
 def test_the_installed_wheel_trains_and_reports(commands: Path, tmp_path: Path) -> None:

@@ -111,7 +111,10 @@ def follow(root: Path) -> None:
     """Do in a copy of the tree what the guide says, to the letter."""
     for folder in ("src", "tests", "docs", "examples", "benchmarks", "site_build", "torture"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "LICENSE", ROOT / "Makefile"):
+    for file in (
+        *ROOT.glob("*.md"),
+        *(ROOT / name for name in ("pyproject.toml", "hatch_build.py", "LICENSE", "Makefile")),
+    ):
         shutil.copy(file, root)
     for name in (METHOD, TEST):
         (root / name).write_text(SOURCES[name])

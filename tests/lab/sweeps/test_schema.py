@@ -21,6 +21,7 @@ from fedsash.settings.errors import FedsashError
 from support.places import ROOT
 from support.settings_record import IN_FILES, put
 
+FILE = ROOT / "src" / "fedsash" / "lab" / "sweeps" / "fedsash.schema.json"
 VALIDATOR = Draft4Validator(schema())
 EXAMPLES = [
     path
@@ -31,6 +32,13 @@ EXAMPLES = [
 
 def test_it_is_a_schema_of_draft_4() -> None:
     Draft4Validator.check_schema(schema())
+
+
+def test_every_example_names_the_schema_for_editors() -> None:
+    for path in EXAMPLES:
+        first = path.read_text().partition("\n")[0]
+        place = first.removeprefix("#:schema ")
+        assert place.startswith(".") and (path.parent / place).resolve() == FILE, path
 
 
 def test_all_examples_are_accepted() -> None:
@@ -125,5 +133,4 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_file_in_the_package_is_the_schema() -> None:
-    file = ROOT / "src" / "fedsash" / "lab" / "sweeps" / "fedsash.schema.json"
-    assert file.read_text() == text(), f"write it anew: fedsash schema {file.relative_to(ROOT)}"
+    assert FILE.read_text() == text(), f"write it anew: fedsash schema {FILE.relative_to(ROOT)}"

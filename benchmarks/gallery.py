@@ -137,7 +137,6 @@ GALLERY: dict[str, tuple[Any, Source]] = {
     "quantity": (Quantity(100, 0.5, min_size=10), PLAIN),
     "users": (Users(min_samples=100, max_users=100), source(CIFAR10, user=writers(CIFAR10, 200))),
     "domains": (Domains(20), FIVE),
-    "domains_dirichlet_classes": (Domains(20, DirichletClasses(20, 0.1)), FIVE),
 }
 """By the name of its picture: a rule, and what it shares out."""
 

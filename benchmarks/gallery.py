@@ -6,7 +6,6 @@ python -m benchmarks.gallery
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from fedsash.data import (
     DirichletClasses,
     DirichletReuse,
     Domains,
-    Flwr,
     Pachinko,
     Quantity,
     Samples,
@@ -31,10 +29,7 @@ from fedsash.data import (
     Transform,
     Users,
 )
-from fedsash.data.partitions.common import Partition
-from fedsash.lab.config.tables import plain
-from fedsash.lab.config.words import show, summary
-from fedsash.runs.partition import record, table
+from fedsash.runs.partition import record
 from fedsash.runs.pictures.paper import draw
 from fedsash.runs.pictures.partition import partition
 
@@ -44,8 +39,8 @@ HOW_TO = Path(__file__).parents[1] / "docs" / "how-to"
 COLOURS = 32
 """How many colours a picture keeps, so that it is small."""
 
-ALPHAS = (0, 0.05, 0.1, 0.2, 0.5, 1, 10, 100)
-PUBLISHED = (1, 1.32, 1.54, 2.19, 3.57, 4.78, 9.28, 9.9)
+ALPHAS = (0.1, 0.5, 1)
+PUBLISHED = (1.54, 3.57, 4.78)
 """Classes a client in the split files of CIFAR-10 published by Caldarola et al. (2022), for each of `ALPHAS`."""
 SEEDS = range(10)
 
@@ -54,47 +49,60 @@ CIFAR100 = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
 DIGITS = np.random.default_rng(0).integers(0, 10, 5 * 7438)
 
 PAGE = """\
-# Partitions
+# Divide data over clients: IID, Dirichlet, shards
 
-Who holds what. An experiment file chooses a rule as below, in Python it is `fs.Dirichlet(clients=100,
-alpha=0.1)`; `fedsash list partitions NAME` says more about it, and `fedsash partition FILE --out clients.png`
-draws what it makes of your data, and so does `fs.plot_clients(data)`. Every rule is a pure function of the samples'
-labels (coarse labels, users, domains) and the seed, and either ends or says in one line why not.
+```toml
+partition = {{ name = "dirichlet", clients = 100, alpha = 0.1 }}
+```
 
-In a picture a column is a client: its samples, coloured by class, and below them a dot for each class that it holds,
-its area in proportion to the class's share. Labels are synthetic, in the proportions of CIFAR-10 where nothing else is
-said. `python -m benchmarks.gallery` makes this page and its pictures.
+    fedsash partition mine.toml --out clients.png      # draws who holds what
 
-## Three rules called "Dirichlet(alpha)"
+In Python it is `partition=fs.Dirichlet(clients=100, alpha=0.1)`, and `fs.plot_clients(data)` draws it. Below, n samples
+of C classes go to N clients. `fedsash list partitions NAME` has the exact definition.
 
-The same alpha means a different skew in each. Classes that one of 100 clients holds on average on CIFAR-10, from the
-lowest to the highest mean of {seeds} seeds, and in the split files published by Caldarola et al. (2022), which are one
-draw each:
+{rules}
+
+## Three rules are called "Dirichlet(alpha)"
+
+Say which one you use. Classes that one of 100 clients holds on average on CIFAR-10, from the lowest to the highest of
+{seeds} seeds, and in the split files of Caldarola et al. (2022):
 
 {skews}
-{sections}
-## `flwr`
 
-{flwr} No picture, since there are many.
+## Pictures
 
-```toml
-partition = {{ name = "flwr", clients = 10, partitioner = "LinearPartitioner" }}
-```
-"""
+A column is a client. Labels are made up. `python -m benchmarks.gallery` makes this page.
+{pictures}"""
 
-SECTION = """
-## {title}
-
-{text}
-
-```toml
-partition = {table}
-```
+PICTURE = """
+`{rule}`
 
 ![{file}](partitions/{file}.png)
-
-{facts}.
 """
+
+RULES = {
+    "iid": ("a random order, cut into N equal parts", ""),
+    "shards": ("samples sorted by label, cut into N · `classes` shards; `classes` shards each", "McMahan 2017"),
+    "class_pairs": ("two classes each; a class is cut equally among its clients", "Li 2022; IMA"),
+    "dirichlet": ("each client: n/N labels from q, with q ~ Dir(alpha · prior)", "Hsu 2019; WiMA"),
+    "dirichlet_classes": (
+        "each class: cut by p ~ Dir(alpha) over the N clients; drawn until all have `min_size`",
+        "Yurochkin 2019; IMA",
+    ),
+    "dirichlet_reuse": (
+        "each client: n/N labels from q, with q ~ Dir(alpha) over C classes; **a sample may be used twice**",
+        "FedSWA",
+    ),
+    "pachinko": (
+        "each client: Dir(alpha) over coarse labels, Dir(beta) over the labels of each; **not all samples are used**",
+        "Reddi 2021; WiMA",
+    ),
+    "quantity": ("random labels, sizes from Dir(alpha) over the N clients", "Li 2022"),
+    "users": ("each [user](split-by-user.md) is a client", "Caldas 2018"),
+    "domains": ("each domain goes to `clients_per_domain` clients, by another rule, `inner`", "IMA"),
+    "flwr": ('a `partitioner` of flwr-datasets, such as `"LinearPartitioner"`', ""),
+}
+"""Who holds what by each rule, and where the rule is from."""
 
 
 def source(y: Ints, domain_names: tuple[str, ...] = (), **numbers: Ints) -> Source:
@@ -118,48 +126,36 @@ PLAIN = source(CIFAR10)
 FIVE = source(
     DIGITS, ("mnist", "mnist_m", "svhn", "synthdigits", "usps"), domain=np.repeat(np.arange(5), len(DIGITS) // 5)
 )
-GALLERY: dict[str, tuple[Any, Source, str]] = {
-    "iid": (IID(100), PLAIN, ""),
-    "shards": (Shards(100), PLAIN, ""),
-    "class_pairs": (ClassPairs(100), PLAIN, ""),
-    "dirichlet": (Dirichlet(100, 0.1), PLAIN, ""),
-    "dirichlet_classes": (DirichletClasses(100, 0.1), PLAIN, ""),
-    "dirichlet_reuse": (DirichletReuse(100, 0.1), PLAIN, ""),
-    "pachinko": (
-        Pachinko(100, 500),
-        source(CIFAR100, coarse=CIFAR100 // 5),
-        "By default 500 clients hold 100 samples each. Labels in the proportions of CIFAR-100, where five lie below "
-        "each of twenty coarse labels: here these are neighbours.",
-    ),
-    "quantity": (Quantity(100, 0.5, min_size=10), PLAIN, ""),
-    "users": (
-        Users(min_samples=100, max_users=100),
-        source(CIFAR10, user=writers(CIFAR10, 200)),
-        "Here of 200 made-up users, who differ in how much they write, and in what.",
-    ),
-    "domains": (Domains(20), FIVE, "Here five domains of 7,438 digits each; the lowest dots are a client's domain."),
-    "domains_dirichlet_classes": (
-        Domains(20, DirichletClasses(20, 0.1)),
-        FIVE,
-        "The same five domains, with a label skew inside each. The inner rule's `clients` may be left out.",
-    ),
+GALLERY: dict[str, tuple[Any, Source]] = {
+    "iid": (IID(100), PLAIN),
+    "shards": (Shards(100), PLAIN),
+    "class_pairs": (ClassPairs(100), PLAIN),
+    "dirichlet": (Dirichlet(100, 0.1), PLAIN),
+    "dirichlet_classes": (DirichletClasses(100, 0.1), PLAIN),
+    "dirichlet_reuse": (DirichletReuse(100, 0.1), PLAIN),
+    "pachinko": (Pachinko(100, 500), source(CIFAR100, coarse=CIFAR100 // 5)),
+    "quantity": (Quantity(100, 0.5, min_size=10), PLAIN),
+    "users": (Users(min_samples=100, max_users=100), source(CIFAR10, user=writers(CIFAR10, 200))),
+    "domains": (Domains(20), FIVE),
 }
-"""By the name of its picture: a rule, what it shares out, and what to know about that."""
+"""By the name of its picture: a rule, and what it shares out."""
 
 
-def section(file: str, rule: Any, samples: Source, text: str) -> str:
-    """Draw a rule's picture, and write what the page says about it."""
+def picture(file: str, rule: Any, samples: Source) -> str:
+    """Draw a rule's picture, and show it on the page below the rule and its options."""
     data = samples.partition(rule)
     path = HOW_TO / "partitions" / f"{file}.png"
     draw(partition(record(data)), path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
-    options = plain(rule, Partition)
-    inner = options["name"] != file
-    title = f"`{options['name']}`" + (f" with `{options['inner']['name']}` inside" if inner else "")
-    text = text if inner else f"{summary(type(rule))} {text}"
-    facts = "; ".join(table(data).split("\n\n")[0].splitlines())
-    return SECTION.format(title=title, text=fill(text, 120), table=show(options), file=file, facts=fill(facts, 119))
+    return PICTURE.format(rule=rule, file=file)
+
+
+def rules() -> str:
+    """A table of who holds what by each rule."""
+    rows = [["rule", "who holds what", "source"], ["---"] * 3]
+    rows += [[f"`{name}`", meaning, origin] for name, (meaning, origin) in RULES.items()]
+    return _table(rows)
 
 
 def skews() -> str:
@@ -167,13 +163,15 @@ def skews() -> str:
     rows = [["alpha", *map(str, ALPHAS)], ["---"] * (1 + len(ALPHAS)), ["published files", *map(str, PUBLISHED)]]
     for name in ("dirichlet", "dirichlet_classes", "dirichlet_reuse"):
         rows.append([f"`{name}`", *(held(PARTITIONS[name], alpha) for alpha in ALPHAS)])
+    return _table(rows)
+
+
+def _table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def held(make: Any, alpha: float) -> str:
-    """The lowest and the highest mean number of classes a client."""
-    if make is not Dirichlet and alpha < 0.1:  # not defined at 0, and DirichletClasses at 0.05 needs too many tries
-        return ""
+    """The lowest and the highest mean number of classes of a client."""
     means = [np.mean([len(np.unique(CIFAR10[part])) for part in make(100, alpha)(CIFAR10, seed)]) for seed in SEEDS]
     low = f"{min(means):.2f}"
     high = f"{max(means):.2f}"
@@ -182,8 +180,8 @@ def held(make: Any, alpha: float) -> str:
 
 def main() -> None:
     (HOW_TO / "partitions").mkdir(exist_ok=True)
-    sections = "".join(section(file, *entry) for file, entry in GALLERY.items())
-    page = PAGE.format(seeds=len(SEEDS), skews=skews(), sections=sections, flwr=summary(Flwr))
+    pictures = "".join(picture(file, *entry) for file, entry in GALLERY.items())
+    page = PAGE.format(seeds=len(SEEDS), rules=rules(), skews=skews(), pictures=pictures)
     (HOW_TO / "partitions.md").write_text(page, encoding="utf-8")
 
 

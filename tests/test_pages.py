@@ -90,7 +90,7 @@ def test_the_sweep_that_asks_whether_a_federation_helps_trains_on_a_table_of_use
     monkeypatch.chdir(tmp_path)
     rows = [f"{'Bern' if i % 3 else 'Chur'},{40 + i},{120 + i % 7},{i % 2}" for i in range(60)]
     Path("patients.csv").write_text("\n".join(["hospital,age,pressure,disease", *rows]))
-    (sweep,) = [block for block in _blocks((DOCS / "how-to" / "data.md").read_text(), "toml") if "[axes]" in block]
+    (sweep,) = _blocks((DOCS / "how-to" / "federation-helps.md").read_text(), "toml")
     Path("helps.toml").write_text(sweep.replace("rounds = 30", "rounds = 1").replace("[0, 1, 2]", "[0]"))
     assert main(["sweep", "helps.toml", "--out", "helps", "--jobs", "1"]) == 0
     assert main(["compare", "helps", "--against", "way=alone", "--of", "client_test/worst_client"]) == 0

@@ -1,4 +1,4 @@
-"""What docs/how-to/data.md says of one's own data runs as it stands there."""
+"""What the pages say of one's own data runs as it stands there."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
 pytestmark = pytest.mark.usefixtures("cache")
 
-PAGE = (HOW_TO / "data.md").read_text().partition("## Named data sets")[0]
+PAGE = (HOW_TO / "data.md").read_text()
 LINES = re.findall(r"^\|[^|]*\| `(.*)` \|$", PAGE, re.MULTILINE)
 IN_PYTHON = [line for line in LINES if line.startswith("fs.")]
 IN_FILES = [line for line in LINES if line.startswith("data =")]
-TEXTS, TRANSFORMS = PAGE[PAGE.index("### A model for texts") :].split("### Augmentation")
-CODE = re.findall(r"```python\n(.*?)```", TRANSFORMS, re.DOTALL)
+CODE = re.findall(r"```python\n(.*?)```", (HOW_TO / "augmentation.md").read_text(), re.DOTALL)
 N = 40
 OWNERS = [f"owner {i % 4}" for i in range(N)]
 REVIEWS = pd.DataFrame({"text": ["a good film", "a bad film"] * 20, "stars": [5, 1] * 20, "owner": OWNERS})
 HOUSES = pd.DataFrame({"size": np.linspace(0, 1, N), "price": np.linspace(1, 2, N), "owner": OWNERS})
+
+
+def of_texts(language: str) -> list[str]:
+    """The blocks of the page on texts."""
+    return re.findall(rf"```{language}\n(.*?)```", (HOW_TO / "texts.md").read_text(), re.DOTALL)
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def held() -> dict[str, Any]:
 
 
 def test_there_are_lines_to_run() -> None:
-    assert (len(IN_PYTHON), len(IN_FILES), len(CODE)) == (10, 5, 2)
+    assert (len(IN_PYTHON), len(IN_FILES), len(CODE)) == (9, 5, 2)
 
 
 @pytest.mark.parametrize("line", IN_PYTHON)
@@ -96,7 +100,7 @@ def finished(table: dict[str, Any]) -> Score:
 
 @pytest.mark.usefixtures("here")
 def test_the_model_for_texts_learns_the_reviews_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,), (file,) = (re.findall(rf"```{kind}\n(.*?)```", TEXTS, re.DOTALL) for kind in ("python", "toml"))
+    code, file = (of_texts(kind)[0] for kind in ("python", "toml"))
     monkeypatch.setitem(sys.modules, "mine", mine := ModuleType("mine"))
     exec(code, vars(mine))
     assert finished(tomllib.loads(file))["accuracy"] == 1.0
@@ -104,10 +108,11 @@ def test_the_model_for_texts_learns_the_reviews_of_the_page(monkeypatch: pytest.
 
 @pytest.mark.full
 @pytest.mark.usefixtures("here")
-def test_the_line_for_next_tokens_trains_with_the_model_that_is_named_beside_it() -> None:
-    (model, line) = re.search(r"for next tokens; with `(.*)` \| `(.*)` \|", PAGE).groups()  # type: ignore[union-attr]
-    table = tomllib.loads(f"{line}\n{model}\npartition = {{ name = 'iid', clients = 2 }}")
-    assert finished({**table, "local": {"lr": 1.0}})["perplexity"] < 60  # of 257 bytes
+def test_next_tokens_are_learned_with_the_model_that_the_page_names() -> None:
+    table = tomllib.loads(of_texts("toml")[1])
+    assert table["model"]["name"] == "shakespeare_lstm"
+    partition = {"name": "iid", "clients": 2}
+    assert finished({**table, "partition": partition, "local": {"lr": 1.0}})["perplexity"] < 60  # of 257 bytes
 
 
 @pytest.mark.parametrize("code", CODE)
@@ -134,7 +139,7 @@ def test_a_model_is_used_on_new_rows_without_the_data_of_its_training(
     users = 'partition.name = "users"\nsampling.fraction = 1.0\n'
     Path("e.toml").write_text(f"rounds = 5\ndata = {{ {data} }}\naverages.window20 = {window}\n{users}")
     assert main(["run", "e.toml", "--out", "runs/patients", "--no-progress"]) == 0
-    (code,) = re.findall(r"### Use the model on new rows\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", (HOW_TO / "predict.md").read_text(), re.DOTALL)
     capsys.readouterr()
     Path("patients.csv").rename("elsewhere.csv")
     exec(code, {})

@@ -27,7 +27,7 @@ from support.forms import (
 )
 from support.places import HOW_TO, real
 
-PAGE = (HOW_TO / "data.md").read_text()
+PAGE = (HOW_TO / "datasets.md").read_text()
 
 
 # The page and the experiment file.

@@ -21,7 +21,7 @@ def test_runs_whose_data_are_not_there_are_left_out_with_the_folder_that_is_miss
     sweep, missing = with_data(asked, tmp_path)
     assert {run.labels["row"] for run in sweep.runs} == {"FMNIST #C=2", "FMNIST a=0.1"}
     assert len(sweep.runs) + len(missing) == len(asked.runs)
-    assert f"pacs is not there: put it into {tmp_path / 'pacs'} (docs/how-to/data.md says how)" in missing.values()
+    assert f"pacs is not there: put it into {tmp_path / 'pacs'} (docs/how-to/datasets.md says how)" in missing.values()
     assert sweep.runs[0].experiment.data.path == str(tmp_path / "fashion_mnist")  # type: ignore[attr-defined]
 
 

@@ -168,7 +168,7 @@ class Images(NamedDataset, name="images"):
 
     A folder may hold Parquet files as on the hub (`train.parquet`, or `train-00000-of-00002.parquet` and so on), what
     `save_to_disk` of `datasets` wrote, idx files, CIFAR's pickles, LEAF's JSON, or one folder of images for each class
-    (see docs/how-to/data.md). Only Parquet files and saved data sets have named columns.
+    (see docs/how-to/datasets.md). Only Parquet files and saved data sets have named columns.
 
     Raises `SettingError` or `DataError` if the folder, the columns or the images are wrong, and `LibraryError` if a
     library is missing.

@@ -177,7 +177,7 @@ examples:
   fedsash reproduce ima-figure-6 --scale tiny
   fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10
 
-The folder of a data set is DIR/NAME (see docs/how-to/data.md). Runs without their data are left out. If the command was
-stopped, the same command continues and trains nothing twice. A Python file of your own is run; of several reproductions
-that it defines, NAME says which.
+The folder of a data set is DIR/NAME (see docs/how-to/datasets.md). Runs without their data are left out. If the command
+was stopped, the same command continues and trains nothing twice. A Python file of your own is run; of several
+reproductions that it defines, NAME says which.
 """

@@ -122,7 +122,7 @@ def template(
         data != "texts" or not label,
         "--label",
         label,
-        "must be left out: no named model classifies texts; docs/how-to/data.md has a small one, and a file for it",
+        "must be left out: no named model classifies texts; docs/how-to/texts.md has a small one, and a file for it",
     )
     remarks: list[str] = []
     if data == "table":

@@ -246,7 +246,7 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
             data = replace(data, path=str(place))  # type: ignore[type-var]
             runs.append(replace(run, experiment=replace(run.experiment, data=data)))
         else:
-            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/how-to/data.md says how)"
+            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/how-to/datasets.md says how)"
     return replace(sweep, runs=runs), missing
 
 

@@ -36,6 +36,7 @@ def test_a_run_that_is_interrupted_is_not_told_as_finished(signals: int, tmp_pat
         "clients": 1,
         "waiting": json.dumps(vars(Waiting(poll=0.01))),
         "limit": 0,
+        "fork": "",
     }
     context: Any = SimpleNamespace(run_config=config)
     listener, messages = ProgressReader(tmp_path), iter(range(100))

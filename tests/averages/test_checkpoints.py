@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from argparse import Namespace
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 import fedsash as fs
 from fedsash.averages.checkpoints import merge, merge_checkpoints
-from fedsash.settings.errors import ModelError, RunError, SettingError
+from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
 
 
 def exact_mean(values: list[Tensor]) -> Tensor:
@@ -380,6 +381,29 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is damaged"):
         merge_checkpoints(tmp_path / "half.pt", tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_of_torch_save_with_any_damage_is_read_or_named(tmp_path: Path, zipped: bool) -> None:
+    for i, state in enumerate(models(2), 1):
+        torch.save(state, tmp_path / f"m-{i}.pt", _use_new_zipfile_serialization=zipped)
+    damaged = tmp_path / "m-2.pt"
+    content = damaged.read_bytes()
+    draws = random.Random(0)
+    refused = 0
+    for i in range(30):
+        place = draws.randrange(len(content))
+        if i % 3 == 0:
+            damaged.write_bytes(content[:place])
+        else:
+            damaged.write_bytes(content[:place] + draws.randbytes(3) + content[place + 3 :])
+        try:
+            merge_checkpoints(tmp_path, tmp_path / f"out-{i}")
+        except FedsashError as error:
+            refused += 1
+            assert str(damaged) in str(error)
+            assert "weights_only" not in str(error)  # with False, damage could run code
+    assert refused > 10
 
 
 def test_the_mean_of_complex_numbers_has_both_parts(tmp_path: Path) -> None:

@@ -390,11 +390,19 @@ def _loaded(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
         if refused is None:
-            raise RunError(f"{path} can't be read: {one_line(error)[:200]}") from None
+            raise RunError(f"{path} is damaged: {_without_advice(error)[:200]}") from None
         line = f"{path} holds a pickled {refused[1]}, which is code: save its state_dict() with torch.save instead"
         raise ModelError(line) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # its class depends on where the damage is
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         raise RunError(f"{path} is damaged: {one_line(error)[:200]}") from None
+
+
+def _without_advice(error: pickle.UnpicklingError) -> str:
+    """What PyTorch says of a pickle, without its advice to read it with `weights_only=False`, which may run code."""
+    text = one_line(error).rpartition("WeightsUnpickler error:")[2]
+    return text.partition("Check the documentation")[0].strip()
 
 
 def _is_zip(path: Path) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...settings.errors import ModelError, RunError, SettingError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
-from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
+from ...system.paths import beside, check_folder, clear_beside, sync_folder
 from ...vector.exact_means import weighted_mean
 from ...vector.mixed_means import MIXED, mixed_mean
 from ..bema import BEMA
@@ -123,14 +123,14 @@ def merge_checkpoints(
     out = Path(out)
     _check_out(out)
     check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
-    files = files_of([_existing(Path(path)) for path in paths])
+    files = files_of([Path(path) for path in paths])
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
     if best is not None:
         ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
     check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
     if initial is not None:
-        ordered = [initial_model(_existing(Path(initial)), key), *ordered]
+        ordered = [initial_model(Path(initial), key), *ordered]
     rule, chosen_weights = _rule(ema, decay, weights, bema, ordered)
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
@@ -203,12 +203,6 @@ def _plain(name: str) -> str:
     while name.startswith(PREFIXES):
         name = name.partition(".")[2]
     return name
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise RunError(f"{path} does not exist{similar(path)}")
-    return path
 
 
 def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:

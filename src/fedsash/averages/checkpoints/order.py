@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
+from ...system.paths import similar
 from .distributed import METADATA
 from .formats import ENDINGS, INDICES, Checkpoint
 from .readers import has_parts, open_checkpoint, parts_of
@@ -56,10 +57,13 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
     Means that were merged before, and lie in a folder with what they are made of, are no checkpoints.
 
-    Raises `RunError` for a folder without checkpoints.
+    Raises `RunError` for a path that does not exist, and for a folder without checkpoints or with a link to nothing in
+    the place of one.
     """
     checkpoints = list[Path]()
     for path in paths:
+        if not path.exists():
+            raise RunError(f"{path} does not exist{similar(path)}")
         if path.is_dir():
             checkpoints += _in_folder(path)
         else:
@@ -89,7 +93,11 @@ def _lying_in(folder: Path) -> list[Path]:
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
             continue
-        if child.is_dir() and number_of(child.name) is not None:
+        if number_of(child.name) is None:
+            continue
+        if not child.suffix:
+            _check_link(child)
+        if child.is_dir():
             checkpoints += _weights(child)
     return checkpoints or _weights(folder)
 
@@ -108,10 +116,10 @@ def _weights(folder: Path) -> list[Path]:
             return indices[:1]
     checkpoints = []
     for path in sorted(folder.iterdir()):
-        readable = path.name.endswith(ENDINGS) and path.is_file()
-        if not readable or path.name.startswith(".") or BESIDE.match(path.stem):
+        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
             continue
-        if not card_of(path).is_file():
+        _check_link(path)
+        if path.is_file() and not card_of(path).is_file():
             checkpoints.append(path)
     if not checkpoints and (folder / ZERO).is_file():
         raise RunError(
@@ -125,6 +133,12 @@ def _weights(folder: Path) -> list[Path]:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
     return checkpoints
+
+
+def _check_link(path: Path) -> None:
+    """Raise `RunError` for a link to nothing, such as one into a cache that was emptied: its model would be missing."""
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path} is a link to nothing: remove it, or name the checkpoints that are there")
 
 
 def card_of(path: Path) -> Path:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fedsash as fs
-from fedsash.averages.checkpoints import merge, merge_checkpoints
+from fedsash.averages.checkpoints import distributed, merge, merge_checkpoints
 from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
 
 
@@ -426,9 +428,73 @@ def test_a_card_without_its_mean_does_not_stay(tmp_path: Path) -> None:
     for i, state in enumerate(models(2)):
         save_file(state, tmp_path / "in" / f"m{i}.safetensors")
     out = tmp_path / "mean.safetensors"
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(RunError, match="there already"):
         merge_checkpoints(tmp_path / "in", out, progress=lambda done, total: out.mkdir(exist_ok=True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "mean.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["mean.safetensors", "mean"])
+def test_of_two_merges_into_one_output_the_later_is_refused_and_the_first_keeps_its_card(
+    tmp_path: Path, name: str
+) -> None:
+    """While the first two of three are averaged, another call averages all of them, and is done before."""
+    (tmp_path / "in").mkdir()
+    for i, state in enumerate(models(3)):
+        save_file(state, tmp_path / "in" / f"m{i}.safetensors")
+    out = tmp_path / name
+
+    def other(done: int, total: int) -> None:
+        if done == total:
+            merge_in_subprocess(tmp_path / "in", out)
+
+    with pytest.raises(RunError, match="there already"):
+        merge_checkpoints(tmp_path / "in", out, last=2, progress=other)
+    card = out / "merge.json" if out.is_dir() else tmp_path / f"{name}.merge.json"
+    assert len(json.loads(card.read_bytes())["checkpoints"]) == 3
+    assert not list(tmp_path.glob(".*"))
+
+
+def merge_in_subprocess(source: Path, out: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(source, out)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+KINDS = ["file.safetensors", "file.pt", "dcp", "lora.safetensors", "lora.bin"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.3, 0.8, 3.0])
+def test_an_output_for_which_there_is_no_room_is_named_and_absent(tmp_path: Path, kind: str, share: float) -> None:
+    """No file may be longer than a share of the model; what is pickled is written twice, and may fail in either."""
+    values = torch.arange(30_000, dtype=torch.float32)
+    for step in (1, 2):
+        folder = tmp_path / "in" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        factors = {"a.lora_A.weight": values.view(2, -1) + step, "a.lora_B.weight": torch.ones(1, 2)}
+        if kind == "file.safetensors":
+            save_file({"w": values + step}, folder / "model.safetensors")
+        elif kind == "file.pt":
+            torch.save({"w": values + step}, folder / "model.pt")
+        elif kind == "dcp":
+            distributed.save(folder, {"w": values + step})
+        elif kind == "lora.safetensors":
+            save_file(factors, folder / "adapter_model.safetensors")
+        else:
+            torch.save(factors, folder / "adapter_model.bin")
+        (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
+    out = tmp_path / "out"
+    lora = "exact" if kind.startswith("lora") else ""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * 4 * len(values)), limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*out|out.*os error 27") if share < 1 else nullcontext():
+            merge_checkpoints(tmp_path / "in", out, lora=lora)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["in"] if share < 1 else ["in", "out"])
 
 
 def test_tensors_that_are_one_in_the_newest_alone_are_refused_if_they_differ(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from ...system.paths import plain_file
 from ...vector.exact_means import weighted_mean
 from .formats import Checkpoint, PickledFile, SafetensorsFile
 from .order import folder_of
+from .output import save_pickled, sync
 
 CONFIG = "adapter_config.json"
 """Where PEFT says rank and alpha of an adapter."""
@@ -62,12 +62,12 @@ class AdapterMean:
         if isinstance(self.newest, SafetensorsFile):
             safetensors.torch.save_file(dict(self.tensors), path, metadata=self.newest.metadata)
         else:
-            torch.save(self.newest.filled(self.tensors), path)
+            save_pickled(path, self.newest.filled(self.tensors))
         config = path.with_name(CONFIG)
         config.write_text(json.dumps(self.config, indent=2) + "\n")
         for written in (path, config):
             with written.open("rb") as file:
-                os.fsync(file.fileno())
+                sync(file)
 
 
 def factor_in(checkpoint: Checkpoint) -> str:

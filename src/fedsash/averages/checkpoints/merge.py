@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,15 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, some
+from ...settings.errors import ModelError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
-from ...system.paths import beside, check_folder, clear_beside, sync_folder
 from ...vector.exact_means import weighted_mean
 from ...vector.mixed_means import MIXED, mixed_mean
 from ..bema import BEMA
@@ -38,18 +35,16 @@ from .formats import (
 )
 from .lora import factor_in, mean_of_adapters
 from .order import (
-    CARD,
     Ordered,
-    card_of,
     chosen,
     files_of,
-    folder_of,
     in_order,
     initial_model,
     step_read,
     without_copies,
 )
-from .readers import has_parts, parts_of
+from .output import check_new, save_pickled, sync, whole
+from .readers import parts_of
 from .scores import best as best_of
 from .weights import bema_weights, check_weights, decay_weights, ema_weights
 
@@ -61,9 +56,6 @@ ALIGNED = 64
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
-
-COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
-"""The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -121,7 +113,7 @@ def merge_checkpoints(
     if isinstance(paths, str | Path):
         paths = [paths]
     out = Path(out)
-    _check_out(out)
+    check_new(out)
     check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
     files = files_of([Path(path) for path in paths])
     files = without_copies(files, notes.append)
@@ -145,7 +137,7 @@ def merge_checkpoints(
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
     shares = _shares(chosen_weights, len(ordered))
     parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
-    with Checksums(parts) as checksums, _whole(out, newest.path) as (file, card):
+    with Checksums(parts) as checksums, whole(out, newest.path) as (file, card):
         if adapters:
             rank = lora if isinstance(lora, int) else None
             mean_of = partial(_mean, models, weights=chosen_weights)
@@ -221,12 +213,6 @@ def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str],
         say(f"the factors of LoRA are averaged: {reason}")
         return False
     return True
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() or out.is_symlink():
-        raise RunError(f"{out} is there already: name a new file or folder")
-    check_folder(out.parent)
 
 
 def _rule(
@@ -369,7 +355,7 @@ def _write_safetensors(
             for chunk in _chunks(models, name, weights):
                 file.write(_bytes_of(chunk))
                 counter.add(chunk.numel())
-        _sync(file)
+        sync(file)
 
 
 def _write_pickled(
@@ -380,9 +366,7 @@ def _write_pickled(
     with _means(path.parent, newest, tied, models, weights, counter) as means:
         for name, first in tied.items():
             means[name] = means[first]
-        with path.open("xb") as file:
-            torch.save(newest.filled(means), file)
-            _sync(file)
+        save_pickled(path, newest.filled(means))
 
 
 @contextmanager
@@ -453,58 +437,6 @@ def _like(newest: Checkpoint, name: str, mapped: mmap, start: int) -> Tensor:
 
 def _bytes_of(chunk: Tensor) -> memoryview:
     return chunk.contiguous().view(torch.uint8).numpy().data
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-@contextmanager
-def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
-    """The paths at which the mean and its card are written; they get their names when all is there."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    clear_beside(out)
-    unfinished = beside(out)
-    if out.name.endswith(ENDINGS):
-        _check_ending(out, newest)
-        card = card_of(out)
-        try:
-            yield unfinished, card
-            unfinished.replace(out)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            card.unlink(missing_ok=True)
-            raise
-    else:
-        unfinished.mkdir()
-        try:
-            _copy_beside(folder_of(newest), unfinished)
-            file = unfinished / newest.absolute().relative_to(folder_of(newest))
-            file.parent.mkdir(exist_ok=True)
-            yield file, unfinished / CARD
-            sync_folder(file.parent)
-            sync_folder(unfinished)
-            unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    sync_folder(out.parent)
-
-
-def _check_ending(out: Path, newest: Path) -> None:
-    """Raise `SettingError` if a file's ending is that of another format than the newest checkpoint's."""
-    if has_parts(newest):
-        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has several files")
-    if (out.suffix == ".safetensors") != (newest.suffix == ".safetensors"):
-        raise SettingError.at("out", str(out), f"must end in {newest.suffix}, as {newest} does")
-
-
-def _copy_beside(source: Path, target: Path) -> None:
-    """Copy what lies beside a checkpoint and is needed to load it."""
-    for pattern in COPIED:
-        for path in source.glob(pattern):
-            if path.is_file():
-                shutil.copyfile(path, target / path.name)
 
 
 def _card(

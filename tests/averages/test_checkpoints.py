@@ -497,6 +497,49 @@ def test_an_output_for_which_there_is_no_room_is_named_and_absent(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == (["in"] if share < 1 else ["in", "out"])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_mean_that_is_not_finite_is_said_with_the_checkpoints_because_of_which(tmp_path: Path, value: float) -> None:
+    states = models(3)
+    states[1]["weight"][0, 1] = value
+    for i, state in enumerate(states):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert f"the mean of weight is not finite, as it is not in {tmp_path / 'm1.safetensors'}" in merged.notes
+
+
+def test_a_mean_that_overflows_is_said(tmp_path: Path) -> None:
+    largest = torch.tensor([torch.finfo(torch.float32).max])
+    save_file({"w": torch.zeros(1)}, tmp_path / "m0.safetensors")
+    save_file({"w": largest}, tmp_path / "m1.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", weights=[-1.0, 2.0])
+    assert merged.notes == ("the mean of w is not finite",)
+
+
+@pytest.mark.parametrize("state", [{"n": torch.tensor(1)}, {}])
+def test_checkpoints_without_a_floating_point_tensor_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    save_file(state, tmp_path / "m.safetensors")
+    with pytest.raises(ModelError, match=r"m\.safetensors has no floating-point tensor to average"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+
+
+def test_a_key_is_refused_where_there_is_a_single_state_dictionary(tmp_path: Path) -> None:
+    save_file(models(1)[0], tmp_path / "m.safetensors")
+    save_shards(models(1)[0], tmp_path / "sharded")
+    for path in (tmp_path / "m.safetensors", tmp_path / "sharded"):
+        with pytest.raises(ModelError, match="has no state dictionary 'state_dict_ema'; it holds a single one"):
+            merge_checkpoints(path, tmp_path / "mean", key="state_dict_ema")
+
+
+def test_the_last_progress_is_all_also_of_complex_numbers(tmp_path: Path) -> None:
+    for i in range(2):
+        save_file({"w": torch.full((3,), 1j + i), "v": torch.ones(2)}, tmp_path / f"m{i}.safetensors")
+    progress = list[tuple[int, int]]()
+    merge_checkpoints(
+        tmp_path, tmp_path / "mean.safetensors", progress=lambda done, total: progress.append((done, total))
+    )
+    assert progress[-1] == (8, 8)
+
+
 def test_tensors_that_are_one_in_the_newest_alone_are_refused_if_they_differ(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(2), "b": torch.zeros(2)}, tmp_path / "m0.pt")
     tied = torch.ones(2)

@@ -23,6 +23,7 @@ from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
+from ...vector.pieces import Pieces
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".pth.tar", ".bin", ".ckpt")
@@ -80,6 +81,10 @@ NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
 """How the names of tensors end that are codes if they are integers."""
 
 
+NOTHING = "has no floating-point tensor to average"
+"""What is said of a checkpoint whose mean would be the newest model itself."""
+
+
 class Checkpoint(Protocol):
     """The model in one file."""
 
@@ -120,6 +125,13 @@ def flat_numbers(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.reshape(-1)
+
+
+def is_finite(flat: Tensor) -> bool:
+    """Whether all of some floating-point numbers `[d]` are finite."""
+    if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits
+        flat = flat.to(torch.float32)
+    return Pieces([flat]).finite()
 
 
 @dataclass(frozen=True)
@@ -359,10 +371,17 @@ def shard_of(index: Path, name: str) -> Path:
 def open_file(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
     if path.name.endswith(SAFETENSORS):
+        check_no_key(path, key)
         return SafetensorsFile(path)
     if path.name.endswith(PICKLED):
         return PickledFile(path, key)
     raise RunError(f"{path}: a checkpoint's name ends in {', '.join(ENDINGS)}")
+
+
+def check_no_key(path: Path, key: str) -> None:
+    """Raise `ModelError` if one of several state dictionaries is asked for where there is a single one."""
+    if key:
+        raise ModelError(f"{path} has no state dictionary {key!r}; it holds a single one, without a key")
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:

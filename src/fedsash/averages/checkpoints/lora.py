@@ -26,7 +26,7 @@ from torch import Tensor
 from ...settings.errors import ModelError, RunError, SettingError, check, check_count
 from ...system.paths import plain_file
 from ...vector.exact_means import weighted_mean
-from .formats import Checkpoint, PickledFile, SafetensorsFile
+from .formats import Checkpoint, PickledFile, SafetensorsFile, is_finite
 from .order import folder_of
 from .output import save_pickled, sync
 
@@ -90,7 +90,8 @@ def mean_of_adapters(
 
     `models` are the checkpoints by the newest's names; `mean_of` gives the mean of a tensor that is no factor.
 
-    Raises `ModelError` for another kind of adapters than LoRA's, or if they differ in what decides their products.
+    Raises `ModelError` for another kind of adapters than LoRA's, if they differ in what decides their products, or if a
+    factor is not finite.
     """
     newest = checkpoints[-1]
     if not isinstance(newest, SafetensorsFile | PickledFile):
@@ -110,6 +111,7 @@ def mean_of_adapters(
     for first, second in pairs.items():
         a = [model.tensor(first) for model in models]
         b = [model.tensor(second) for model in models]
+        _check_finite(checkpoints, {first: a, second: b})
         if rank is None:
             tensors[first] = torch.cat(a, dim=0)
             tensors[second] = torch.cat(_weighted(b, shares), dim=1)
@@ -174,6 +176,14 @@ def _check_factors(newest: Checkpoint, pairs: Mapping[str, str], config: Mapping
             raise ModelError(f"{newest.path}: {second} has the shape {list(size)}, and {first} the rank {rank}")
         if not config.get("rank_pattern") and rank != config["r"]:
             raise ModelError(f"{newest.path}: {first} has the rank {rank}, and {CONFIG} says r = {config['r']}")
+
+
+def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Sequence[Tensor]]) -> None:
+    """Raise `ModelError` if a factor of an adapter is not finite: no product of it has a mean."""
+    for name, tensors in factors.items():
+        for checkpoint, tensor in zip(checkpoints, tensors, strict=True):
+            if not is_finite(tensor.reshape(-1)):
+                raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this adapter out")
 
 
 def _shares(weights: Sequence[float] | None, n: int) -> list[Fraction]:

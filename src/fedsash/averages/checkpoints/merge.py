@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from .checksums import Checksums
 from .distributed import DistributedFolder
 from .formats import (
     ENDINGS,
+    NOTHING,
     Checkpoint,
     Flat,
     PickledFile,
@@ -32,6 +33,7 @@ from .formats import (
     ShardedCheckpoint,
     check_numbers,
     flat_numbers,
+    is_finite,
 )
 from .lora import factor_in, mean_of_adapters
 from .order import (
@@ -143,7 +145,9 @@ def merge_checkpoints(
             mean_of = partial(_mean, models, weights=chosen_weights)
             mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
         else:
-            _write(file, models, chosen_weights, checksums, progress)
+            counter = _EntryCounter(newest, checksums, progress)
+            _write(file, models, chosen_weights, counter)
+            _say_not_finite(counter.not_finite, models, notes.append)
         write_table(card, _card(out, ordered, shares, checksums.finish(), rule, notes))
     steps = tuple(entry.step for entry in ordered)
     return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
@@ -249,8 +253,13 @@ def _shares(weights: list[float] | None, n: int) -> list[float]:
 
 
 def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
-    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes. Say which types are mixed."""
+    """Raise `ModelError` if shapes or kinds of tensors differ, if weights are codes, or if nothing has a mean.
+
+    Say which types are mixed.
+    """
     newest = models[-1]
+    if not any(_has_mean(newest.form(name)) for name in newest.names):
+        raise ModelError(f"{newest.checkpoint.path} {NOTHING}")
     for model in models:
         check_numbers(model.checkpoint)
         mixed = dict[str, None]()
@@ -271,6 +280,13 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
 
 def _has_mean(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _count(tensor: Tensor) -> int:
+    """How many numbers a tensor has; a complex one has two for each of its entries."""
+    if tensor.is_complex():
+        return 2 * tensor.numel()
+    return tensor.numel()
 
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
@@ -299,17 +315,9 @@ def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> T
     return flat.view(form.shape)
 
 
-def _write(
-    file: Path,
-    models: Sequence[_Named],
-    weights: list[float] | None,
-    checksums: Checksums,
-    progress: OnProgress | None,
-) -> None:
+def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter) -> None:
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
-    total = sum(newest.form(name).numel() for name in newest.names)
-    counter = _EntryCounter(total, checksums, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, counter)
     elif isinstance(newest, ShardedCheckpoint):
@@ -329,20 +337,42 @@ def _write(
 class _EntryCounter:
     """Counts the entries that are written, reports them to `progress`, and keeps the checksums a chunk ahead."""
 
-    def __init__(self, total: int, checksums: Checksums, progress: OnProgress | None) -> None:
-        self.total = total
+    def __init__(self, newest: Checkpoint, checksums: Checksums, progress: OnProgress | None) -> None:
+        self.total = sum(_count(newest.form(name)) for name in newest.names)
         self.done = 0
+        self.not_finite = dict[str, None]()
+        """The names of the tensors whose mean has a value that is not finite."""
         self.checksums = checksums
         self.progress = progress
-        self.add(0)
+        self._advance()
 
-    def add(self, entries: int) -> None:
-        self.done += entries
+    def add(self, name: str, chunk: Tensor) -> None:
+        """Count a chunk of a tensor's mean."""
+        self.done += chunk.numel()
+        if chunk.is_floating_point() and not is_finite(chunk):
+            self.not_finite[name] = None
+        self._advance()
+        if self.progress is not None and chunk.numel():
+            self.progress(self.done, self.total)
+
+    def _advance(self) -> None:
         ahead = self.done + 2 * CHUNK  # while the next chunk is averaged, the one after it is read
         if ahead < self.total:
             self.checksums.advance(ahead / self.total)
-        if self.progress is not None and entries > 0:
-            self.progress(self.done, self.total)
+
+
+def _say_not_finite(names: Collection[str], models: Sequence[_Named], say: Callable[[str], None]) -> None:
+    """Say which means are not finite, and because of which checkpoints."""
+    if not names:
+        return
+    line = f"the mean of {some(names)} is not finite"
+    causes = []
+    for model in models:
+        if not all(is_finite(flat_numbers(model.tensor(name))) for name in names):
+            causes.append(model.checkpoint.path)
+    if causes:
+        line += f", as it is not in {some(causes)}"
+    say(line)
 
 
 def _write_safetensors(
@@ -354,7 +384,7 @@ def _write_safetensors(
         for name in newest.names:
             for chunk in _chunks(models, name, weights):
                 file.write(_bytes_of(chunk))
-                counter.add(chunk.numel())
+                counter.add(name, chunk)
         sync(file)
 
 
@@ -387,7 +417,7 @@ def _means(
             starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
                 scratch.write(_bytes_of(chunk))
-                counter.add(chunk.numel())
+                counter.add(name, chunk)
             scratch.write(b"\0" * (-scratch.tell() % ALIGNED))
         scratch.flush()
         means: dict[str, Tensor] = {}

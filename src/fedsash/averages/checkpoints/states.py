@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ...settings.errors import ModelError, check
-from ...vector.pieces import Pieces
 from ...vector.wrapped import plain
-from .formats import Checkpoint, check_numbers, flat_numbers
+from .formats import NOTHING, Checkpoint, check_numbers, flat_numbers, is_finite
 from .merge import matched
 from .order import files_of, in_order, without_copies
 
@@ -127,7 +126,7 @@ class Tensors:
                 self.places[name] = (self.size, self.size + tensor.numel())
                 self.size += tensor.numel()
         if not self.size:
-            raise ModelError(f"{checkpoint.path} has no floating-point tensor to average")
+            raise ModelError(f"{checkpoint.path} {NOTHING}")
         return tensor_of
 
     def pieces(self, checkpoint: Checkpoint, tensor_of: Callable[[str], Tensor]) -> list[tuple[Tensor, int, int]]:
@@ -135,7 +134,7 @@ class Tensors:
         pieces = []
         for name, (start, stop) in self.places.items():
             flat = tensor_of(name).reshape(-1).cpu()
-            if not _finite(flat):
+            if not is_finite(flat):
                 raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this model out")
             pieces.append((flat, start, stop))
         return pieces
@@ -165,13 +164,7 @@ def _has_mean(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor of the first model is averaged, from that of the module."""
     if not tensor.is_floating_point():
         return False
-    return isinstance(own, nn.Parameter) or _finite(tensor.reshape(-1))
-
-
-def _finite(flat: Tensor) -> bool:
-    if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits
-        flat = flat.to(torch.float32)
-    return Pieces([flat]).finite()
+    return isinstance(own, nn.Parameter) or is_finite(tensor.reshape(-1))
 
 
 def _unsaid(line: str) -> None:

@@ -53,9 +53,8 @@ class Tracker(Shown):
 
     Call `update` after each epoch, or after each step: each call is one round for the averages. With `every = k` only
     each k-th call is one, and the others do nothing: all counts of models, and an EMA's decay, are of the models that
-    are taken. It never changes the
-    module. `averages` is one average, or several by their names; windows of one slice share the models of past rounds.
-    An average's `buffers` says which running statistics it has.
+    are taken. It never changes the module. `averages` is one average, or several by their names; windows of one slice
+    share the models of past rounds. An average's `buffers` says which running statistics it has.
 
     The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
     update on. An average's `part` means the names that it has when the tracker is made. `module` may be compiled, or
@@ -85,10 +84,9 @@ class Tracker(Shown):
     ) -> None:
         named = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
-        check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
-        check_count("Tracker.trajectory_every", trajectory_every, least=0)
-        check(type(every) is int, "Tracker.every", every, "must be a whole number")
-        check_count("Tracker.every", every)
+        for name, number, least in (("trajectory_every", trajectory_every, 0), ("every", every, 1)):
+            check(number is not None, f"Tracker.{name}", number, "must be a whole number")
+            check_count(f"Tracker.{name}", number, least)
         self.module = unwrapped(module)
         self.trajectory_every = trajectory_every
         self.every = every
@@ -303,6 +301,7 @@ class Tracker(Shown):
 
         Raises `RunError` if that has other tensors, or has an average lent to it.
         """
+        check(isinstance(module, nn.Module), "Tracker.copy_to: module", module, "must be an nn.Module")
         target = unwrapped(module)
         if is_lent(target):
             raise RunError("Tracker.copy_to: inside applied() the other module would lose it; copy outside of it")

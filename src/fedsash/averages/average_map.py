@@ -30,7 +30,7 @@ from ..vector.wrapped import plain, sharded, unwrapped
 from . import sum_files
 from .afterwards import RunningSum, Triangle, by_size, window_starts
 from .checkpoints.formats import Checkpoint
-from .checkpoints.states import Say, States, Tensors
+from .checkpoints.states import AveragedTensors, Say, States
 from .lent import check_fits, checksums, lent, modes_kept
 from .tracker import Tracker
 
@@ -255,7 +255,7 @@ class _SumsOnDisk:
         self.module = unwrapped(module)
         if sharded(self.module):
             raise ModelError("the module is sharded, and the models are whole: take a module that is whole")
-        self.tensors = Tensors(self.module, self._live())
+        self.tensors = AveragedTensors(self.module, self._live())
         self.plan: dict[str, Any] = {"models": states.files, "tensors": self.tensors.shapes}
         self.names: list[str] = []
         self.counts = {0: 0}

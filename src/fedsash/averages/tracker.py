@@ -37,6 +37,9 @@ from .profiles import Profile
 
 log = logging.getLogger("fedsash")
 
+SHARD = "its shard"
+"""The setting of a state that is of one process alone."""
+
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
 
@@ -320,11 +323,7 @@ class Tracker(Shown):
         """
         self._check_whole()
         self._warn_of_spoilt(self._groups, past=False)
-        about = json.dumps(self._about()).encode()
-        state: Vectors = {
-            "about": torch.frombuffer(bytearray(about), dtype=torch.uint8),
-            "round": torch.tensor(self.round),
-        }
+        state: Vectors = {"about": encoded(self._about()), "round": torch.tensor(self.round)}
         for i, group in enumerate(self._groups):
             for name, tensor in group.tensors().items():
                 state[f"{i}/{name}"] = tensor
@@ -362,7 +361,7 @@ class Tracker(Shown):
         """Do what `load_state_dict` says. The tracker changes in the last lines only, which can't fail."""
         if "n_averaged" in saved:
             raise RunError("this is the state of an AveragedModel: load_averaged_model() takes it")
-        about = json.loads(bytes(saved["about"].tolist()))
+        about = about_of(saved)
         saved_names = about["parts"].keys()
         new = self.averages.keys() - saved_names
         dropped = saved_names - self.averages.keys()
@@ -434,7 +433,7 @@ class Tracker(Shown):
             settings["Tracker.every"] = str(self.every)
         shard = shard_of(self.module)
         if shard:
-            settings["its shard"] = shard
+            settings[SHARD] = shard
         settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
         about = {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
@@ -535,6 +534,17 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def about_of(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a saved state is of."""
+    about: dict[str, Any] = json.loads(bytes(state["about"].tolist()))
+    return about
+
+
+def encoded(about: Mapping[str, Any]) -> Tensor:
+    """What a state is of, as a tensor in it (see `about_of`)."""
+    return torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
 
 
 def _usable(device: str | torch.device) -> torch.device:

@@ -33,7 +33,7 @@ INDICES = (".safetensors.index.json", ".bin.index.json")
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
 
-METADATA = "__metadata__"
+_METADATA = "__metadata__"
 """Where the header of a file of safetensors says what is no tensor."""
 
 TYPES = {
@@ -86,21 +86,21 @@ NOTHING = "has no floating-point tensor to average"
 
 
 class Checkpoint(Protocol):
-    """The model in one file."""
+    """A model: in a file, in shards with an index, in a folder, or as a state dictionary, which `path` names."""
 
     path: Path
 
     @property
     def names(self) -> list[str]:
-        """The tensors' names, in the order in which they lie in the file."""
+        """The tensors' names, in the order in which they are saved."""
 
     @property
     def step(self) -> int | None:
-        """The number of training steps that the file names."""
+        """The number of training steps that is saved with it."""
 
     @property
     def left_out(self) -> list[str]:
-        """What the file holds beside the model."""
+        """What is saved beside the model."""
 
     def form(self, name: str) -> Tensor:
         """A tensor of the same type and shape; it may have no numbers (`device="meta"`)."""
@@ -169,7 +169,7 @@ class SafetensorsFile:
     def places(self) -> dict[str, _Place]:
         """Where each tensor lies, in the order of the file."""
         described = json.loads(self.header[8:])
-        described.pop(METADATA, None)
+        described.pop(_METADATA, None)
         places = {}
         for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
             dtype = TYPES.get(entry["dtype"])
@@ -183,7 +183,7 @@ class SafetensorsFile:
     @property
     def metadata(self) -> dict[str, str] | None:
         """What the file says beside its tensors."""
-        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(METADATA)
+        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(_METADATA)
         return metadata
 
     @cached_property

@@ -43,7 +43,7 @@ DECIDES = ("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use
 """The keys of the configuration on which the change of a model depends."""
 
 
-class Tensors(Protocol):
+class NamedTensors(Protocol):
     """An adapter whose tensors are asked for by the newest's names."""
 
     def tensor(self, name: str) -> Tensor: ...
@@ -80,7 +80,7 @@ def factor_in(checkpoint: Checkpoint) -> str:
 
 def mean_of_adapters(
     checkpoints: Sequence[Checkpoint],
-    models: Sequence[Tensors],
+    models: Sequence[NamedTensors],
     weights: Sequence[float] | None,
     rank: int | None,
     mean_of: Callable[[str], Tensor],

@@ -91,7 +91,7 @@ def _numbered(states: Iterable[object]) -> Iterator[Checkpoint]:
         yield StateDict.of(f"state dictionary {i}", state)
 
 
-class Tensors:
+class AveragedTensors:
     """Which tensors of a module are averaged, and where they lie in a vector `[d]`: by name, from start to stop.
 
     These are those with floating-point numbers. Of others (numbers of batches), and of a buffer that is not finite in
@@ -122,7 +122,7 @@ class Tensors:
             if not first:
                 continue
             self.types[name] = tensor.dtype
-            if name in self._names and _has_mean(tensor, own):
+            if name in self._names and _is_averaged(tensor, own):
                 self.places[name] = (self.size, self.size + tensor.numel())
                 self.size += tensor.numel()
         if not self.size:
@@ -160,7 +160,7 @@ class Tensors:
             raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {before} in the model before")
 
 
-def _has_mean(tensor: Tensor, own: Tensor) -> bool:
+def _is_averaged(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor of the first model is averaged, from that of the module."""
     if not tensor.is_floating_point():
         return False

@@ -29,6 +29,7 @@ from ...vector.exact_means import weighted_mean
 from .formats import Checkpoint, PickledFile, SafetensorsFile, is_finite
 from .order import folder_of
 from .output import save_pickled, sync
+from .weights import shares
 
 CONFIG = "adapter_config.json"
 """Where PEFT says rank and alpha of an adapter."""
@@ -101,7 +102,7 @@ def mean_of_adapters(
     pairs = {name: name.replace("lora_A", "lora_B").replace("embedding_A", "embedding_B") for name in names}
     factors = {*pairs, *pairs.values()}
     _check_factors(newest, pairs, config, factors)
-    shares = _shares(weights, len(models))
+    share_of_each = shares(weights, len(models))
     if rank is not None:
         check_count("lora", rank)
         exact = len(models) * config["r"]
@@ -114,9 +115,9 @@ def mean_of_adapters(
         _check_finite(checkpoints, {first: a, second: b})
         if rank is None:
             tensors[first] = torch.cat(a, dim=0)
-            tensors[second] = torch.cat(_weighted(b, shares), dim=1)
+            tensors[second] = torch.cat(_weighted(b, share_of_each), dim=1)
         else:
-            tensors[first], tensors[second], errors[first] = _cut(a, b, shares, rank)
+            tensors[first], tensors[second], errors[first] = _cut(a, b, share_of_each, rank)
     for name in newest.names:
         if name not in factors:
             tensors[name] = mean_of(name)
@@ -186,18 +187,10 @@ def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Seque
                 raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this adapter out")
 
 
-def _shares(weights: Sequence[float] | None, n: int) -> list[Fraction]:
-    """The exact share of each adapter."""
-    if weights is None:
-        return [Fraction(1, n)] * n
-    total = sum(map(Fraction, weights))
-    return [Fraction(weight) / total for weight in weights]
-
-
-def _weighted(factors: Sequence[Tensor], shares: Sequence[Fraction]) -> list[Tensor]:
+def _weighted(factors: Sequence[Tensor], share_of_each: Sequence[Fraction]) -> list[Tensor]:
     """Each factor B times n p_i, rounded once to its type; with equal shares they are the factors themselves."""
     weighted = []
-    for factor, share in zip(factors, shares, strict=True):
+    for factor, share in zip(factors, share_of_each, strict=True):
         times = float(len(factors) * share)
         if times != 1:
             factor = weighted_mean([factor, torch.zeros_like(factor)], [times, 1 - times])
@@ -206,7 +199,7 @@ def _weighted(factors: Sequence[Tensor], shares: Sequence[Fraction]) -> list[Ten
 
 
 def _cut(
-    a: Sequence[Tensor], b: Sequence[Tensor], shares: Sequence[Fraction], rank: int
+    a: Sequence[Tensor], b: Sequence[Tensor], share_of_each: Sequence[Fraction], rank: int
 ) -> tuple[Tensor, Tensor, tuple[float, float]]:
     """Factors of the matrix of a rank that is nearest to sum_i p_i B_i A_i; the squared norms of the error and of all.
 
@@ -214,7 +207,7 @@ def _cut(
     small.
     """
     below = torch.cat([factor.double().flatten(1) for factor in a], dim=0)
-    weighted = [factor.double().flatten(1) * float(share) for factor, share in zip(b, shares, strict=True)]
+    weighted = [factor.double().flatten(1) * float(share) for factor, share in zip(b, share_of_each, strict=True)]
     beside = torch.cat(weighted, dim=1)
     left, upper_left = torch.linalg.qr(beside)
     right, upper_right = torch.linalg.qr(below.T)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,7 +49,7 @@ from .order import (
 from .output import check_new, save_pickled, sync, whole
 from .readers import parts_of
 from .scores import best as best_of
-from .weights import bema_weights, check_weights, decay_weights, ema_weights
+from .weights import bema_weights, check_weights, decay_weights, ema_weights, shares
 
 CHUNK = 1 << 20
 """How many entries are read at a time. `weighted_mean` takes them in pieces that stay in a core's cache."""
@@ -116,7 +117,8 @@ def merge_checkpoints(
         paths = [paths]
     out = Path(out)
     check_new(out)
-    check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
+    for name, value in (("by", by), ("mode", mode), ("scores", scores)):
+        check(not value or best is not None, name, value, "needs best, the number of checkpoints that are taken")
     files = files_of([Path(path) for path in paths])
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
@@ -137,7 +139,7 @@ def merge_checkpoints(
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
-    shares = _shares(chosen_weights, len(ordered))
+    share_of_each = list(map(float, shares(chosen_weights, len(ordered))))
     parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
     with Checksums(parts) as checksums, whole(out, newest.path) as (file, card):
         if adapters:
@@ -148,9 +150,9 @@ def merge_checkpoints(
             counter = _EntryCounter(newest, checksums, progress)
             _write(file, models, chosen_weights, counter)
             _say_not_finite(counter.not_finite, models, notes.append)
-        write_table(card, _card(out, ordered, shares, checksums.finish(), rule, notes))
+        write_table(card, _card(out, ordered, share_of_each, checksums.finish(), rule, notes))
     steps = tuple(entry.step for entry in ordered)
-    return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
+    return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(share_of_each), rule, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -236,20 +238,15 @@ def _rule(
     if decay is not None:
         return f"decay {decay}", decay_weights(decay, n)
     if weights is not None:
+        check(all(isinstance(weight, Real) for weight in weights), "weights", weights, "must be numbers")
         listed = [float(weight) for weight in weights]
         check_weights(listed, n)
         return "weights", listed
     if bema is not None:
+        check(isinstance(bema, BEMA), "bema", bema, "must be a BEMA, such as BEMA()")
         words = f"bema kappa {bema.kappa}, eta {bema.eta}, rho {bema.rho}, gamma {bema.gamma}, least {bema.least}"
         return words, bema_weights(bema, [step_read(entry) for entry in ordered[1:]])
     return "plain mean", None
-
-
-def _shares(weights: list[float] | None, n: int) -> list[float]:
-    if weights is None:
-        return [1 / n] * n
-    total = sum(weights)
-    return [weight / total for weight in weights]
 
 
 def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
@@ -472,14 +469,14 @@ def _bytes_of(chunk: Tensor) -> memoryview:
 def _card(
     out: Path,
     ordered: Sequence[Ordered],
-    shares: Sequence[float],
+    share_of_each: Sequence[float],
     sums: Sequence[Mapping[str, str]],
     rule: str,
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """What the mean is made of."""
     rows = []
-    for entry, share, sha256 in zip(ordered, shares, sums, strict=True):
+    for entry, share, sha256 in zip(ordered, share_of_each, sums, strict=True):
         rows.append({"file": str(entry.checkpoint.path), "step": entry.step, "share": share, "sha256": sha256})
     versions = {"fedsash": own_version(), "torch": torch.__version__}
     return {"out": out.name, "rule": rule, "checkpoints": rows, "notes": list(notes), "versions": versions}

@@ -119,7 +119,7 @@ def merge_checkpoints(
     check_new(out)
     for name, value in (("by", by), ("mode", mode), ("scores", scores)):
         check(not value or best is not None, name, value, "needs best, the number of checkpoints that are taken")
-    files = files_of([Path(path) for path in paths])
+    files = files_of([Path(path) for path in paths], notes.append)
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
     if best is not None:

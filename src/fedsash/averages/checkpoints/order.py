@@ -28,6 +28,9 @@ BESIDE = re.compile(
 AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 """What the names say of files that hold a checkpoint again."""
 
+CHECKPOINT = re.compile(r"checkpoint|ckpt|step|epoch", re.IGNORECASE)
+"""What the name of a folder says if it is meant to hold a checkpoint."""
+
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
 
@@ -52,10 +55,11 @@ class Ordered:
     step: int | None
 
 
-def files_of(paths: Sequence[Path]) -> list[Path]:
+def files_of(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
     """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
 
-    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints.
+    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints. A folder such as
+    `checkpoint-500` without weights, which a training that was killed may leave beside others, is said.
 
     Raises `RunError` for a path that does not exist, and for a folder without checkpoints or with a link to nothing in
     the place of one.
@@ -65,7 +69,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise RunError(f"{path} does not exist{similar(path)}")
         if path.is_dir():
-            checkpoints += _in_folder(path)
+            checkpoints += _in_folder(path, say)
         else:
             checkpoints.append(path)
     unique = list(dict.fromkeys(checkpoints))
@@ -76,20 +80,25 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def holds_checkpoints(folder: Path) -> bool:
     """Whether checkpoints lie in the folder."""
-    return folder.is_dir() and bool(_lying_in(folder))
+    return folder.is_dir() and bool(_lying_in(folder, unsaid))
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def unsaid(line: str) -> None:
+    """Say nothing: it is said when other checkpoints are read."""
+
+
+def _in_folder(folder: Path, say: Callable[[str], None]) -> list[Path]:
     """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
-    checkpoints = _lying_in(folder)
+    checkpoints = _lying_in(folder, say)
     if not checkpoints:
         raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
     return checkpoints
 
 
-def _lying_in(folder: Path) -> list[Path]:
+def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
     """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
     checkpoints = list[Path]()
+    empty = list[Path]()
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
             continue
@@ -97,8 +106,14 @@ def _lying_in(folder: Path) -> list[Path]:
             continue
         if not child.suffix:
             _check_link(child)
-        if child.is_dir():
-            checkpoints += _weights(child)
+        if not child.is_dir():
+            continue
+        weights = _weights(child)
+        checkpoints += weights
+        if not weights and CHECKPOINT.search(child.name):
+            empty.append(child)
+    if checkpoints and empty:
+        say(f"left out, without weights: {some(empty)}")
     return checkpoints or _weights(folder)
 
 
@@ -190,7 +205,7 @@ def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> lis
 
 def initial_model(path: Path, key: str) -> Ordered:
     """The model at a path, from which a training began. Raises `RunError` unless it is a single one."""
-    files = files_of([path])
+    files = files_of([path], unsaid)
     if len(files) > 1:
         raise RunError(f"{path} holds {len(files)} checkpoints, and must be the one model that the training began with")
     return Ordered(open_checkpoint(files[0], key), None)

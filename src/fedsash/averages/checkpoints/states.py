@@ -14,7 +14,7 @@ from ...settings.errors import ModelError, check
 from ...vector.wrapped import plain
 from .formats import NOTHING, Checkpoint, check_numbers, flat_numbers, is_finite
 from .merge import matched
-from .order import files_of, in_order, without_copies
+from .order import files_of, in_order, unsaid, without_copies
 
 Say = Callable[[str], None]
 """Called with a line for people."""
@@ -76,7 +76,7 @@ class States:
 
     @classmethod
     def _in_files(cls, paths: Sequence[str | Path], key: str, say: Say) -> States:
-        files = without_copies(files_of([Path(path) for path in paths]), say)
+        files = without_copies(files_of([Path(path) for path in paths], say), say)
         checkpoints = [entry.checkpoint for entry in in_order(files, key, say)]
         identity = []
         for checkpoint in checkpoints:
@@ -115,7 +115,7 @@ class AveragedTensors:
         Raises `ModelError`, which names the model and the tensor, if they do not fit the module or the first model.
         """
         first = not self.types
-        tensor_of = matched(checkpoint, self._module, say if first else _unsaid)
+        tensor_of = matched(checkpoint, self._module, say if first else unsaid)
         for name, own in self._module.tensors.items():
             tensor = tensor_of(name)
             self._check(checkpoint, name, tensor, own)
@@ -165,7 +165,3 @@ def _is_averaged(tensor: Tensor, own: Tensor) -> bool:
     if not tensor.is_floating_point():
         return False
     return isinstance(own, nn.Parameter) or is_finite(tensor.reshape(-1))
-
-
-def _unsaid(line: str) -> None:
-    """Say nothing: the first model has said it."""

@@ -253,6 +253,29 @@ def test_what_was_killed_goes_on_to_the_same_bytes(tmp_path: Path, kind: str) ->
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_damaged_sum_of_a_map_is_named_with_what_can_be_done(tmp_path: Path) -> None:
+    def stopped(module: nn.Module) -> float:
+        raise KeyboardInterrupt
+
+    folder = files(tmp_path / "models", states(3))
+    with pytest.raises(KeyboardInterrupt):
+        fs.average_map(folder, stopped, net(), out=tmp_path / "map", say=unsaid)
+    (tmp_path / "map" / "sums" / "00000003.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match=r"3\.safetensors is missing or damaged: name another folder$"):
+        fs.average_map(folder, stopped, net(), out=tmp_path / "map", say=unsaid)
+
+
+@pytest.mark.parametrize("every", [1.5, True, 0, None])
+def test_every_must_be_a_whole_number_above_0(every: Any) -> None:
+    with pytest.raises(SettingError, match=f"every = {every}: must be"):
+        fs.average_map(states(2), named, net(), every=every)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="models does not exist"):
+        fs.average_map(tmp_path / "models", named, net())
+
+
 def test_a_reading_that_was_killed_goes_on_after_the_last_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = files(tmp_path / "models", states(4))
     pid = os.fork()

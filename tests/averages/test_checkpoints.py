@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import resource
 import shutil
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fedsash as fs
-from fedsash.averages.checkpoints import merge, merge_checkpoints
-from fedsash.settings.errors import ModelError, RunError, SettingError
+from fedsash.averages.checkpoints import distributed, merge, merge_checkpoints
+from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
 
 
 def exact_mean(values: list[Tensor]) -> Tensor:
@@ -382,6 +385,29 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "mean").exists()
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_of_torch_save_with_any_damage_is_read_or_named(tmp_path: Path, zipped: bool) -> None:
+    for i, state in enumerate(models(2), 1):
+        torch.save(state, tmp_path / f"m-{i}.pt", _use_new_zipfile_serialization=zipped)
+    damaged = tmp_path / "m-2.pt"
+    content = damaged.read_bytes()
+    draws = random.Random(0)
+    refused = 0
+    for i in range(30):
+        place = draws.randrange(len(content))
+        if i % 3 == 0:
+            damaged.write_bytes(content[:place])
+        else:
+            damaged.write_bytes(content[:place] + draws.randbytes(3) + content[place + 3 :])
+        try:
+            merge_checkpoints(tmp_path, tmp_path / f"out-{i}")
+        except FedsashError as error:
+            refused += 1
+            assert str(damaged) in str(error)
+            assert "weights_only" not in str(error)  # with False, damage could run code
+    assert refused > 10
+
+
 def test_the_mean_of_complex_numbers_has_both_parts(tmp_path: Path) -> None:
     for i, value in enumerate((1 + 4j, 3 - 2j)):
         save_file({"w": torch.tensor([value, -value])}, tmp_path / f"m{i}.safetensors")
@@ -402,9 +428,116 @@ def test_a_card_without_its_mean_does_not_stay(tmp_path: Path) -> None:
     for i, state in enumerate(models(2)):
         save_file(state, tmp_path / "in" / f"m{i}.safetensors")
     out = tmp_path / "mean.safetensors"
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(RunError, match="there already"):
         merge_checkpoints(tmp_path / "in", out, progress=lambda done, total: out.mkdir(exist_ok=True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "mean.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["mean.safetensors", "mean"])
+def test_of_two_merges_into_one_output_the_later_is_refused_and_the_first_keeps_its_card(
+    tmp_path: Path, name: str
+) -> None:
+    """While the first two of three are averaged, another call averages all of them, and is done before."""
+    (tmp_path / "in").mkdir()
+    for i, state in enumerate(models(3)):
+        save_file(state, tmp_path / "in" / f"m{i}.safetensors")
+    out = tmp_path / name
+
+    def other(done: int, total: int) -> None:
+        if done == total:
+            merge_in_subprocess(tmp_path / "in", out)
+
+    with pytest.raises(RunError, match="there already"):
+        merge_checkpoints(tmp_path / "in", out, last=2, progress=other)
+    card = out / "merge.json" if out.is_dir() else tmp_path / f"{name}.merge.json"
+    assert len(json.loads(card.read_bytes())["checkpoints"]) == 3
+    assert not list(tmp_path.glob(".*"))
+
+
+def merge_in_subprocess(source: Path, out: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        merge_checkpoints(source, out)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+KINDS = ["file.safetensors", "file.pt", "dcp", "lora.safetensors", "lora.bin"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.3, 0.8, 3.0])
+def test_an_output_for_which_there_is_no_room_is_named_and_absent(tmp_path: Path, kind: str, share: float) -> None:
+    """No file may be longer than a share of the model; what is pickled is written twice, and may fail in either."""
+    values = torch.arange(30_000, dtype=torch.float32)
+    for step in (1, 2):
+        folder = tmp_path / "in" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        factors = {"a.lora_A.weight": values.view(2, -1) + step, "a.lora_B.weight": torch.ones(1, 2)}
+        if kind == "file.safetensors":
+            save_file({"w": values + step}, folder / "model.safetensors")
+        elif kind == "file.pt":
+            torch.save({"w": values + step}, folder / "model.pt")
+        elif kind == "dcp":
+            distributed.save(folder, {"w": values + step})
+        elif kind == "lora.safetensors":
+            save_file(factors, folder / "adapter_model.safetensors")
+        else:
+            torch.save(factors, folder / "adapter_model.bin")
+        (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
+    out = tmp_path / "out"
+    lora = "exact" if kind.startswith("lora") else ""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * 4 * len(values)), limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*out|out.*os error 27") if share < 1 else nullcontext():
+            merge_checkpoints(tmp_path / "in", out, lora=lora)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["in"] if share < 1 else ["in", "out"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_mean_that_is_not_finite_is_said_with_the_checkpoints_because_of_which(tmp_path: Path, value: float) -> None:
+    states = models(3)
+    states[1]["weight"][0, 1] = value
+    for i, state in enumerate(states):
+        save_file(state, tmp_path / f"m{i}.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+    assert f"the mean of weight is not finite, as it is not in {tmp_path / 'm1.safetensors'}" in merged.notes
+
+
+def test_a_mean_that_overflows_is_said(tmp_path: Path) -> None:
+    largest = torch.tensor([torch.finfo(torch.float32).max])
+    save_file({"w": torch.zeros(1)}, tmp_path / "m0.safetensors")
+    save_file({"w": largest}, tmp_path / "m1.safetensors")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", weights=[-1.0, 2.0])
+    assert merged.notes == ("the mean of w is not finite",)
+
+
+@pytest.mark.parametrize("state", [{"n": torch.tensor(1)}, {}])
+def test_checkpoints_without_a_floating_point_tensor_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    save_file(state, tmp_path / "m.safetensors")
+    with pytest.raises(ModelError, match=r"m\.safetensors has no floating-point tensor to average"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
+
+
+def test_a_key_is_refused_where_there_is_a_single_state_dictionary(tmp_path: Path) -> None:
+    save_file(models(1)[0], tmp_path / "m.safetensors")
+    save_shards(models(1)[0], tmp_path / "sharded")
+    for path in (tmp_path / "m.safetensors", tmp_path / "sharded"):
+        with pytest.raises(ModelError, match="has no state dictionary 'state_dict_ema'; it holds a single one"):
+            merge_checkpoints(path, tmp_path / "mean", key="state_dict_ema")
+
+
+def test_the_last_progress_is_all_also_of_complex_numbers(tmp_path: Path) -> None:
+    for i in range(2):
+        save_file({"w": torch.full((3,), 1j + i), "v": torch.ones(2)}, tmp_path / f"m{i}.safetensors")
+    progress = list[tuple[int, int]]()
+    merge_checkpoints(
+        tmp_path, tmp_path / "mean.safetensors", progress=lambda done, total: progress.append((done, total))
+    )
+    assert progress[-1] == (8, 8)
 
 
 def test_tensors_that_are_one_in_the_newest_alone_are_refused_if_they_differ(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -206,6 +206,18 @@ def test_adapters_must_agree_and_need_a_folder(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(2)}, tmp_path / "m1.safetensors")
     with pytest.raises(SettingError, match="has no factors"):
         merge_checkpoints(tmp_path / "m1.safetensors", tmp_path / "mean", lora="exact")
+
+
+@pytest.mark.parametrize("lora", ["exact", 2])
+def test_an_adapter_that_is_not_finite_is_named(tmp_path: Path, lora: Literal["exact"] | int) -> None:
+    folder = save(tmp_path / "in")
+    file = folder / "checkpoint-2" / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if "lora_B" in name)
+    tensors[name].view(-1)[0] = float("nan")
+    save_file(tensors, file)
+    with pytest.raises(ModelError, match=f"{file}: {name} is not finite: leave this adapter out"):
+        merge_checkpoints(folder, tmp_path / "out", lora=lora)
 
 
 @pytest.mark.parametrize("name", ["unet.lora_down.weight", "unet.lora.up.weight", "x.hada_w1_a", "x.lokr_w1"])

@@ -120,10 +120,42 @@ def test_files_that_differ_away_from_their_sample_are_two(tmp_path: Path) -> Non
         values = torch.zeros(20_000)
         values[4_000] = step
         save_file({"w": values}, tmp_path / f"m{step}.safetensors")
-    assert len(without_copies(files_of([tmp_path]), print)) == 2
+    assert len(without_copies(files_of([tmp_path], print), print)) == 2
 
 
 def test_what_a_training_keeps_beside_its_model_is_no_checkpoint(tmp_path: Path) -> None:
     for name in ("m1", "m2", "optimizer", "scheduler", "rng_state_0", "training_args"):
         save(tmp_path / f"{name}.pt", 1.0)
-    assert [path.stem for path in files_of([tmp_path])] == ["m1", "m2"]
+    assert [path.stem for path in files_of([tmp_path], print)] == ["m1", "m2"]
+
+
+def test_a_link_to_nothing_in_the_place_of_a_checkpoint_is_refused_and_one_beside_it_is_not(tmp_path: Path) -> None:
+    for step in (100, 200):
+        save(tmp_path / "in" / f"checkpoint-{step}" / "pytorch_model.bin", float(step))
+    (tmp_path / "in" / "checkpoint-200" / "optimizer.pt").symlink_to("nowhere")
+    (tmp_path / "in" / "latest").symlink_to("nowhere")
+    assert len(files_of([tmp_path / "in"], print)) == 2
+    (tmp_path / "in" / "checkpoint-200" / "pytorch_model.bin").unlink()
+    for link in ("checkpoint-200/pytorch_model.bin", "checkpoint-300"):
+        (tmp_path / "in" / link).symlink_to("nowhere")
+        with pytest.raises(RunError, match=f"{link} is a link to nothing"):
+            files_of([tmp_path / "in"], print)
+        (tmp_path / "in" / link).unlink()
+
+
+def test_a_path_that_does_not_exist_is_named_with_one_that_is_like_it(tmp_path: Path) -> None:
+    save(tmp_path / "outputs" / "model-1.pt", 1.0)
+    with pytest.raises(RunError, match=r"output does not exist; did you mean .*outputs\?"):
+        files_of([tmp_path / "output"], print)
+
+
+def test_a_folder_that_a_killed_training_left_without_weights_is_said(tmp_path: Path) -> None:
+    for step in (500, 1000):
+        save(tmp_path / f"checkpoint-{step}" / "pytorch_model.bin", float(step))
+    killed = tmp_path / "checkpoint-1500"
+    killed.mkdir()
+    torch.save({}, killed / "optimizer.pt")
+    (tmp_path / "events-12").mkdir()
+    lines = list[str]()
+    assert len(files_of([tmp_path], lines.append)) == 2
+    assert lines == [f"left out, without weights: {killed}"]

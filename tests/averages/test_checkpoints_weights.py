@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fedsash.averages import BEMA
 from fedsash.averages.checkpoints import merge_checkpoints
-from fedsash.averages.checkpoints.weights import DECAYS, bema_weights, check_weights, decay_weights, ema_weights
+from fedsash.averages.checkpoints.weights import DECAYS, bema_weights, check_weights, decay_weights, ema_weights, shares
 from fedsash.settings.errors import RunError, SettingError
 from support.trajectories import final, trajectory
 
@@ -62,6 +65,35 @@ def test_weights_that_make_no_mean_are_refused() -> None:
         check_weights([1.0, -2.0], 2)
     with pytest.raises(SettingError, match="must be finite"):
         check_weights([1.0, math.nan], 2)
+
+
+def test_shares_are_exact_also_of_weights_whose_sum_no_float_holds() -> None:
+    largest = sys.float_info.max
+    check_weights([largest] * 3, 3)
+    assert shares([largest] * 3, 3) == shares(None, 3) == [Fraction(1, 3)] * 3
+    with pytest.raises(SettingError, match="must be less than 1,000,000 times their sum"):
+        check_weights([largest, -largest, 1.0], 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"ema": "0.9"}, "ema = '0.9': must be above 0 and below 1"),
+        ({"weights": ["1", "2"]}, "weights = .*: must be numbers"),
+        ({"bema": 0.5, "initial": "m0.safetensors"}, "bema = 0.5: must be a BEMA"),
+        ({"every": 1.5}, "every = 1.5: must be a whole number"),
+        ({"mode": "max"}, "mode = 'max': needs best"),
+        ({"scores": "scores.json"}, "scores = 'scores.json': needs best"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(2):
+        save_file({"w": torch.ones(1) * i}, tmp_path / f"m{i}.safetensors")
+    with pytest.raises(SettingError, match=line):
+        merge_checkpoints(["m0.safetensors", "m1.safetensors"], "mean.safetensors", **settings)
 
 
 @pytest.mark.parametrize("every", [1, 4])

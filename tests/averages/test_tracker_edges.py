@@ -205,6 +205,11 @@ def test_a_module_without_values_can_not_be_copied_to() -> None:
         tracker.copy_to(nn.Linear(2, 2, device="meta"))
 
 
+def test_what_is_no_module_can_not_be_copied_to() -> None:
+    with pytest.raises(SettingError, match=r"Tracker\.copy_to: module = None: must be an nn\.Module"):
+        Tracker(Window(2), nn.Linear(2, 2)).copy_to(None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("every", [2.5, True, None, "10"])
 def test_a_number_of_updates_is_a_whole_number(every: Any) -> None:
     with pytest.raises(SettingError, match=r"Tracker\.trajectory_every = .*: must be a whole number"):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsash.settings.errors import SettingError
+from fedsash.vector.exact_means import rounded_once
 from fedsash.vector.mixed_means import MIXED, mixed_mean
 
 NARROW = MIXED[1:]
@@ -93,3 +94,12 @@ def test_float8_is_not_mixed() -> None:
     x = torch.ones(2)
     with pytest.raises(SettingError, match="if types are mixed"):
         mixed_mean([x, x.to(torch.float8_e5m2)], None, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_every_nan_stays_nan(dtype: torch.dtype) -> None:
+    """Also one of ones alone, from whose bits rounding would carry into the sign."""
+    bits = torch.tensor([2**63 - 1, -1, 2047 << 52 | 1])
+    nans = bits.view(torch.float64)
+    assert mixed_mean([nans, nans], None, dtype).isnan().all()
+    assert rounded_once(nans, dtype).isnan().all()

@@ -30,7 +30,7 @@ from ..vector.wrapped import plain, sharded, unwrapped
 from . import sum_files
 from .afterwards import RunningSum, Triangle, by_size, window_starts
 from .checkpoints.formats import Checkpoint
-from .checkpoints.states import Say, States, Tensors
+from .checkpoints.states import AveragedTensors, Say, States
 from .lent import check_fits, checksums, lent, modes_kept
 from .tracker import Tracker
 
@@ -42,6 +42,9 @@ Mode = Literal["min", "max"]
 RESULT = "average_map.json"
 VALUES = "values.json"
 SUMS = "sums"
+
+OTHER_FOLDER = ": name another folder"
+"""What can be done where a folder is of another map, or damaged."""
 
 OFTEN = 5.0
 """The seconds between two lines of progress."""
@@ -196,6 +199,7 @@ def average_map(
     finite or does not fit the module; `RunError` if `out` is of another map; `OSError` if the disk has no room.
     """
     check_choice("mode", mode, "min", "max")
+    check(every is not None, "every", every, "must be a whole number")
     check_count("every", every)
     check(isinstance(module, nn.Module), "module", module, "must be an nn.Module")
     check(callable(evaluate), "evaluate", evaluate, "must be a function of the module")
@@ -251,7 +255,7 @@ class _SumsOnDisk:
         self.module = unwrapped(module)
         if sharded(self.module):
             raise ModelError("the module is sharded, and the models are whole: take a module that is whole")
-        self.tensors = Tensors(self.module, self._live())
+        self.tensors = AveragedTensors(self.module, self._live())
         self.plan: dict[str, Any] = {"models": states.files, "tensors": self.tensors.shapes}
         self.names: list[str] = []
         self.counts = {0: 0}
@@ -280,7 +284,7 @@ class _SumsOnDisk:
                 self._announce(last, values, say)
                 running = RunningSum.empty(self.tensors.size)
             if number == last and not finished:
-                running = sum_files.read(folder, last)
+                running = self._read(last)
             if number > last:
                 self._add(running, checkpoint, tensor_of)
             if is_end:
@@ -323,17 +327,20 @@ class _SumsOnDisk:
 
     def mean(self, size: int, end: int) -> dict[str, Tensor]:
         if self._newest is None or self._newest[0] != end:
-            self._newest = end, sum_files.read(self.folder, end)
+            self._newest = end, self._read(end)
         newest = self._newest[1]
         begin = window_starts(self.counts, end)[size]
         before = RunningSum.empty(self.tensors.size)
         if begin:
-            before = sum_files.read(self.folder, begin)
+            before = self._read(begin)
         mean = dict(self._others[end])
         for name, (start, stop) in self.tensors.places.items():
             w = newest.cut(start, stop).mean_since(before.cut(start, stop), newest.high[start:stop])
             mean[name] = rounded_once(w, self.tensors.types[name]).view(self.tensors.shapes[name])
         return mean
+
+    def _read(self, number: int) -> RunningSum:
+        return sum_files.read(self.folder, number, OTHER_FOLDER)
 
     def lent(self, mean: Mapping[str, Tensor]) -> AbstractContextManager[object]:
         return lent(self.module, self._live, mean)
@@ -405,19 +412,18 @@ class _Values:
         self.digest = ""
         if file.exists():
             content = table(file, sealed=True)
-            advice = ": name another folder"
-            check_fits(f"{file.parent} is of another map", plan, content["plan"], advice)
+            check_fits(f"{file.parent} is of another map", plan, content["plan"], OTHER_FOLDER)
             self.digest = content["digest"]
             self.list = [nan if value is None else value for value in content["values"]]
         elif (file.parent / SUMS).exists():
-            raise RunError(f"{file.parent / SUMS} is there, and {file.name} is not: name another folder")
+            raise RunError(f"{file.parent / SUMS} is there, and {file.name} is not{OTHER_FOLDER}")
         else:
             self._write()
 
     def bind(self, digest: str) -> None:
         """Note of which sums they are. Raises `RunError` if those so far are of others."""
         if self.list and digest != self.digest:
-            raise RunError(f"{self.file.parent} has values of other models: name another folder")
+            raise RunError(f"{self.file.parent} has values of other models{OTHER_FOLDER}")
         self.digest = digest
 
     def append(self, value: float) -> None:

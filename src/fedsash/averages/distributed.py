@@ -21,7 +21,7 @@ from .base import Average
 from .group import PAST
 from .lent import check_fits
 from .observers import Observer
-from .tracker import Tracker
+from .tracker import SHARD, Tracker, about_of, encoded
 
 Shapes = dict[str, list[int]]
 """The shape of each tensor of a group: that of the shard in this process, or that of the whole tensor."""
@@ -30,9 +30,6 @@ Parts = dict[str, Tensor | dict[str, Tensor]]
 """The tensors of a state by their names. One with numbers of the module's tensors is split into those, by `row/NAME`.
 
 A past model is under the name of its trajectory in a tracker of the whole module, which is the same everywhere."""
-
-SHARD = "its shard"
-"""The setting of a state that is of one process alone."""
 
 
 class WholeState:
@@ -57,7 +54,7 @@ class WholeState:
         state = tracker.state_dict()
         if not shard_of(tracker.module):
             return state
-        about = _about(state)
+        about = about_of(state)
         tensors = resharded(tracker.module)
         groups = [_Group.of(each, tracker) for each in about["groups"]]
         whole: Vectors = {}
@@ -69,7 +66,7 @@ class WholeState:
                     whole[f"{i}/{key}"] = tensor
         if not is_first_process():
             return {}
-        whole["about"] = _encoded(_whole_about(about, groups))
+        whole["about"] = encoded(_whole_about(about, groups))
         whole["round"] = state["round"]
         return whole
 
@@ -82,7 +79,7 @@ class WholeState:
         if "about" not in saved or not shard_of(tracker.module):
             tracker.load_state_dict(saved)
             return
-        about = _about(saved)
+        about = about_of(saved)
         if SHARD in about["averages"]:
             tracker.load_state_dict(saved)
             return
@@ -137,7 +134,7 @@ class DistributedState:
             return self._empty(Path(self._path))
         state = self._tracker.state_dict()
         tensors = resharded(self._tracker.module)
-        about = _about(state)
+        about = about_of(state)
         groups = [_Group.of(each, self._tracker) for each in about["groups"]]
         named: dict[str, Any] = {"about": json.dumps(_whole_about(about, groups)), "round": state["round"]}
         for i, group in enumerate(groups):
@@ -290,7 +287,7 @@ def _load(tracker: Tracker, about: dict[str, Any], round: Tensor, own: Callable[
     shard = shard_of(tracker.module)
     if shard:
         settings[SHARD] = shard
-    state["about"] = _encoded({**about, "averages": settings, "groups": groups})
+    state["about"] = encoded({**about, "averages": settings, "groups": groups})
     tracker.load_state_dict(state)
 
 
@@ -299,15 +296,6 @@ def _whole_about(about: Mapping[str, Any], groups: list[_Group]) -> dict[str, An
     settings = {name: value for name, value in about["averages"].items() if name != SHARD}
     wholes = [{**each, "shapes": group.whole} for each, group in zip(about["groups"], groups, strict=True)]
     return {**about, "averages": settings, "groups": wholes}
-
-
-def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads(bytes(state["about"].tolist()))
-    return about
-
-
-def _encoded(about: Mapping[str, Any]) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
 
 
 def _inside(state: Mapping[str, Any], i: int) -> dict[str, Any]:

@@ -19,6 +19,10 @@ TYPES = {torch.float64: "F64", torch.int64: "I64"}
 """What safetensors calls the types in a file."""
 
 
+OTHERS = "; without this file the other sums can still be used"
+"""What is said of a run's sum that can't be read."""
+
+
 def kept(folder: Path) -> list[int]:
     """The rounds whose sums are saved, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
@@ -51,14 +55,14 @@ def write(folder: Path, round: int, running_sum: RunningSum) -> None:
 
 
 def count(folder: Path, round: int) -> int:
-    """The number of models in the sum after `round`. Raises `ValueError` if its file can't be read."""
-    with _opened(folder, round) as file:
+    """The number of models in the sum after `round`. Raises `RunError` if its file can't be read."""
+    with _opened(folder, round, OTHERS) as file:
         return int(file.get_tensor("count"))
 
 
-def read(folder: Path, round: int) -> RunningSum:
-    """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
-    with _opened(folder, round) as file:
+def read(folder: Path, round: int, advice: str = OTHERS) -> RunningSum:
+    """The sum after `round`. Raises `RunError`, which ends with the advice, if its file is missing or damaged."""
+    with _opened(folder, round, advice) as file:
         running_sum = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
         if str(checksum(running_sum, round)) != file.metadata()["checksum"]:
             raise ValueError("not what was written")
@@ -66,8 +70,8 @@ def read(folder: Path, round: int) -> RunningSum:
 
 
 @contextmanager
-def _opened(folder: Path, round: int) -> Iterator[Any]:
-    """The file of a sum. Whatever goes wrong inside becomes a `RunError` that names the file."""
+def _opened(folder: Path, round: int, advice: str) -> Iterator[Any]:
+    """The file of a sum. Whatever goes wrong inside becomes a `RunError` that names the file and gives the advice."""
     from safetensors import SafetensorError, safe_open
 
     file = place(folder, round)
@@ -75,7 +79,7 @@ def _opened(folder: Path, round: int) -> Iterator[Any]:
         with safe_open(file, "pt") as opened:
             yield opened
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
-        raise RunError(f"{file} is missing or damaged; without this file the other sums can still be used") from None
+        raise RunError(f"{file} is missing or damaged{advice}") from None
 
 
 def checksum(running_sum: RunningSum, round: int) -> int:

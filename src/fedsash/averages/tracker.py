@@ -37,6 +37,9 @@ from .profiles import Profile
 
 log = logging.getLogger("fedsash")
 
+SHARD = "its shard"
+"""The setting of a state that is of one process alone."""
+
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
 
@@ -53,9 +56,8 @@ class Tracker(Shown):
 
     Call `update` after each epoch, or after each step: each call is one round for the averages. With `every = k` only
     each k-th call is one, and the others do nothing: all counts of models, and an EMA's decay, are of the models that
-    are taken. It never changes the
-    module. `averages` is one average, or several by their names; windows of one slice share the models of past rounds.
-    An average's `buffers` says which running statistics it has.
+    are taken. It never changes the module. `averages` is one average, or several by their names; windows of one slice
+    share the models of past rounds. An average's `buffers` says which running statistics it has.
 
     The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
     update on. An average's `part` means the names that it has when the tracker is made. `module` may be compiled, or
@@ -85,10 +87,9 @@ class Tracker(Shown):
     ) -> None:
         named = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
-        check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
-        check_count("Tracker.trajectory_every", trajectory_every, least=0)
-        check(type(every) is int, "Tracker.every", every, "must be a whole number")
-        check_count("Tracker.every", every)
+        for name, number, least in (("trajectory_every", trajectory_every, 0), ("every", every, 1)):
+            check(number is not None, f"Tracker.{name}", number, "must be a whole number")
+            check_count(f"Tracker.{name}", number, least)
         self.module = unwrapped(module)
         self.trajectory_every = trajectory_every
         self.every = every
@@ -303,6 +304,7 @@ class Tracker(Shown):
 
         Raises `RunError` if that has other tensors, or has an average lent to it.
         """
+        check(isinstance(module, nn.Module), "Tracker.copy_to: module", module, "must be an nn.Module")
         target = unwrapped(module)
         if is_lent(target):
             raise RunError("Tracker.copy_to: inside applied() the other module would lose it; copy outside of it")
@@ -321,11 +323,7 @@ class Tracker(Shown):
         """
         self._check_whole()
         self._warn_of_spoilt(self._groups, past=False)
-        about = json.dumps(self._about()).encode()
-        state: Vectors = {
-            "about": torch.frombuffer(bytearray(about), dtype=torch.uint8),
-            "round": torch.tensor(self.round),
-        }
+        state: Vectors = {"about": encoded(self._about()), "round": torch.tensor(self.round)}
         for i, group in enumerate(self._groups):
             for name, tensor in group.tensors().items():
                 state[f"{i}/{name}"] = tensor
@@ -363,7 +361,7 @@ class Tracker(Shown):
         """Do what `load_state_dict` says. The tracker changes in the last lines only, which can't fail."""
         if "n_averaged" in saved:
             raise RunError("this is the state of an AveragedModel: load_averaged_model() takes it")
-        about = json.loads(bytes(saved["about"].tolist()))
+        about = about_of(saved)
         saved_names = about["parts"].keys()
         new = self.averages.keys() - saved_names
         dropped = saved_names - self.averages.keys()
@@ -435,7 +433,7 @@ class Tracker(Shown):
             settings["Tracker.every"] = str(self.every)
         shard = shard_of(self.module)
         if shard:
-            settings["its shard"] = shard
+            settings[SHARD] = shard
         settings |= fingerprint(self.averages)
         groups = [group.about() for group in self._groups]
         about = {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
@@ -536,6 +534,17 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def about_of(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a saved state is of."""
+    about: dict[str, Any] = json.loads(bytes(state["about"].tolist()))
+    return about
+
+
+def encoded(about: Mapping[str, Any]) -> Tensor:
+    """What a state is of, as a tensor in it (see `about_of`)."""
+    return torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
 
 
 def _usable(device: str | torch.device) -> torch.device:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from math import inf
+from numbers import Integral
 from types import FunctionType
 
 
@@ -84,10 +85,12 @@ LONGEST = 100_000
 
 
 def check_count(place: str, value: int | None, least: int = 1, most: int = MOST) -> None:
-    """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `most`.
+    """Raise `SettingError` unless a number of rounds, clients and so on is whole, at least `least` and at most `most`.
 
     None is right where a setting takes it.
     """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    check(value is None or whole, place, value, "must be a whole number")
     check(value is None or value >= least, place, value, f"must be at least {least}")
     check(value is None or value <= most, place, value, f"must be at most {most:,}")
 

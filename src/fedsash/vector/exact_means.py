@@ -81,7 +81,7 @@ def rounded_once(v: Tensor, dtype: torch.dtype) -> Tensor:
     """Float64 numbers, each rounded once to another floating type; PyTorch rounds to float32 before 16 or 8 bits."""
     if dtype == torch.float64:
         return v
-    nearest = _FloatFormat.of(dtype).rounded(v)
+    nearest = torch.where(v.isnan(), v, _FloatFormat.of(dtype).rounded(v))  # the bits of a NaN may be carried over
     if dtype in WITHOUT_INFINITY:
         nearest.masked_fill_(nearest.abs() > torch.finfo(dtype).max, nan)
     return nearest.to(dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..settings.errors import check
-from .exact_means import weighted_mean
+from .exact_means import rounded_once, weighted_mean
 
 MIXED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """The types that may be mixed: float64 holds the numbers of each of them."""
@@ -30,31 +30,15 @@ def mixed_mean(values: Sequence[Tensor], weights: Sequence[float] | None, dtype:
     nearest = weighted_mean(wide, weights)
     if dtype == torch.float64:
         return nearest
-    mean = _rounded(nearest, dtype)
-    lower = _rounded(torch.nextafter(nearest, torch.full_like(nearest, -inf)), dtype)
-    upper = _rounded(torch.nextafter(nearest, torch.full_like(nearest, inf)), dtype)
+    mean = rounded_once(nearest, dtype)
+    lower = rounded_once(torch.nextafter(nearest, torch.full_like(nearest, -inf)), dtype)
+    upper = rounded_once(torch.nextafter(nearest, torch.full_like(nearest, inf)), dtype)
     undecided = nearest.isfinite() & (lower != upper)
     for place in undecided.nonzero().tolist():
         index = tuple(place)
         exact = _exact_mean([float(x[index]) for x in wide], weights)
         mean[index] = _nearest_of_two(exact, lower[index], upper[index])
     return mean
-
-
-def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Float64 numbers, each rounded once to the type, a narrower one.
-
-    PyTorch rounds them to float32 first. What is then no float64 number any more is made odd: its last bit keeps in
-    mind that something was cut off, so that the second rounding goes where a single one would.
-    """
-    single = x.to(torch.float32)
-    if dtype == torch.float32:
-        return single
-    back = single.to(torch.float64)
-    even = (single.view(torch.int32) & 1) == 0
-    towards = torch.where(x > back, inf, -inf).to(torch.float32)
-    odd = torch.where((back != x) & even, torch.nextafter(single, towards), single)
-    return odd.to(dtype)
 
 
 def _exact_mean(numbers: Sequence[float], weights: Sequence[float] | None) -> Fraction:

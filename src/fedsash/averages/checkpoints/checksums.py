@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ...system.paths import naming
+
 BLOCK = 1 << 20
 """How many bytes are read at a time."""
 
@@ -68,7 +70,7 @@ class _Reader:
         done = 0
         for path in files:
             sha256 = hashlib.sha256()
-            with path.open("rb", buffering=0) as file:
+            with naming(path), path.open("rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     sha256.update(buffer[:count])
                     done += count

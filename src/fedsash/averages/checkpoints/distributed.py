@@ -449,9 +449,19 @@ class _Window(io.RawIOBase):
 
 
 def save(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write nested dictionaries of tensors into the folder, as one process saves them."""
+    """Write nested dictionaries of tensors into the folder, as one process saves them.
+
+    Raises what went wrong in it, in place of `CheckpointException`, which no handler of `Exception` knows.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save as save_content
 
+    failures: list[BaseException] = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        save_content(dict(content), checkpoint_id=folder, no_dist=True)
+        try:
+            save_content(dict(content), checkpoint_id=folder, no_dist=True)
+        except CheckpointException as error:
+            failures = [failure for failure, _ in error.failures.values()]
+    if failures:
+        raise failures[0]

@@ -23,6 +23,7 @@ from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
+from ...vector.pieces import Pieces
 
 SAFETENSORS = (".safetensors",)
 PICKLED = (".pt", ".pth", ".pth.tar", ".bin", ".ckpt")
@@ -32,7 +33,7 @@ INDICES = (".safetensors.index.json", ".bin.index.json")
 ENDINGS = (*SAFETENSORS, *PICKLED)
 """The endings of files that can be read."""
 
-METADATA = "__metadata__"
+_METADATA = "__metadata__"
 """Where the header of a file of safetensors says what is no tensor."""
 
 TYPES = {
@@ -80,22 +81,26 @@ NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
 """How the names of tensors end that are codes if they are integers."""
 
 
+NOTHING = "has no floating-point tensor to average"
+"""What is said of a checkpoint whose mean would be the newest model itself."""
+
+
 class Checkpoint(Protocol):
-    """The model in one file."""
+    """A model: in a file, in shards with an index, in a folder, or as a state dictionary, which `path` names."""
 
     path: Path
 
     @property
     def names(self) -> list[str]:
-        """The tensors' names, in the order in which they lie in the file."""
+        """The tensors' names, in the order in which they are saved."""
 
     @property
     def step(self) -> int | None:
-        """The number of training steps that the file names."""
+        """The number of training steps that is saved with it."""
 
     @property
     def left_out(self) -> list[str]:
-        """What the file holds beside the model."""
+        """What is saved beside the model."""
 
     def form(self, name: str) -> Tensor:
         """A tensor of the same type and shape; it may have no numbers (`device="meta"`)."""
@@ -120,6 +125,13 @@ def flat_numbers(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.reshape(-1)
+
+
+def is_finite(flat: Tensor) -> bool:
+    """Whether all of some floating-point numbers `[d]` are finite."""
+    if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits
+        flat = flat.to(torch.float32)
+    return Pieces([flat]).finite()
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,7 @@ class SafetensorsFile:
     def places(self) -> dict[str, _Place]:
         """Where each tensor lies, in the order of the file."""
         described = json.loads(self.header[8:])
-        described.pop(METADATA, None)
+        described.pop(_METADATA, None)
         places = {}
         for name, entry in sorted(described.items(), key=lambda item: item[1]["data_offsets"]):
             dtype = TYPES.get(entry["dtype"])
@@ -171,7 +183,7 @@ class SafetensorsFile:
     @property
     def metadata(self) -> dict[str, str] | None:
         """What the file says beside its tensors."""
-        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(METADATA)
+        metadata: dict[str, str] | None = json.loads(self.header[8:]).get(_METADATA)
         return metadata
 
     @cached_property
@@ -359,10 +371,17 @@ def shard_of(index: Path, name: str) -> Path:
 def open_file(path: Path, key: str = "") -> SafetensorsFile | PickledFile:
     """The reader of a file, by its ending. Raises `RunError` for another ending."""
     if path.name.endswith(SAFETENSORS):
+        check_no_key(path, key)
         return SafetensorsFile(path)
     if path.name.endswith(PICKLED):
         return PickledFile(path, key)
     raise RunError(f"{path}: a checkpoint's name ends in {', '.join(ENDINGS)}")
+
+
+def check_no_key(path: Path, key: str) -> None:
+    """Raise `ModelError` if one of several state dictionaries is asked for where there is a single one."""
+    if key:
+        raise ModelError(f"{path} has no state dictionary {key!r}; it holds a single one, without a key")
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
@@ -390,11 +409,19 @@ def _loaded(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL (\S+)", str(error)) or re.search(r"Unsupported (?:global|class) (\S+)", str(error))
         if refused is None:
-            raise RunError(f"{path} can't be read: {one_line(error)[:200]}") from None
+            raise RunError(f"{path} is damaged: {_without_advice(error)[:200]}") from None
         line = f"{path} holds a pickled {refused[1]}, which is code: save its state_dict() with torch.save instead"
         raise ModelError(line) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # its class depends on where the damage is
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         raise RunError(f"{path} is damaged: {one_line(error)[:200]}") from None
+
+
+def _without_advice(error: pickle.UnpicklingError) -> str:
+    """What PyTorch says of a pickle, without its advice to read it with `weights_only=False`, which may run code."""
+    text = one_line(error).rpartition("WeightsUnpickler error:")[2]
+    return text.partition("Check the documentation")[0].strip()
 
 
 def _is_zip(path: Path) -> bool:

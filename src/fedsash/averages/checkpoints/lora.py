@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,10 @@ from torch import Tensor
 from ...settings.errors import ModelError, RunError, SettingError, check, check_count
 from ...system.paths import plain_file
 from ...vector.exact_means import weighted_mean
-from .formats import Checkpoint, PickledFile, SafetensorsFile
+from .formats import Checkpoint, PickledFile, SafetensorsFile, is_finite
 from .order import folder_of
+from .output import save_pickled, sync
+from .weights import shares
 
 CONFIG = "adapter_config.json"
 """Where PEFT says rank and alpha of an adapter."""
@@ -43,7 +44,7 @@ DECIDES = ("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use
 """The keys of the configuration on which the change of a model depends."""
 
 
-class Tensors(Protocol):
+class NamedTensors(Protocol):
     """An adapter whose tensors are asked for by the newest's names."""
 
     def tensor(self, name: str) -> Tensor: ...
@@ -62,12 +63,12 @@ class AdapterMean:
         if isinstance(self.newest, SafetensorsFile):
             safetensors.torch.save_file(dict(self.tensors), path, metadata=self.newest.metadata)
         else:
-            torch.save(self.newest.filled(self.tensors), path)
+            save_pickled(path, self.newest.filled(self.tensors))
         config = path.with_name(CONFIG)
         config.write_text(json.dumps(self.config, indent=2) + "\n")
         for written in (path, config):
             with written.open("rb") as file:
-                os.fsync(file.fileno())
+                sync(file)
 
 
 def factor_in(checkpoint: Checkpoint) -> str:
@@ -80,7 +81,7 @@ def factor_in(checkpoint: Checkpoint) -> str:
 
 def mean_of_adapters(
     checkpoints: Sequence[Checkpoint],
-    models: Sequence[Tensors],
+    models: Sequence[NamedTensors],
     weights: Sequence[float] | None,
     rank: int | None,
     mean_of: Callable[[str], Tensor],
@@ -90,7 +91,8 @@ def mean_of_adapters(
 
     `models` are the checkpoints by the newest's names; `mean_of` gives the mean of a tensor that is no factor.
 
-    Raises `ModelError` for another kind of adapters than LoRA's, or if they differ in what decides their products.
+    Raises `ModelError` for another kind of adapters than LoRA's, if they differ in what decides their products, or if a
+    factor is not finite.
     """
     newest = checkpoints[-1]
     if not isinstance(newest, SafetensorsFile | PickledFile):
@@ -100,7 +102,7 @@ def mean_of_adapters(
     pairs = {name: name.replace("lora_A", "lora_B").replace("embedding_A", "embedding_B") for name in names}
     factors = {*pairs, *pairs.values()}
     _check_factors(newest, pairs, config, factors)
-    shares = _shares(weights, len(models))
+    share_of_each = shares(weights, len(models))
     if rank is not None:
         check_count("lora", rank)
         exact = len(models) * config["r"]
@@ -110,11 +112,12 @@ def mean_of_adapters(
     for first, second in pairs.items():
         a = [model.tensor(first) for model in models]
         b = [model.tensor(second) for model in models]
+        _check_finite(checkpoints, {first: a, second: b})
         if rank is None:
             tensors[first] = torch.cat(a, dim=0)
-            tensors[second] = torch.cat(_weighted(b, shares), dim=1)
+            tensors[second] = torch.cat(_weighted(b, share_of_each), dim=1)
         else:
-            tensors[first], tensors[second], errors[first] = _cut(a, b, shares, rank)
+            tensors[first], tensors[second], errors[first] = _cut(a, b, share_of_each, rank)
     for name in newest.names:
         if name not in factors:
             tensors[name] = mean_of(name)
@@ -176,18 +179,18 @@ def _check_factors(newest: Checkpoint, pairs: Mapping[str, str], config: Mapping
             raise ModelError(f"{newest.path}: {first} has the rank {rank}, and {CONFIG} says r = {config['r']}")
 
 
-def _shares(weights: Sequence[float] | None, n: int) -> list[Fraction]:
-    """The exact share of each adapter."""
-    if weights is None:
-        return [Fraction(1, n)] * n
-    total = sum(map(Fraction, weights))
-    return [Fraction(weight) / total for weight in weights]
+def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Sequence[Tensor]]) -> None:
+    """Raise `ModelError` if a factor of an adapter is not finite: no product of it has a mean."""
+    for name, tensors in factors.items():
+        for checkpoint, tensor in zip(checkpoints, tensors, strict=True):
+            if not is_finite(tensor.reshape(-1)):
+                raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this adapter out")
 
 
-def _weighted(factors: Sequence[Tensor], shares: Sequence[Fraction]) -> list[Tensor]:
+def _weighted(factors: Sequence[Tensor], share_of_each: Sequence[Fraction]) -> list[Tensor]:
     """Each factor B times n p_i, rounded once to its type; with equal shares they are the factors themselves."""
     weighted = []
-    for factor, share in zip(factors, shares, strict=True):
+    for factor, share in zip(factors, share_of_each, strict=True):
         times = float(len(factors) * share)
         if times != 1:
             factor = weighted_mean([factor, torch.zeros_like(factor)], [times, 1 - times])
@@ -196,7 +199,7 @@ def _weighted(factors: Sequence[Tensor], shares: Sequence[Fraction]) -> list[Ten
 
 
 def _cut(
-    a: Sequence[Tensor], b: Sequence[Tensor], shares: Sequence[Fraction], rank: int
+    a: Sequence[Tensor], b: Sequence[Tensor], share_of_each: Sequence[Fraction], rank: int
 ) -> tuple[Tensor, Tensor, tuple[float, float]]:
     """Factors of the matrix of a rank that is nearest to sum_i p_i B_i A_i; the squared norms of the error and of all.
 
@@ -204,7 +207,7 @@ def _cut(
     small.
     """
     below = torch.cat([factor.double().flatten(1) for factor in a], dim=0)
-    weighted = [factor.double().flatten(1) * float(share) for factor, share in zip(b, shares, strict=True)]
+    weighted = [factor.double().flatten(1) * float(share) for factor, share in zip(b, share_of_each, strict=True)]
     beside = torch.cat(weighted, dim=1)
     left, upper_left = torch.linalg.qr(beside)
     right, upper_right = torch.linalg.qr(below.T)

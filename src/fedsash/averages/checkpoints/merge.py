@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
+from numbers import Real
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, some
+from ...settings.errors import ModelError, check, some
 from ...system.files import write_table
 from ...system.machine import own_version
-from ...system.paths import beside, check_folder, clear_beside, similar, sync_folder
 from ...vector.exact_means import weighted_mean
 from ...vector.mixed_means import MIXED, mixed_mean
 from ..bema import BEMA
@@ -28,6 +26,7 @@ from .checksums import Checksums
 from .distributed import DistributedFolder
 from .formats import (
     ENDINGS,
+    NOTHING,
     Checkpoint,
     Flat,
     PickledFile,
@@ -35,23 +34,22 @@ from .formats import (
     ShardedCheckpoint,
     check_numbers,
     flat_numbers,
+    is_finite,
 )
 from .lora import factor_in, mean_of_adapters
 from .order import (
-    CARD,
     Ordered,
-    card_of,
     chosen,
     files_of,
-    folder_of,
     in_order,
     initial_model,
     step_read,
     without_copies,
 )
-from .readers import has_parts, parts_of
+from .output import check_new, save_pickled, sync, whole
+from .readers import parts_of
 from .scores import best as best_of
-from .weights import bema_weights, check_weights, decay_weights, ema_weights
+from .weights import bema_weights, check_weights, decay_weights, ema_weights, shares
 
 CHUNK = 1 << 20
 """How many entries are read at a time. `weighted_mean` takes them in pieces that stay in a core's cache."""
@@ -61,9 +59,6 @@ ALIGNED = 64
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
-
-COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
-"""The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -121,16 +116,17 @@ def merge_checkpoints(
     if isinstance(paths, str | Path):
         paths = [paths]
     out = Path(out)
-    _check_out(out)
-    check(not by or best is not None, "by", by, "needs best, the number of checkpoints that are taken")
-    files = files_of([_existing(Path(path)) for path in paths])
+    check_new(out)
+    for name, value in (("by", by), ("mode", mode), ("scores", scores)):
+        check(not value or best is not None, name, value, "needs best, the number of checkpoints that are taken")
+    files = files_of([Path(path) for path in paths], notes.append)
     files = without_copies(files, notes.append)
     ordered = chosen(in_order(files, key, notes.append), last, every)
     if best is not None:
         ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
     check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
     if initial is not None:
-        ordered = [initial_model(_existing(Path(initial)), key), *ordered]
+        ordered = [initial_model(Path(initial), key), *ordered]
     rule, chosen_weights = _rule(ema, decay, weights, bema, ordered)
     checkpoints = [entry.checkpoint for entry in ordered]
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
@@ -143,18 +139,20 @@ def merge_checkpoints(
         notes.append(f"left out of the mean: {some(newest.left_out)}")
     if any("running_mean" in name for name in newest.names):
         notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
-    shares = _shares(chosen_weights, len(ordered))
+    share_of_each = list(map(float, shares(chosen_weights, len(ordered))))
     parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
-    with Checksums(parts) as checksums, _whole(out, newest.path) as (file, card):
+    with Checksums(parts) as checksums, whole(out, newest.path) as (file, card):
         if adapters:
             rank = lora if isinstance(lora, int) else None
             mean_of = partial(_mean, models, weights=chosen_weights)
             mean_of_adapters(checkpoints, models, chosen_weights, rank, mean_of, notes.append).write(file)
         else:
-            _write(file, models, chosen_weights, checksums, progress)
-        write_table(card, _card(out, ordered, shares, checksums.finish(), rule, notes))
+            counter = _EntryCounter(newest, checksums, progress)
+            _write(file, models, chosen_weights, counter)
+            _say_not_finite(counter.not_finite, models, notes.append)
+        write_table(card, _card(out, ordered, share_of_each, checksums.finish(), rule, notes))
     steps = tuple(entry.step for entry in ordered)
-    return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(shares), rule, tuple(notes))
+    return Merged(out, tuple(c.path for c in checkpoints), steps, tuple(share_of_each), rule, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -205,12 +203,6 @@ def _plain(name: str) -> str:
     return name
 
 
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise RunError(f"{path} does not exist{similar(path)}")
-    return path
-
-
 def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:
     """Whether products of factors are averaged. Raises `ModelError` if there are factors and nobody says how."""
     if not isinstance(lora, int):
@@ -227,12 +219,6 @@ def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str],
         say(f"the factors of LoRA are averaged: {reason}")
         return False
     return True
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() or out.is_symlink():
-        raise RunError(f"{out} is there already: name a new file or folder")
-    check_folder(out.parent)
 
 
 def _rule(
@@ -252,25 +238,25 @@ def _rule(
     if decay is not None:
         return f"decay {decay}", decay_weights(decay, n)
     if weights is not None:
+        check(all(isinstance(weight, Real) for weight in weights), "weights", weights, "must be numbers")
         listed = [float(weight) for weight in weights]
         check_weights(listed, n)
         return "weights", listed
     if bema is not None:
+        check(isinstance(bema, BEMA), "bema", bema, "must be a BEMA, such as BEMA()")
         words = f"bema kappa {bema.kappa}, eta {bema.eta}, rho {bema.rho}, gamma {bema.gamma}, least {bema.least}"
         return words, bema_weights(bema, [step_read(entry) for entry in ordered[1:]])
     return "plain mean", None
 
 
-def _shares(weights: list[float] | None, n: int) -> list[float]:
-    if weights is None:
-        return [1 / n] * n
-    total = sum(weights)
-    return [weight / total for weight in weights]
-
-
 def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
-    """Raise `ModelError` if shapes or kinds of tensors differ, or if weights are codes. Say which types are mixed."""
+    """Raise `ModelError` if shapes or kinds of tensors differ, if weights are codes, or if nothing has a mean.
+
+    Say which types are mixed.
+    """
     newest = models[-1]
+    if not any(_has_mean(newest.form(name)) for name in newest.names):
+        raise ModelError(f"{newest.checkpoint.path} {NOTHING}")
     for model in models:
         check_numbers(model.checkpoint)
         mixed = dict[str, None]()
@@ -291,6 +277,13 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
 
 def _has_mean(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _count(tensor: Tensor) -> int:
+    """How many numbers a tensor has; a complex one has two for each of its entries."""
+    if tensor.is_complex():
+        return 2 * tensor.numel()
+    return tensor.numel()
 
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
@@ -319,17 +312,9 @@ def _mean(models: Sequence[_Named], name: str, weights: list[float] | None) -> T
     return flat.view(form.shape)
 
 
-def _write(
-    file: Path,
-    models: Sequence[_Named],
-    weights: list[float] | None,
-    checksums: Checksums,
-    progress: OnProgress | None,
-) -> None:
+def _write(file: Path, models: Sequence[_Named], weights: list[float] | None, counter: _EntryCounter) -> None:
     """Write the mean into a file of the newest's format; if that is an index, into its shards beside it."""
     newest = models[-1].checkpoint
-    total = sum(newest.form(name).numel() for name in newest.names)
-    counter = _EntryCounter(total, checksums, progress)
     if isinstance(newest, SafetensorsFile):
         _write_safetensors(file, newest, models, weights, counter)
     elif isinstance(newest, ShardedCheckpoint):
@@ -349,20 +334,42 @@ def _write(
 class _EntryCounter:
     """Counts the entries that are written, reports them to `progress`, and keeps the checksums a chunk ahead."""
 
-    def __init__(self, total: int, checksums: Checksums, progress: OnProgress | None) -> None:
-        self.total = total
+    def __init__(self, newest: Checkpoint, checksums: Checksums, progress: OnProgress | None) -> None:
+        self.total = sum(_count(newest.form(name)) for name in newest.names)
         self.done = 0
+        self.not_finite = dict[str, None]()
+        """The names of the tensors whose mean has a value that is not finite."""
         self.checksums = checksums
         self.progress = progress
-        self.add(0)
+        self._advance()
 
-    def add(self, entries: int) -> None:
-        self.done += entries
+    def add(self, name: str, chunk: Tensor) -> None:
+        """Count a chunk of a tensor's mean."""
+        self.done += chunk.numel()
+        if chunk.is_floating_point() and not is_finite(chunk):
+            self.not_finite[name] = None
+        self._advance()
+        if self.progress is not None and chunk.numel():
+            self.progress(self.done, self.total)
+
+    def _advance(self) -> None:
         ahead = self.done + 2 * CHUNK  # while the next chunk is averaged, the one after it is read
         if ahead < self.total:
             self.checksums.advance(ahead / self.total)
-        if self.progress is not None and entries > 0:
-            self.progress(self.done, self.total)
+
+
+def _say_not_finite(names: Collection[str], models: Sequence[_Named], say: Callable[[str], None]) -> None:
+    """Say which means are not finite, and because of which checkpoints."""
+    if not names:
+        return
+    line = f"the mean of {some(names)} is not finite"
+    causes = []
+    for model in models:
+        if not all(is_finite(flat_numbers(model.tensor(name))) for name in names):
+            causes.append(model.checkpoint.path)
+    if causes:
+        line += f", as it is not in {some(causes)}"
+    say(line)
 
 
 def _write_safetensors(
@@ -374,8 +381,8 @@ def _write_safetensors(
         for name in newest.names:
             for chunk in _chunks(models, name, weights):
                 file.write(_bytes_of(chunk))
-                counter.add(chunk.numel())
-        _sync(file)
+                counter.add(name, chunk)
+        sync(file)
 
 
 def _write_pickled(
@@ -386,9 +393,7 @@ def _write_pickled(
     with _means(path.parent, newest, tied, models, weights, counter) as means:
         for name, first in tied.items():
             means[name] = means[first]
-        with path.open("xb") as file:
-            torch.save(newest.filled(means), file)
-            _sync(file)
+        save_pickled(path, newest.filled(means))
 
 
 @contextmanager
@@ -409,7 +414,7 @@ def _means(
             starts[name] = scratch.tell()
             for chunk in _chunks(models, name, weights):
                 scratch.write(_bytes_of(chunk))
-                counter.add(chunk.numel())
+                counter.add(name, chunk)
             scratch.write(b"\0" * (-scratch.tell() % ALIGNED))
         scratch.flush()
         means: dict[str, Tensor] = {}
@@ -461,69 +466,17 @@ def _bytes_of(chunk: Tensor) -> memoryview:
     return chunk.contiguous().view(torch.uint8).numpy().data
 
 
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-@contextmanager
-def _whole(out: Path, newest: Path) -> Iterator[tuple[Path, Path]]:
-    """The paths at which the mean and its card are written; they get their names when all is there."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    clear_beside(out)
-    unfinished = beside(out)
-    if out.name.endswith(ENDINGS):
-        _check_ending(out, newest)
-        card = card_of(out)
-        try:
-            yield unfinished, card
-            unfinished.replace(out)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            card.unlink(missing_ok=True)
-            raise
-    else:
-        unfinished.mkdir()
-        try:
-            _copy_beside(folder_of(newest), unfinished)
-            file = unfinished / newest.absolute().relative_to(folder_of(newest))
-            file.parent.mkdir(exist_ok=True)
-            yield file, unfinished / CARD
-            sync_folder(file.parent)
-            sync_folder(unfinished)
-            unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    sync_folder(out.parent)
-
-
-def _check_ending(out: Path, newest: Path) -> None:
-    """Raise `SettingError` if a file's ending is that of another format than the newest checkpoint's."""
-    if has_parts(newest):
-        raise SettingError.at("out", str(out), f"must name a folder, without an ending: {newest} has several files")
-    if (out.suffix == ".safetensors") != (newest.suffix == ".safetensors"):
-        raise SettingError.at("out", str(out), f"must end in {newest.suffix}, as {newest} does")
-
-
-def _copy_beside(source: Path, target: Path) -> None:
-    """Copy what lies beside a checkpoint and is needed to load it."""
-    for pattern in COPIED:
-        for path in source.glob(pattern):
-            if path.is_file():
-                shutil.copyfile(path, target / path.name)
-
-
 def _card(
     out: Path,
     ordered: Sequence[Ordered],
-    shares: Sequence[float],
+    share_of_each: Sequence[float],
     sums: Sequence[Mapping[str, str]],
     rule: str,
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """What the mean is made of."""
     rows = []
-    for entry, share, sha256 in zip(ordered, shares, sums, strict=True):
+    for entry, share, sha256 in zip(ordered, share_of_each, sums, strict=True):
         rows.append({"file": str(entry.checkpoint.path), "step": entry.step, "share": share, "sha256": sha256})
     versions = {"fedsash": own_version(), "torch": torch.__version__}
     return {"out": out.name, "rule": rule, "checkpoints": rows, "notes": list(notes), "versions": versions}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
+from ...system.paths import similar
 from .distributed import METADATA
 from .formats import ENDINGS, INDICES, Checkpoint
 from .readers import has_parts, open_checkpoint, parts_of
@@ -26,6 +27,9 @@ BESIDE = re.compile(
 
 AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 """What the names say of files that hold a checkpoint again."""
+
+CHECKPOINT = re.compile(r"checkpoint|ckpt|step|epoch", re.IGNORECASE)
+"""What the name of a folder says if it is meant to hold a checkpoint."""
 
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
@@ -51,17 +55,21 @@ class Ordered:
     step: int | None
 
 
-def files_of(paths: Sequence[Path]) -> list[Path]:
+def files_of(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
     """The files of the checkpoints that the paths name: files, folders of them, folders of such folders.
 
-    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints.
+    Means that were merged before, and lie in a folder with what they are made of, are no checkpoints. A folder such as
+    `checkpoint-500` without weights, which a training that was killed may leave beside others, is said.
 
-    Raises `RunError` for a folder without checkpoints.
+    Raises `RunError` for a path that does not exist, and for a folder without checkpoints or with a link to nothing in
+    the place of one.
     """
     checkpoints = list[Path]()
     for path in paths:
+        if not path.exists():
+            raise RunError(f"{path} does not exist{similar(path)}")
         if path.is_dir():
-            checkpoints += _in_folder(path)
+            checkpoints += _in_folder(path, say)
         else:
             checkpoints.append(path)
     unique = list(dict.fromkeys(checkpoints))
@@ -72,25 +80,40 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def holds_checkpoints(folder: Path) -> bool:
     """Whether checkpoints lie in the folder."""
-    return folder.is_dir() and bool(_lying_in(folder))
+    return folder.is_dir() and bool(_lying_in(folder, unsaid))
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def unsaid(line: str) -> None:
+    """Say nothing: it is said when other checkpoints are read."""
+
+
+def _in_folder(folder: Path, say: Callable[[str], None]) -> list[Path]:
     """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
-    checkpoints = _lying_in(folder)
+    checkpoints = _lying_in(folder, say)
     if not checkpoints:
         raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
     return checkpoints
 
 
-def _lying_in(folder: Path) -> list[Path]:
+def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
     """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
     checkpoints = list[Path]()
+    empty = list[Path]()
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
             continue
-        if child.is_dir() and number_of(child.name) is not None:
-            checkpoints += _weights(child)
+        if number_of(child.name) is None:
+            continue
+        if not child.suffix:
+            _check_link(child)
+        if not child.is_dir():
+            continue
+        weights = _weights(child)
+        checkpoints += weights
+        if not weights and CHECKPOINT.search(child.name):
+            empty.append(child)
+    if checkpoints and empty:
+        say(f"left out, without weights: {some(empty)}")
     return checkpoints or _weights(folder)
 
 
@@ -108,10 +131,10 @@ def _weights(folder: Path) -> list[Path]:
             return indices[:1]
     checkpoints = []
     for path in sorted(folder.iterdir()):
-        readable = path.name.endswith(ENDINGS) and path.is_file()
-        if not readable or path.name.startswith(".") or BESIDE.match(path.stem):
+        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
             continue
-        if not card_of(path).is_file():
+        _check_link(path)
+        if path.is_file() and not card_of(path).is_file():
             checkpoints.append(path)
     if not checkpoints and (folder / ZERO).is_file():
         raise RunError(
@@ -125,6 +148,12 @@ def _weights(folder: Path) -> list[Path]:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
     return checkpoints
+
+
+def _check_link(path: Path) -> None:
+    """Raise `RunError` for a link to nothing, such as one into a cache that was emptied: its model would be missing."""
+    if path.is_symlink() and not path.exists():
+        raise RunError(f"{path} is a link to nothing: remove it, or name the checkpoints that are there")
 
 
 def card_of(path: Path) -> Path:
@@ -176,7 +205,7 @@ def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> lis
 
 def initial_model(path: Path, key: str) -> Ordered:
     """The model at a path, from which a training began. Raises `RunError` unless it is a single one."""
-    files = files_of([path])
+    files = files_of([path], unsaid)
     if len(files) > 1:
         raise RunError(f"{path} holds {len(files)} checkpoints, and must be the one model that the training began with")
     return Ordered(open_checkpoint(files[0], key), None)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from .distributed import METADATA, DistributedFolder
-from .formats import INDICES, Checkpoint, ShardedCheckpoint, open_file, shard_of, weight_map_of
+from .formats import INDICES, Checkpoint, ShardedCheckpoint, check_no_key, open_file, shard_of, weight_map_of
 
 
 def open_checkpoint(path: Path, key: str = "") -> Checkpoint:
-    """The reader of a checkpoint, by its name. Raises `RunError` for one of no known format."""
+    """The reader of a checkpoint, by its name. Raises `RunError` for one of no known format.
+
+    Raises `ModelError` for a `key` that it does not have, and for any where there is a single state dictionary.
+    """
     if path.name == METADATA:
         return DistributedFolder(path, key)
     if path.name.endswith(INDICES):
+        check_no_key(path, key)
         return ShardedCheckpoint(path)
     return open_file(path, key)
 

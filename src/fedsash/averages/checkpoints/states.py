@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ...settings.errors import ModelError, check
-from ...vector.pieces import Pieces
 from ...vector.wrapped import plain
-from .formats import Checkpoint, check_numbers, flat_numbers
+from .formats import NOTHING, Checkpoint, check_numbers, flat_numbers, is_finite
 from .merge import matched
-from .order import files_of, in_order, without_copies
+from .order import files_of, in_order, unsaid, without_copies
 
 Say = Callable[[str], None]
 """Called with a line for people."""
@@ -77,7 +76,7 @@ class States:
 
     @classmethod
     def _in_files(cls, paths: Sequence[str | Path], key: str, say: Say) -> States:
-        files = without_copies(files_of([Path(path) for path in paths]), say)
+        files = without_copies(files_of([Path(path) for path in paths], say), say)
         checkpoints = [entry.checkpoint for entry in in_order(files, key, say)]
         identity = []
         for checkpoint in checkpoints:
@@ -92,7 +91,7 @@ def _numbered(states: Iterable[object]) -> Iterator[Checkpoint]:
         yield StateDict.of(f"state dictionary {i}", state)
 
 
-class Tensors:
+class AveragedTensors:
     """Which tensors of a module are averaged, and where they lie in a vector `[d]`: by name, from start to stop.
 
     These are those with floating-point numbers. Of others (numbers of batches), and of a buffer that is not finite in
@@ -116,18 +115,18 @@ class Tensors:
         Raises `ModelError`, which names the model and the tensor, if they do not fit the module or the first model.
         """
         first = not self.types
-        tensor_of = matched(checkpoint, self._module, say if first else _unsaid)
+        tensor_of = matched(checkpoint, self._module, say if first else unsaid)
         for name, own in self._module.tensors.items():
             tensor = tensor_of(name)
             self._check(checkpoint, name, tensor, own)
             if not first:
                 continue
             self.types[name] = tensor.dtype
-            if name in self._names and _has_mean(tensor, own):
+            if name in self._names and _is_averaged(tensor, own):
                 self.places[name] = (self.size, self.size + tensor.numel())
                 self.size += tensor.numel()
         if not self.size:
-            raise ModelError(f"{checkpoint.path} has no floating-point tensor to average")
+            raise ModelError(f"{checkpoint.path} {NOTHING}")
         return tensor_of
 
     def pieces(self, checkpoint: Checkpoint, tensor_of: Callable[[str], Tensor]) -> list[tuple[Tensor, int, int]]:
@@ -135,7 +134,7 @@ class Tensors:
         pieces = []
         for name, (start, stop) in self.places.items():
             flat = tensor_of(name).reshape(-1).cpu()
-            if not _finite(flat):
+            if not is_finite(flat):
                 raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this model out")
             pieces.append((flat, start, stop))
         return pieces
@@ -161,18 +160,8 @@ class Tensors:
             raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {before} in the model before")
 
 
-def _has_mean(tensor: Tensor, own: Tensor) -> bool:
+def _is_averaged(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor of the first model is averaged, from that of the module."""
     if not tensor.is_floating_point():
         return False
-    return isinstance(own, nn.Parameter) or _finite(tensor.reshape(-1))
-
-
-def _finite(flat: Tensor) -> bool:
-    if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits
-        flat = flat.to(torch.float32)
-    return Pieces([flat]).finite()
-
-
-def _unsaid(line: str) -> None:
-    """Say nothing: the first model has said it."""
+    return isinstance(own, nn.Parameter) or is_finite(tensor.reshape(-1))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
+from numbers import Real
 
 from ...settings.errors import check, check_choice
 from ..bema import BEMA
+
+LARGEST = 10**6
+"""A weight that is more times the sum of all extrapolates beyond what a model can mean."""
 
 DECAYS = ("linear", "cosine", "1-sqrt")
 
@@ -17,7 +22,7 @@ def ema_weights(decay: float, n: int) -> list[float]:
     An EMA that begins with the first file would give it D^(n-1) in place of (1-D) D^(n-1): of 20 files with D = 0.99,
     83 % of all.
     """
-    check(0 < decay < 1, "ema", decay, "must be above 0 and below 1")
+    check(isinstance(decay, Real) and 0 < decay < 1, "ema", decay, "must be above 0 and below 1")
     return [decay ** (n - i) for i in range(1, n + 1)]
 
 
@@ -68,4 +73,15 @@ def check_weights(weights: list[float], n: int) -> None:
     """Raise `SettingError` unless there are n finite weights whose sum is above 0."""
     check(len(weights) == n, "weights", weights, f"must be {n} numbers, one for each file from the oldest on")
     check(all(map(math.isfinite, weights)), "weights", weights, "must be finite")
-    check(math.fsum(weights) > 0, "weights", weights, "must have a sum above 0")
+    total = sum(map(Fraction, weights))
+    check(total > 0, "weights", weights, "must have a sum above 0")
+    largest = max(abs(Fraction(weight)) for weight in weights)
+    check(largest < total * LARGEST, "weights", weights, f"must be less than {LARGEST:,} times their sum")
+
+
+def shares(weights: Sequence[float] | None, n: int) -> list[Fraction]:
+    """The exact share `[n]` of each checkpoint: its weight, divided by the sum of all; None are equal ones."""
+    if weights is None:
+        return [Fraction(1, n)] * n
+    total = sum(map(Fraction, weights))
+    return [Fraction(weight) / total for weight in weights]

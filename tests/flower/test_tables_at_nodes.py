@@ -60,7 +60,7 @@ def trained(
     config = {7 + n: {"partition-id": n, "data": str(folder / f"{n}.toml")} | shared for n in range(2)}
     asked = {"experiment": json.dumps(load(folder / "server.toml").table()), "out": str(folder / "out"), "clients": 2}
     waiting = json.dumps(vars(Waiting(deadline=0.01, roll_call=0.1, poll=0.001)))
-    serve(InProcessGrid(node_app(), config), asked | {"waiting": waiting, "limit": 0})
+    serve(InProcessGrid(node_app(), config), asked | {"waiting": waiting, "limit": 0, "fork": ""})
     rows = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
     why = [row["missing"]["0"] for row in rows if row["split"] == "guard"]
     return (folder / "out" / "models" / "model.safetensors").read_bytes(), why

@@ -124,9 +124,10 @@ def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
     if claim.printed is None or claim.measure is None:
         return None
     printed = claim.printed()
+    entered = claim.entered(ledger) if claim.entered else {}
     run = dict[str, Numbers]()
     for name, numbers in printed.items():
-        measured = _measured(claim.of, numbers, ledger)
+        measured = entered.get(name) or _measured(claim.of, numbers, ledger)
         if not measured or any(key not in measured for key in _needed(claim, printed, name)):
             return None
         run[name] = measured

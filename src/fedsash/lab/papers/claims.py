@@ -18,6 +18,7 @@ from ...settings.errors import check
 from .numbers import SEEDS, Key, Label, Numbers, Quantity
 
 if TYPE_CHECKING:
+    from .ledger import Ledger
     from .results import Results
 
 Evidence: TypeAlias = dict[str, Numbers]
@@ -59,6 +60,8 @@ class Claim:
     - `printed`: the paper's own numbers as evidence, for what arithmetic on print decides
     - `identity`: numbers that are calculated here, for what holds or not without chance
     - `of` and `measure`: the reproduction whose results have the evidence, and how it is read from them
+    - `entered`: how it is read from a ledger's rows of printed numbers, where it is not the numbers of a table as they
+      are, such as rounds to a target that some runs did not reach
     - `subject`: of what such evidence is, where the paper's claim is of something else, such as another network; "" if
       it is of the same. It belongs to the setting in which the claim was judged, which then is not the printed one
     """
@@ -73,6 +76,7 @@ class Claim:
     of: str = ""
     measure: Callable[[Results], Evidence] | None = None
     subject: Callable[[Results], str] | None = None
+    entered: Callable[[Ledger], Evidence] | None = None
 
     @property
     def says(self) -> str:
@@ -127,12 +131,13 @@ class Claims:
         of: str = "",
         measure: Callable[[Results], Evidence] | None = None,
         subject: Callable[[Results], str] | None = None,
+        entered: Callable[[Ledger], Evidence] | None = None,
     ) -> Callable[[Judge], Judge]:
         """A decorator that adds a function as the claim of this name."""
         check(name not in self.by_name, "claim", name, "is there already")
 
         def added(judge: Judge) -> Judge:
-            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure, subject)
+            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure, subject, entered)
             return judge
 
         return added

@@ -97,10 +97,13 @@ def _entered(
     cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
     for row in rows:  # all of them are looked at before the first is entered
-        for seed, value in row.values.items():
-            requirement = cell.check(value)
-            if requirement:
-                raise RunError(f"values.{seed} = {value:g}: {requirement}")
+        if row.unreached and not cell.has_target:
+            raise RunError("unreached: must be empty, as the number is not counted up to a target")
+        for name, numbers in (("values", row.values), ("unreached", row.unreached)):
+            for seed, value in numbers.items():
+                requirement = cell.check(value)
+                if requirement:
+                    raise RunError(f"{name}.{seed} = {value:g}: {requirement}")
     for row in rows:
         entered = ledger.enter(cell, row)
         yield f"{cell.name}: {entered}, {_setting(row, cell)}"

@@ -118,6 +118,8 @@ def test_each_seed_says_by_itself_whether_it_has_reached_the_target(tmp_path: Pa
         ("B", "", "reached"): (("1",), (1,)),
     }
     assert results.measured(Pick({"method": ("A",)}, "model", "value")).reached == {}
+    other = results.measured(Pick({"method": ("A",)}, "another", "rounds_to_target"))
+    assert (other.unreached, other.beyond, other.why) == ({}, None, "never evaluated")
 
 
 def test_a_speed_up_is_unreached_in_a_seed_in_which_one_of_its_two_runs_did_not_reach_the_target(

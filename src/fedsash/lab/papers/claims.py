@@ -8,6 +8,7 @@ printed, and what is calculated without chance, is exact: one value decides.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -261,13 +262,21 @@ def _by_chance(numbers: Numbers) -> bool:
 
 
 def _listed(numbers: Numbers) -> str:
-    """The means of the numbers if they are few, and otherwise the lowest and the highest."""
+    """The means of the numbers if they are few, and otherwise the lowest and the highest; how many are not known."""
     means = {key: quantity.mean for key, quantity in numbers.items()}
-    if len(means) > MOST_LISTED:
-        low = min(means, key=means.__getitem__)
-        high = max(means, key=means.__getitem__)
-        return f"from {_named(low, means[low])} to {_named(high, means[high])}"
-    return ", ".join(_named(key, mean) for key, mean in means.items())
+    known = {key: mean for key, mean in means.items() if not math.isnan(mean)}
+    if len(means) <= MOST_LISTED:
+        words = ", ".join(_named(key, mean) for key, mean in known.items())
+    elif known:
+        low = min(known, key=known.__getitem__)
+        high = max(known, key=known.__getitem__)
+        words = f"from {_named(low, known[low])} to {_named(high, known[high])}"
+    else:
+        words = ""
+    unknown = len(means) - len(known)
+    if not unknown:
+        return words
+    return f"{words}, {unknown} not known" if words else f"{unknown} not known"
 
 
 def _named(key: Key, value: float) -> str:

@@ -132,18 +132,23 @@ class Results:
             seed = str(run.experiment.seed)
             number = self._number(run, pick)
             if number is None:
-                unreached[seed] = self._last(run, TO_TARGET[pick.statistic])
+                unreached[seed] = self._last(run, pick)
             else:
                 reached[seed] = number
                 values.append(number)
         if not unreached:
             return replace(_averaged(values, runs, why), digits=0, reached=reached)
+        if not all(unreached.values()):
+            return Measurement(runs=len(runs), why="never evaluated")
         beyond = int(max(unreached.values()))
         return Measurement(runs=len(runs), beyond=beyond, why=why, reached=reached, unreached=unreached)
 
-    def _last(self, run: PlannedRun, counted: str) -> float:
-        """All rounds or trips of a run."""
-        return float(max((getattr(record, counted, None) or 0 for record in self._history(run)), default=0))
+    def _last(self, run: PlannedRun, pick: Pick) -> float:
+        """The rounds or trips of a run after which the model of a pick was last evaluated; 0 if it never was."""
+        criterion, _ = goal_of(self.folder(run))
+        counted = TO_TARGET[pick.statistic]
+        scores = _of(self._history(run), pick.model, run.experiment, criterion)
+        return max((float(getattr(score, counted) or 0) for score in scores), default=0.0)
 
     def best(self, pick: Pick, axis: str = "") -> Measurement:
         """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an

@@ -324,3 +324,18 @@ def test_rounds_of_a_run_that_did_not_reach_its_target_are_merged(tmp_path: Path
     Ledger(tmp_path / "theirs").enter(target_cell(), target_row({}, {"0": 400}))
     merged = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), [ima.TABLE_2], claims())
     assert merged.lines == ["FedAvg / 150 / rounds: 400+ from one seed, at the printed setting"]
+
+
+@pytest.mark.parametrize(("setting", "taken"), [("ours: a simulated link", 1), ("the printed setting", 0)])
+def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_setting(
+    tmp_path: Path, setting: str, taken: int
+) -> None:
+    claim = claims()["FedWindow"]["V34"]
+    trips = {("FedAsync",): [250.0, 251.0, 252.0], ("FedBuff",): [100.0, 100.0, 100.0]}
+    evidence = {"trips": Numbers.measured(("scheme",), trips).saved()}
+    theirs = Ledger(tmp_path / "theirs")
+    theirs.enter_claim("FedWindow", claim, {"evidence": evidence, "runs": [], "setting": setting})
+    ours = Ledger(tmp_path / "ours")
+    assert merge(theirs.folder, ours, REPRODUCTIONS, claims()).taken == taken
+    verdicts = [(row["setting"], finding.holds) for row, finding in ours.judged("FedWindow", claim)]
+    assert verdicts == [(setting, True)] * taken

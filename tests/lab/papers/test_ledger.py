@@ -339,3 +339,13 @@ def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_se
     assert merge(theirs.folder, ours, REPRODUCTIONS, claims()).taken == taken
     verdicts = [(row["setting"], finding.holds) for row, finding in ours.judged("FedWindow", claim)]
     assert verdicts == [(setting, True)] * taken
+
+
+def test_readings_of_one_command_without_runs_stand_beside_each_other(tmp_path: Path) -> None:
+    claim = claims()["FedWindow"]["V34"]
+    evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [250.0], ("FedBuff",): [100.0]}).saved()}
+    ledger = Ledger(tmp_path)
+    for setting in ("ours: one reading", "ours: another"):
+        row = {"evidence": evidence, "runs": [], "setting": setting, "source": "one command"}
+        ledger.enter_claim("FedWindow", claim, row)
+    assert [row["setting"] for row in ledger.evidence("FedWindow", claim)] == ["ours: one reading", "ours: another"]

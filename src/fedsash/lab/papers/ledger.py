@@ -412,7 +412,7 @@ class Ledger:
                 row = {**row, "evidence": _joined(entered["evidence"], row["evidence"])}
                 continue
             is_same_command = entered.get("source") == row.get("source")
-            is_part = all(run in row["runs"] for run in entered["runs"])
+            is_part = bool(entered["runs"]) and all(run in row["runs"] for run in entered["runs"])
             if not (is_same_command and is_part):
                 rows.append(entered)
         rows.append(dict(row))

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import fedsash.runs
 from fedsash.data import Digits, Source
 from fedsash.evaluation import Curvature
 from fedsash.lab.config import parse
@@ -101,7 +102,9 @@ def trained(name: str, table: dict[str, Any], out: Path, seeds: int, open_runs: 
     for seed in range(seeds):
         folder = out / f"{name.replace(' ', '').replace(',', '-')}-{seed}"
         if not (folder / "summary.json").exists():
-            parse(table | {"seed": seed}, own_code=True).run(folder)
+            experiment = parse(table | {"seed": seed}, own_code=True)
+            driver = experiment.driver()
+            fedsash.runs.run(driver, experiment.rounds, out=folder, **experiment.settings(driver), progress=False)
         runs.append(open_runs.enter_context(closing(open_run(folder, own_code=True))))
     return runs
 

@@ -21,7 +21,8 @@ import numpy as np
 from scipy import stats
 
 import fedsash as fs
-from fedsash.lab.config import parse
+from fedsash import runs
+from fedsash.lab.config import Experiment, parse
 from fedsash.vector.arrays import Floats
 
 Table = dict[str, Any]
@@ -72,7 +73,7 @@ class Setting:
             },
             [f"{scheme.key}={value}"],
         )
-        found = experiment.run(callbacks=[Enough(self.target)]).summary["target"].get("model")
+        found = until_target(experiment, self.target)
         return (found["trips"], found["time"]) if found else (self.trips, np.inf)
 
 
@@ -95,6 +96,13 @@ class Enough(fs.Callback):
     def evaluation(self, run: fs.extend.LiveRun, metrics: list[fs.Score]) -> None:
         if any(m.split == "test" and m["accuracy"] >= self.target for m in metrics):
             run.stop("the target is reached")
+
+
+def until_target(experiment: Experiment, target: float) -> dict[str, Any] | None:
+    """Where a run has reached the accuracy, at which it ends; None if it has not."""
+    result = runs.run(experiment.driver(), experiment.rounds, callbacks=[Enough(target)], progress=False)
+    reached: dict[str, Any] | None = result.summary["target"].get("model")
+    return reached
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from fedsash.lab.config import Experiment, NetworkExperiment, parse
 from fedsash.methods.sampling import Uniform
 from fedsash.network.simulated import begin
 
+Table = dict[str, Any]
+
 PARTS: dict[str, dict[str, Any]] = {
     "iid": {"name": "iid", "clients": 5},
     "shards": {"name": "shards", "clients": 5, "classes": 2},
@@ -151,23 +153,33 @@ SCHEDULERS: dict[str, network.Scheduler] = {
 }
 
 
+def on_link(clients: int) -> network.Network:
+    """The network of `load` with so many clients."""
+    return network.Network(
+        network.Link(1e6, 0.05),
+        clients=network.SimulatedClients(clients, seconds=10, spread=0.3, noise="exponential"),
+        bytes=100_000,
+        timeout=30,
+        retries=1,
+        learning=False,
+        seconds=1000,
+    )
+
+
+def measures(on: network.Network, scheduler: network.Scheduler, clients: int, seed: int = 0) -> Table:
+    """What a scheduler's clients did on a network on which nothing is trained."""
+    learner = network.Timing(clients, 100_000, Uniform(fraction=1.0), 0)
+    summary: Table = timing.simulate(on, scheduler, learner, rounds=10**9, seed=seed).summary["network"]
+    return summary
+
+
 def load() -> None:
     """1,000 simulated seconds of clients that train for 10 s, on a link of 10 uploads per second, each given 30 s."""
     print("| clients | scheduler | uploads per second | failed uploads per trip | waiting, s | link in use |")
     print("|---|---|---|---|---|---|")
     for clients in LOADS:
-        on = network.Network(
-            network.Link(1e6, 0.05),
-            clients=network.SimulatedClients(clients, seconds=10, spread=0.3, noise="exponential"),
-            bytes=100_000,
-            timeout=30,
-            retries=1,
-            learning=False,
-            seconds=1000,
-        )
         for name, scheduler in SCHEDULERS.items():
-            learner = network.Timing(clients, 100_000, Uniform(fraction=1.0), 0)
-            found = timing.simulate(on, scheduler, learner, rounds=10**9).summary["network"]
+            found = measures(on_link(clients), scheduler, clients)
             print(
                 f"| {clients:,} | {name} | {found['arrived'] / found['time']:.2f} "
                 f"| {found['failed_uploads'] / max(found['trips'], 1):.2f} | {found['waiting']:.2f} "

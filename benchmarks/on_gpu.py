@@ -138,7 +138,7 @@ def print_rows(work: Path, seen: dict[Path, float]) -> None:
         table = json.loads(path.read_text())
         for row in map(Row.load, table["rows"] if "printed" in table else []):
             name = " / ".join(filter(None, (table["row"], table["column"], table["cell"])))
-            print(f"{table['table']}: {name}: {row.mean:.2f} (print: {table['printed']})", flush=True)
+            print(f"{table['table']}: {name}: {row} (print: {table['printed']})", flush=True)
 
 
 def pack(work: Path, out: Path) -> None:

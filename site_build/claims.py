@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fedsash.lab import papers
-from fedsash.lab.papers.claims import Claim, Finding
+from fedsash.lab.papers.claims import NO_NUMBERS, Claim, Finding
 from fedsash.lab.papers.ledger import Ledger, cells
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.pick import SPEED_UPS
@@ -125,17 +125,40 @@ def in_runs(paper: str, claim: Claim, ledger: Ledger) -> str:
 
 
 def on_table(claim: Claim, ledger: Ledger) -> Finding | None:
-    """What the ledger's rows at the printed setting say, of a claim about a paper's table; None if some are missing."""
-    if claim.printed is None or claim.measure is None:
+    """What the ledger's rows at the printed setting say, of a claim about a paper's table; None without any.
+
+    Where numbers are missing without which print would say something else, they decide nothing.
+    """
+    if claim.printed is None:
+        return _finding(claim, claim.entered(ledger)) if claim.entered else None
+    if claim.measure is None:
         return None
     printed = claim.printed()
+    entered = claim.entered(ledger) if claim.entered else {}
     run = dict[str, Numbers]()
+    needed = 0
+    missing = 0
     for name, numbers in printed.items():
-        measured = _measured(claim.of, numbers, ledger)
-        if not measured or any(key not in measured for key in _needed(claim, printed, name)):
-            return None
-        run[name] = measured
-    return claim.judged(run)
+        run[name] = entered.get(name) or _measured(claim.of, numbers, ledger)
+        for key in _needed(claim, printed, name):
+            needed += bool(key)  # without a label it is the length of the runs, and no number of the table
+            missing += key not in run[name]
+    finding = _finding(claim, run)
+    if not missing or finding is None:
+        return finding
+    words = re.sub("; .* are missing, such as .*", "", finding.words)
+    return Finding(None, f"{words}; {missing} of {needed} numbers were not run")
+
+
+def _finding(claim: Claim, evidence: dict[str, Numbers]) -> Finding | None:
+    """What evidence says of a claim; None if it has no numbers for it."""
+    if not all(evidence.values()):
+        return None
+    try:
+        finding = claim.judged(evidence)
+    except (ArithmeticError, LookupError, ValueError):
+        return None
+    return None if finding.words.startswith(NO_NUMBERS) else finding
 
 
 def _measured(name: str, printed: Numbers, ledger: Ledger) -> Numbers:

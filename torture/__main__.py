@@ -2,7 +2,7 @@
 
 Each kind does its cases and counts what must not be: wrong results that were accepted, tracebacks, hangs, crashes,
 files left behind, refusals that take long or say nothing. It writes OUT/figures-SCALE.json and, at full scale, the
-table in docs/design/reliability.md. The exit code is 1 if there is any finding.
+rows of these kinds in docs/design/reliability.md. The exit code is 1 if there is any finding.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -45,10 +46,9 @@ def main() -> int:
         return int(bool(figures.findings))
     kinds = {name: Figures(**kept) for name, kept in read(out / f"figures-{given.scale}.json").items()}
     show(kinds)
-    if given.scale == "full" and BEGIN in (page := PAGE.read_text()):
-        before, rest = page.split(BEGIN)
-        table = markdown([row(name, kinds[name]) for name in KINDS if name in kinds])
-        PAGE.write_text(f"{before}{BEGIN}{table}\n{END}{rest.split(END)[1]}")
+    if given.scale == "full":
+        rows = [row(name, kinds[name]) for name in given.only or KINDS]
+        PAGE.write_text(with_rows(PAGE.read_text(), rows))
     return int(any(kinds[name].findings for name in given.only or KINDS))
 
 
@@ -73,6 +73,20 @@ def read(file: Path) -> dict[str, Any]:
 def keep(file: Path, name: str, figures: Figures) -> None:
     """Add the figures of a kind to those of the other kinds."""
     file.write_text(json.dumps(read(file) | {name: asdict(figures)}, indent=1))
+
+
+def with_rows(page: str, rows: Sequence[Sequence[str]]) -> str:
+    """The page on reliability with these rows in its table, each in place of its kind's; rows of other kinds stay."""
+    before, rest = page.split(BEGIN)
+    table, after = rest.split(END)
+    by_kind: dict[str, Sequence[str]] = {}
+    for line in table.splitlines()[2:]:
+        known = line.strip("| ").split(" | ")
+        by_kind[known[0]] = known
+    for cells in rows:
+        by_kind[cells[0]] = cells
+    ordered = [by_kind[name] for name in KINDS if name in by_kind]
+    return f"{before}{BEGIN}{markdown(ordered)}\n{END}{after}"
 
 
 def show(kinds: dict[str, Figures]) -> None:

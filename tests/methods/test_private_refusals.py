@@ -40,7 +40,11 @@ def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str)
 
 
 @pytest.mark.parametrize("settings, line", [
-    ({"method": FedAvg()}, "method.weighting = 'samples': must be 'uniform': the update of every client counts"),
+    (
+        {"method": FedAvg()},
+        "method.weighting = 'samples': must be 'uniform': the update of every client counts the same in a private "
+        "aggregation",
+    ),
     ({"sampling": Weighted(3)}, "sampling = 'Weighted': must be Poisson or Uniform"),
     ({"sampling": FixedClients(((0, 1),))}, "sampling = 'FixedClients': must be Poisson or Uniform"),
     (

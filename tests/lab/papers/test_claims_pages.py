@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from site_build.claims import CLAIMS_PAGE, PAGES, rewritten, with_claims
+from site_build.claims import CLAIMS_PAGE, PAGES, on_table, rewritten, with_claims
 
-from fedsash.lab.papers import CLAIMS, claims
+from fedsash.lab.papers import CLAIMS, claims, ima
+from fedsash.lab.papers.ledger import Ledger, Row, find
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
@@ -56,3 +57,19 @@ def test_the_page_of_a_paper_has_each_headline_claim_with_print_s_verdict(paper:
             finding = claim.in_print()
             if finding is not None and finding.holds is not None:
                 assert re.search(rf"\b{finding.verdict}\b", row[1]), claim.name
+
+
+@pytest.mark.full
+def test_numbers_that_were_not_run_keep_a_claim_about_a_table_open(tmp_path: Path) -> None:
+    """FedProx's two numbers alone, with three seeds and the share that is claimed, are no yes about two methods."""
+    claim = claims()["IMA"]["F6"]
+    ledger = Ledger(tmp_path)
+    assert on_table(claim, ledger) is None
+    for start, rounds in (("150", 200), ("FMA", 400)):
+        (cell,) = find(ima.TABLE_2, f"FedProx / {start} / rounds")
+        values = {str(seed): float(rounds) for seed in range(3)}
+        ledger.enter(cell, Row(values, cell.settings[0].words))
+    finding = on_table(claim, ledger)
+    assert finding is not None
+    assert finding.holds is None
+    assert finding.words.endswith("2 of 4 numbers were not run")

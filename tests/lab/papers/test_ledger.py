@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.papers import claims
+from fedsash.lab.papers import claims, ima
 from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find
+from fedsash.lab.papers.measures import BEYOND, REACHED, entered_target
 from fedsash.lab.papers.merging import merge
 from fedsash.lab.papers.numbers import Numbers
 from fedsash.lab.papers.tables import DIMS
+from fedsash.lab.papers.todo import complete
 from fedsash.lab.papers.wima import REPRODUCTIONS, TABLE_2, TABLE_5
 from fedsash.settings.errors import FedsashError
 
@@ -130,6 +132,9 @@ def test_an_option_that_came_later_makes_no_old_row_another_setting() -> None:
         json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1e999}, "settings": {}}]}),
         json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": True}, "settings": {}}]}),
         json.dumps({"format": 1, **PLACE, "rows": ["x"]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1.0}, "unreached": {"1": "x"}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {"0": 1.0}, "unreached": {"0": 4}, "settings": {}}]}),
+        json.dumps({"format": 1, **PLACE, "rows": [{"values": {}, "unreached": {"0": 400}, "settings": {}}]}),
     ],
 )
 def test_a_damaged_file_is_left_out_with_a_line(tmp_path: Path, content: str) -> None:
@@ -253,3 +258,94 @@ def test_bfloat16_is_a_row_of_its_own(tmp_path: Path) -> None:
     ledger.enter(cell(), replace(row({"0": 58.9}), precision="bfloat16"))
     assert [each.precision for each in ledger.rows(cell())] == ["full", "bfloat16"]
     assert all(each.printed_setting(cell()) for each in ledger.rows(cell()))
+
+
+def target_cell(name: str = "FedAvg / 150 / rounds") -> Cell:
+    return find(ima.TABLE_2, name)[0]
+
+
+def target_row(values: dict[str, float], unreached: dict[str, float]) -> Row:
+    return Row(values, target_cell().settings[0].words, unreached)
+
+
+def test_a_run_that_never_reaches_its_target_is_a_row_and_nothing_is_left_of_its_cell(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    assert not complete(target_cell(), ledger)
+    assert ledger.enter(target_cell(), target_row({}, {"0": 400})) == "400+ from one seed"
+    assert complete(target_cell(), ledger)
+    assert ledger.enter(target_cell(), target_row({}, {"0": 400})) == "is there already"
+
+
+def test_seeds_that_reach_a_target_and_seeds_that_do_not_come_together(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.enter(target_cell(), target_row({}, {"0": 400}))
+    assert ledger.enter(target_cell(), target_row({"1": 390}, {})) == "390.00 from 1 of 2 seeds, 400+ from the rest"
+    refused = ledger.enter(target_cell(), target_row({"0": 390}, {}))
+    assert refused == "seed 0 is there with 400+, which stays, and not 390"
+    (entered,) = ledger.rows(target_cell())
+    assert (entered.values, entered.unreached) == ({"1": 390}, {"0": 400})
+    ledger.enter(target_cell(), target_row({"0": 395}, {}), anew=True)
+    (entered,) = ledger.rows(target_cell())
+    assert (entered.values, entered.unreached) == ({"0": 395, "1": 390}, {})
+
+
+def test_rounds_that_a_seed_did_not_reach_are_no_number_of_the_cell_but_evidence(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.enter(target_cell(), target_row({"1": 390}, {"0": 400}))
+    assert not ledger.numbers(ima.TABLE_2)
+    entered = entered_target(ima.TABLE_2, ledger, cell="rounds")
+    assert {key: dict(zip(each.names, each.values, strict=True)) for key, each in entered.items()} == {
+        ("FedAvg", "150", REACHED): {"1": 390},
+        ("FedAvg", "150", BEYOND): {"0": 400},
+    }
+
+
+def test_a_claim_counts_a_row_that_did_not_reach_the_target_with_one_round_more(tmp_path: Path) -> None:
+    """IMA from 150 needs more than 400 rounds in each seed, and plain averaging 390, 391 and 392: it needs more."""
+    claim = claims()["IMA"]["F8"]
+    assert claim.entered is not None
+    ledger = Ledger(tmp_path)
+    without = target_cell("FedAvg / FMA / rounds")
+    ledger.enter(target_cell(), target_row({}, {"0": 400, "1": 400, "2": 400}))
+    ledger.enter(without, Row({"0": 390, "1": 391, "2": 392}, without.settings[0].words))
+    finding = claim.judged(claim.entered(ledger))
+    assert finding.holds is False
+    ledger.enter(without, Row({}, without.settings[0].words, {"0": 400, "1": 400, "2": 400}), anew=True)
+    assert claim.judged(claim.entered(ledger)).holds is None
+
+
+def test_an_accuracy_has_no_target_that_a_run_could_miss(tmp_path: Path) -> None:
+    Ledger(tmp_path / "theirs").enter(cell(), Row({}, cell().settings[0].words, {"0": 400}))
+    (line,) = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), REPRODUCTIONS, claims()).lines
+    assert "is not counted up to a target" in line
+
+
+def test_rounds_of_a_run_that_did_not_reach_its_target_are_merged(tmp_path: Path) -> None:
+    Ledger(tmp_path / "theirs").enter(target_cell(), target_row({}, {"0": 400}))
+    merged = merge(tmp_path / "theirs", Ledger(tmp_path / "ours"), [ima.TABLE_2], claims())
+    assert merged.lines == ["FedAvg / 150 / rounds: 400+ from one seed, at the printed setting"]
+
+
+@pytest.mark.parametrize(("setting", "taken"), [("ours: a simulated link", 1), ("the printed setting", 0)])
+def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_setting(
+    tmp_path: Path, setting: str, taken: int
+) -> None:
+    claim = claims()["FedWindow"]["V34"]
+    trips = {("FedAsync",): [250.0, 251.0, 252.0], ("FedBuff",): [100.0, 100.0, 100.0]}
+    evidence = {"trips": Numbers.measured(("scheme",), trips).saved()}
+    theirs = Ledger(tmp_path / "theirs")
+    theirs.enter_claim("FedWindow", claim, {"evidence": evidence, "runs": [], "setting": setting})
+    ours = Ledger(tmp_path / "ours")
+    assert merge(theirs.folder, ours, REPRODUCTIONS, claims()).taken == taken
+    verdicts = [(row["setting"], finding.holds) for row, finding in ours.judged("FedWindow", claim)]
+    assert verdicts == [(setting, True)] * taken
+
+
+def test_readings_of_one_command_without_runs_stand_beside_each_other(tmp_path: Path) -> None:
+    claim = claims()["FedWindow"]["V34"]
+    evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [250.0], ("FedBuff",): [100.0]}).saved()}
+    ledger = Ledger(tmp_path)
+    for setting in ("ours: one reading", "ours: another"):
+        row = {"evidence": evidence, "runs": [], "setting": setting, "source": "one command"}
+        ledger.enter_claim("FedWindow", claim, row)
+    assert [row["setting"] for row in ledger.evidence("FedWindow", claim)] == ["ours: one reading", "ours: another"]

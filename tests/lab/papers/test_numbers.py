@@ -62,6 +62,15 @@ def test_printed_numbers_are_exact() -> None:
     assert above(gain, 1) == Finding(False, "1 of 2 above 1: 2 (A), 0.5 (B)")
 
 
+def test_the_words_of_a_finding_leave_out_what_is_not_known_and_count_it() -> None:
+    few = Numbers.exact(("row",), {("A",): 2.0, ("B",): math.nan})
+    assert above(few).words == "1 of 2 above 0: 2 (A), 1 not known"
+    many = Numbers.exact(("row",), {**{(str(i),): float(i) for i in range(1, 8)}, ("8",): math.nan})
+    assert above(many).words == "7 of 8 above 0: from 1 (1) to 7 (7), 1 not known"
+    unknown = Numbers.exact(("row",), {(str(i),): math.nan for i in range(8)})
+    assert above(unknown).words == "0 of 8 above 0: 8 not known"
+
+
 def test_seeds_are_paired_by_their_names() -> None:
     a = Numbers.measured((), {(): {"0": 1.0, "1": 5.0, "2": 9.0}})
     b = Numbers.measured((), {(): {"2": 8.0, "1": 4.0, "7": 0.0, "0": 0.0}})

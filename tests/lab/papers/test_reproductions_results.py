@@ -108,7 +108,8 @@ def test_each_seed_says_by_itself_whether_it_has_reached_the_target(tmp_path: Pa
     accuracies = {"seed=0,A": [0.1, 0.6, 0.2, 0.2, 0.2, 0.2], "seed=1,A": [0.1] * 6, "seed=1,B": [0.6] * 6}
     results = pretend(tmp_path, given, accuracies)
     measured = results.measured(Pick({"method": ("A",)}, "model", "rounds_to_target"))
-    assert measured.reached == {"0": 2, "1": None}
+    assert measured.reached == {"0": 2}
+    assert measured.unreached == {"1": 6}
     assert (str(measured), measured.value, measured.values) == ("6+", None, {})
     found = of_target(given, results)
     assert {key: (quantity.seeds, quantity.values) for key, quantity in found.items()} == {
@@ -117,6 +118,27 @@ def test_each_seed_says_by_itself_whether_it_has_reached_the_target(tmp_path: Pa
         ("B", "", "reached"): (("1",), (1,)),
     }
     assert results.measured(Pick({"method": ("A",)}, "model", "value")).reached == {}
+    other = results.measured(Pick({"method": ("A",)}, "another", "rounds_to_target"))
+    assert (other.unreached, other.beyond, other.why) == ({}, None, "never evaluated")
+
+
+def test_a_speed_up_is_unreached_in_a_seed_in_which_one_of_its_two_runs_did_not_reach_the_target(
+    tmp_path: Path,
+) -> None:
+    cells = {"": pick(statistic="speed_up")}
+    table = Table(rows="method", columns={"": pick()}, cells=cells, against=pick(method="B"))
+    given = reproduction(tables=[table])
+    accuracies = {
+        "seed=0,A": [0.1, 0.6, 0.6, 0.6, 0.6, 0.6],
+        "seed=0,B": [0.1, 0.1, 0.1, 0.6, 0.6, 0.6],
+        "seed=1,A": [0.1] * 6,
+        "seed=1,B": [0.6] * 6,
+    }
+    results = pretend(tmp_path, given, accuracies)
+    (bound,) = given.bound_tables
+    measured = bound.measured(bound.pick("A", "", ""), results)
+    assert (measured.reached, measured.unreached) == ({"0": 2.0}, {"1": 6})
+    assert (str(measured), measured.value, measured.values) == ("-", None, {})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ printed, and what is calculated without chance, is exact: one value decides.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,6 +19,7 @@ from ...settings.errors import check
 from .numbers import SEEDS, Key, Label, Numbers, Quantity
 
 if TYPE_CHECKING:
+    from .ledger import Ledger
     from .results import Results
 
 Evidence: TypeAlias = dict[str, Numbers]
@@ -59,6 +61,8 @@ class Claim:
     - `printed`: the paper's own numbers as evidence, for what arithmetic on print decides
     - `identity`: numbers that are calculated here, for what holds or not without chance
     - `of` and `measure`: the reproduction whose results have the evidence, and how it is read from them
+    - `entered`: how it is read from a ledger's rows of printed numbers, where it is not the numbers of a table as they
+      are, such as rounds to a target that some runs did not reach
     - `subject`: of what such evidence is, where the paper's claim is of something else, such as another network; "" if
       it is of the same. It belongs to the setting in which the claim was judged, which then is not the printed one
     """
@@ -73,6 +77,7 @@ class Claim:
     of: str = ""
     measure: Callable[[Results], Evidence] | None = None
     subject: Callable[[Results], str] | None = None
+    entered: Callable[[Ledger], Evidence] | None = None
 
     @property
     def says(self) -> str:
@@ -127,12 +132,13 @@ class Claims:
         of: str = "",
         measure: Callable[[Results], Evidence] | None = None,
         subject: Callable[[Results], str] | None = None,
+        entered: Callable[[Ledger], Evidence] | None = None,
     ) -> Callable[[Judge], Judge]:
         """A decorator that adds a function as the claim of this name."""
         check(name not in self.by_name, "claim", name, "is there already")
 
         def added(judge: Judge) -> Judge:
-            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure, subject)
+            self.by_name[name] = Claim(name, tier, where, judge, cost, printed, identity, of, measure, subject, entered)
             return judge
 
         return added
@@ -256,13 +262,21 @@ def _by_chance(numbers: Numbers) -> bool:
 
 
 def _listed(numbers: Numbers) -> str:
-    """The means of the numbers if they are few, and otherwise the lowest and the highest."""
+    """The means of the numbers if they are few, and otherwise the lowest and the highest; how many are not known."""
     means = {key: quantity.mean for key, quantity in numbers.items()}
-    if len(means) > MOST_LISTED:
-        low = min(means, key=means.__getitem__)
-        high = max(means, key=means.__getitem__)
-        return f"from {_named(low, means[low])} to {_named(high, means[high])}"
-    return ", ".join(_named(key, mean) for key, mean in means.items())
+    known = {key: mean for key, mean in means.items() if not math.isnan(mean)}
+    if len(means) <= MOST_LISTED:
+        words = ", ".join(_named(key, mean) for key, mean in known.items())
+    elif known:
+        low = min(known, key=known.__getitem__)
+        high = max(known, key=known.__getitem__)
+        words = f"from {_named(low, known[low])} to {_named(high, known[high])}"
+    else:
+        words = ""
+    unknown = len(means) - len(known)
+    if not unknown:
+        return words
+    return f"{words}, {unknown} not known" if words else f"{unknown} not known"
 
 
 def _named(key: Key, value: float) -> str:

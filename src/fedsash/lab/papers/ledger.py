@@ -85,10 +85,15 @@ class Cell:
         runs = [run for run in planned(self.reproduction).runs if self.pick.takes(run.labels)]
         return printed_settings(self.reproduction, runs, self.pick.model)
 
+    @property
+    def has_target(self) -> bool:
+        """Whether it is counted up to a target, which a run may not reach."""
+        statistic = self.pick.statistic
+        return statistic in SPEED_UPS or statistic in TO_TARGET
+
     def check(self, value: float) -> str:
         """What is wrong with a value as this number; "" if nothing is."""
-        statistic = self.pick.statistic
-        if statistic in SPEED_UPS or statistic in TO_TARGET:
+        if self.has_target:
             return "" if value > 0 else "must be above 0"
         return "" if 0 <= value <= 100 else "must be a share in per cent, from 0 to 100"
 
@@ -133,6 +138,8 @@ class Row:
     """What was run for a cell, and what came out.
 
     - `values`: the number of each seed, in the table's unit: per cent, rounds, trips
+    - `unreached`: all rounds or trips of each seed that did not reach the target, which has no number then; of a
+      speed-up those of one of its two runs
     - `settings`: every setting that can change it by more than rounding, as words: `{"local.lr": "0.01"}`
     - `precision`, `device`, `engine`, `versions`: how it was computed
     - `date`, `source`: when it was entered, and from which command or page
@@ -141,6 +148,7 @@ class Row:
 
     values: Mapping[str, float]
     settings: Mapping[str, str]
+    unreached: Mapping[str, float] = field(default_factory=dict)
     precision: str = "full"
     device: str = ""
     engine: str = ""
@@ -155,19 +163,19 @@ class Row:
         if not isinstance(table, Mapping):
             raise ValueError(f"a row must be a table, and is {show(table)}")
         row = cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table})
-        for name in ("values", "settings", "versions"):
+        for name in ("values", "unreached", "settings", "versions"):
             if not isinstance(getattr(row, name), Mapping):
                 raise ValueError(f"{name} = {show(getattr(row, name))}: must be a table")
         for name in ("precision", "device", "engine", "date", "source", "note"):
             if not isinstance(getattr(row, name), str):
                 raise ValueError(f"{name} = {show(getattr(row, name))}: must be a text")
-        if not row.values:
+        if not row.seeds:
             raise ValueError("values: must have a value at least")
-        for seed, value in row.values.items():
-            if not seed.isdecimal():
-                raise ValueError(f"values.{seed}: must be called after its seed, a number from 0 on")
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"values.{seed} = {show(value)}: must be a number")
+        _check_numbers("values", row.values)
+        _check_numbers("unreached", row.unreached)
+        for seed in row.unreached:
+            if seed in row.values:
+                raise ValueError(f"unreached.{seed}: must not have a value as well")
         for key, word in row.settings.items():
             if not isinstance(word, str):
                 raise ValueError(f"settings.{key} = {show(word)}: must be a text")
@@ -180,14 +188,36 @@ class Row:
         return hashlib.sha256(words.encode()).hexdigest()[:12]
 
     @property
+    def seeds(self) -> list[str]:
+        """The seeds that were run, whether they reached the target or not."""
+        return [*self.values, *self.unreached]
+
+    @property
     def mean(self) -> float:
-        """The mean over its seeds."""
-        return fmean(self.values.values())
+        """The mean over its seeds that have a number; NaN without any."""
+        return fmean(self.values.values()) if self.values else math.nan
 
     @property
     def deviation(self) -> float | None:
         """The standard deviation over its seeds, dividing by n - 1; None for one seed."""
         return stdev(self.values.values()) if len(self.values) > 1 else None
+
+    def number(self, seed: str) -> str:
+        """The number of a seed in words: 400+ if the target was not reached in 400 rounds."""
+        if seed in self.unreached:
+            return f"{self.unreached[seed]:g}+"
+        return f"{self.values[seed]:.4g}"
+
+    def __str__(self) -> str:
+        """The mean of its numbers, the number of its seeds, and in how many the target was not reached."""
+        count = len(self.seeds)
+        seeds = "one seed" if count == 1 else f"{count} seeds"
+        if not self.unreached:
+            return f"{self.mean:.2f} from {seeds}"
+        beyond = f"{max(self.unreached.values()):g}+"
+        if not self.values:
+            return f"{beyond} from {seeds}"
+        return f"{self.mean:.2f} from {len(self.values)} of {seeds}, {beyond} from the rest"
 
     def differences(self, cell: Cell) -> list[str]:
         """In what its settings differ from the paper's, one line a key; from those of a grid that are nearest."""
@@ -309,11 +339,11 @@ class Ledger:
         identities = [entered.identity for entered in rows]
         if row.identity not in identities:
             rows.append(row)
-            message = _summary(row)
+            message = str(row)
         else:
             place = identities.index(row.identity)
             if anew:
-                rows[place] = replace(row, values={**rows[place].values, **row.values})
+                rows[place] = _completed(row, rows[place])
                 message = ""
             else:
                 rows[place], message = _with_seeds(rows[place], row)
@@ -329,29 +359,41 @@ class Ledger:
         return message
 
     def numbers(self, reproduction: Reproduction, table: str = "") -> Numbers:
-        """What was run at the printed setting, as the numbers of a table: one row of each cell (see `chosen`)."""
-        bound = reproduction.table(table)
+        """What was run at the printed setting, as the numbers of a table: one row of each cell (see `chosen`).
+
+        A cell whose target a seed did not reach has no number: the others would be a mean of the fast ones alone.
+        """
         values: dict[Key, Mapping[str, float]] = {}
+        for key, row in self.rows_in_print(reproduction, table).items():
+            if not row.unreached:
+                values[key] = row.values
+        return Numbers.measured(DIMS, values)
+
+    def rows_in_print(self, reproduction: Reproduction, table: str = "") -> dict[tuple[str, str, str], Row]:
+        """The row at the printed setting that stands for each cell of a table, by row, column and cell."""
+        bound = reproduction.table(table)
+        rows = {}
         for cell in cells(reproduction):
             if cell.table.name != bound.name:
                 continue
             row = self.chosen(cell)
             if row is not None:
-                values[cell.row, cell.column, cell.cell] = row.values
-        return Numbers.measured(DIMS, values)
+                rows[cell.row, cell.column, cell.cell] = row
+        return rows
 
     def chosen(self, cell: Cell) -> Row | None:
         """The row at the printed setting that stands for a cell: the one with the most seeds; of a grid, the best."""
         rows = [row for row in self.rows(cell) if row.printed_setting(cell)]
         if not rows:
             return None
-        most = max(len(row.values) for row in rows)
-        rows = [row for row in rows if len(row.values) == most]
-        if not cell.table.table.best_over:
+        most = max(len(row.seeds) for row in rows)
+        rows = [row for row in rows if len(row.seeds) == most]
+        with_numbers = [row for row in rows if not row.unreached]
+        if not cell.table.table.best_over or not with_numbers:
             return rows[0]
         if cell.pick.statistic in TO_TARGET:
-            return min(rows, key=lambda row: row.mean)
-        return max(rows, key=lambda row: row.mean)
+            return min(with_numbers, key=lambda row: row.mean)
+        return max(with_numbers, key=lambda row: row.mean)
 
     def evidence(self, paper: str, claim: Claim) -> list[dict[str, Any]]:
         """The rows of a claim: each has `evidence`, the settings of its `runs`, and its `setting` in words."""
@@ -370,7 +412,7 @@ class Ledger:
                 row = {**row, "evidence": _joined(entered["evidence"], row["evidence"])}
                 continue
             is_same_command = entered.get("source") == row.get("source")
-            is_part = all(run in row["runs"] for run in entered["runs"])
+            is_part = bool(entered["runs"]) and all(run in row["runs"] for run in entered["runs"])
             if not (is_same_command and is_part):
                 rows.append(entered)
         rows.append(dict(row))
@@ -407,30 +449,51 @@ class Ledger:
 
 def _with_seeds(entered: Row, row: Row) -> tuple[Row, str]:
     """An entered row with the seeds that only another one of the same settings has, and what came of each in words."""
-    new = {}
     messages = []
-    for seed, value in row.values.items():
-        if seed not in entered.values:
-            new[seed] = value
-            continue
-        before = entered.values[seed]
-        if abs(before - value) > SAME * max(1.0, abs(value)):
-            messages.append(f"seed {seed} is there with {before:.4g}, which stays, and not {value:.4g}")
-    if not new:
+    for seed in row.seeds:
+        if seed in entered.seeds and not _same_number(entered, row, seed):
+            before = entered.number(seed)
+            messages.append(f"seed {seed} is there with {before}, which stays, and not {row.number(seed)}")
+    if all(seed in entered.seeds for seed in row.seeds):
         return entered, "; ".join(messages) or "is there already"
     source = entered.source
     if row.source not in source:
         source = f"{source}; {row.source}"
-    joined = replace(entered, values={**entered.values, **new}, source=source)
-    messages.append(_summary(joined))
+    joined = replace(_completed(entered, row), source=source)
+    messages.append(str(joined))
     return joined, "; ".join(messages)
 
 
-def _summary(row: Row) -> str:
-    """The mean of a row and the number of its seeds in words."""
-    count = len(row.values)
-    seeds = "one seed" if count == 1 else f"{count} seeds"
-    return f"{row.mean:.2f} from {seeds}"
+def _same_number(entered: Row, row: Row, seed: str) -> bool:
+    """Whether two rows have the same number of a seed, up to rounding; a target that both missed is the same."""
+    if seed in entered.unreached or seed in row.unreached:
+        return seed in entered.unreached and seed in row.unreached
+    before = entered.values[seed]
+    value = row.values[seed]
+    return abs(before - value) <= SAME * max(1.0, abs(value))
+
+
+def _completed(row: Row, other: Row) -> Row:
+    """A row with those seeds of another one that it lacks."""
+    values = dict(row.values)
+    unreached = dict(row.unreached)
+    for seed in other.seeds:
+        if seed in row.seeds:
+            continue
+        if seed in other.unreached:
+            unreached[seed] = other.unreached[seed]
+        else:
+            values[seed] = other.values[seed]
+    return replace(row, values=values, unreached=unreached)
+
+
+def _check_numbers(name: str, numbers: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for numbers of a row that are none, or are not called after their seeds."""
+    for seed, value in numbers.items():
+        if not seed.isdecimal():
+            raise ValueError(f"{name}.{seed}: must be called after its seed, a number from 0 on")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name}.{seed} = {show(value)}: must be a number")
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Numbers]:
@@ -445,7 +508,8 @@ def collect(
     entered = 0
     for cell in wanted:
         measured = cell.table.measured(cell.pick, results)
-        if not measured.values:
+        values = measured.reached if measured.unreached else measured.values
+        if not values and not measured.unreached:
             continue
         pick = cell.pick
         grid = cell.table.table.best_over
@@ -456,7 +520,8 @@ def collect(
         run = results.runs(pick)[0]
         summary = files.table(results.folder(run) / "summary.json")
         row = Row(
-            values=dict(measured.values),
+            values=dict(values),
+            unreached=dict(measured.unreached),
             settings=settings_of(run, cell.pick.model),
             precision=run.experiment.engine.precision,
             device=str(summary.get("device", "")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..sweeps import PlannedRun
 from .figures import CurvesFigure, StudyFigure, ValuesFigure
@@ -13,6 +13,9 @@ from .numbers import Key, Numbers, Quantity
 from .reproduction import Reproduction
 from .results import Results
 from .tables import DIMS
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
 
 
 def of_table(reproduction: Reproduction, results: Results, table: str = "") -> Numbers:
@@ -79,22 +82,35 @@ def of_ends(figure: CurvesFigure, results: Results) -> Numbers:
 REACHED = "reached"
 BEYOND = "beyond"
 """The labels of "target": rounds until it, and all rounds of runs that did not reach it."""
+TARGET_DIMS = ("row", "column", "target")
 
 
 def of_target(reproduction: Reproduction, results: Results, table: str = "", cell: str = "") -> Numbers:
     """A table's rounds or trips until the target, by row, column and "target", each of the seeds that it is true of."""
-    values: dict[Key, dict[str, float]] = {}
+    values: dict[Key, Mapping[str, float]] = {}
     for number in reproduction.table(table).numbers(results):
         if number.cell != cell:
             continue
         reached = (number.row, number.column, REACHED)
         beyond = (number.row, number.column, BEYOND)
-        for seed, rounds in number.measured.reached.items():
-            if rounds is not None:
-                values.setdefault(reached, {})[seed] = rounds
-            elif number.measured.beyond is not None:
-                values.setdefault(beyond, {})[seed] = number.measured.beyond
-    return Numbers.measured(("row", "column", "target"), values)
+        if number.measured.reached:
+            values[reached] = number.measured.reached
+        if number.measured.unreached:
+            values[beyond] = number.measured.unreached
+    return Numbers.measured(TARGET_DIMS, values)
+
+
+def entered_target(reproduction: Reproduction, ledger: Ledger, table: str = "", cell: str = "") -> Numbers:
+    """A table's rounds or trips until the target in the rows of a ledger, as `of_target` has those of runs."""
+    values: dict[Key, Mapping[str, float]] = {}
+    for (row, column, place), entry in ledger.rows_in_print(reproduction, table).items():
+        if place != cell:
+            continue
+        if entry.values:
+            values[row, column, REACHED] = entry.values
+        if entry.unreached:
+            values[row, column, BEYOND] = entry.unreached
+    return Numbers.measured(TARGET_DIMS, values)
 
 
 def printed_target(reproduction: Reproduction, table: str = "", cell: str = "") -> Numbers:
@@ -104,7 +120,7 @@ def printed_target(reproduction: Reproduction, table: str = "", cell: str = "") 
         if place == cell and number.value is not None:
             target = BEYOND if number.beyond else REACHED
             values[row, column, target] = number.value
-    return Numbers.exact(("row", "column", "target"), values)
+    return Numbers.exact(TARGET_DIMS, values)
 
 
 @dataclass(frozen=True, order=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from .reproduction import Reproduction
 Claims = Mapping[str, Mapping[str, Claim]]
 """The claims of the papers, by paper and name."""
 MOST_DIFFERENCES = 3
+OURS = "ours: "
+"""How the setting of evidence begins that is of no reproduction."""
 
 
 @dataclass
@@ -97,10 +99,13 @@ def _entered(
     cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
     for row in rows:  # all of them are looked at before the first is entered
-        for seed, value in row.values.items():
-            requirement = cell.check(value)
-            if requirement:
-                raise RunError(f"values.{seed} = {value:g}: {requirement}")
+        if row.unreached and not cell.has_target:
+            raise RunError("unreached: must be empty, as the number is not counted up to a target")
+        for name, numbers in (("values", row.values), ("unreached", row.unreached)):
+            for seed, value in numbers.items():
+                requirement = cell.check(value)
+                if requirement:
+                    raise RunError(f"{name}.{seed} = {value:g}: {requirement}")
     for row in rows:
         entered = ledger.enter(cell, row)
         yield f"{cell.name}: {entered}, {_setting(row, cell)}"
@@ -125,14 +130,29 @@ def _entered_claim(
     if name not in claims.get(paper, {}):
         raise RunError(f"no paper has the claim {paper} {name}")
     claim = claims[paper][name]
-    (reproduction,) = [each for each in reproductions if each.name == claim.of]
     for row in table["rows"]:
         runs = []
         for settings in row["runs"]:
             runs.append({str(key): str(word) for key, word in settings.items()})
-        setting = setting_of(reproduction, runs, str(row.get("subject", "")))
+        setting = _setting_of_claim(claim, row, runs, reproductions)
         entry = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
         entry |= {"runs": runs, "setting": setting}
         finding = ledger.enter_claim(paper, claim, entry)
         whose = "the printed setting" if setting == PRINTED else "ours"
         yield f"{paper} {name}: {finding.verdict} ({whose})"
+
+
+def _setting_of_claim(
+    claim: Claim,
+    row: Mapping[str, Any],
+    runs: Sequence[Mapping[str, str]],
+    reproductions: Iterable[Reproduction],
+) -> str:
+    """The setting of a claim's row in words. What no reproduction runs has no printed setting: the row words it."""
+    if claim.of:
+        (reproduction,) = [each for each in reproductions if each.name == claim.of]
+        return setting_of(reproduction, runs, str(row.get("subject", "")))
+    setting = str(row["setting"])
+    if not setting.startswith(OURS):
+        raise RunError(f"its setting must begin with {OURS!r}, as no reproduction of the claim can show another one")
+    return setting

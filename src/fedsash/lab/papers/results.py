@@ -34,8 +34,8 @@ class Measurement:
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
     None. `why` says why runs are missing or stuck; it is empty if no run was `requested`. The number is printed
     with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several. `values`
-    has the number of each run, by its seed. `reached` has the rounds or trips of each run until the target, by its
-    seed, and None of a run that did not reach it: some runs may have where `beyond` says that another one has not.
+    has the number of each run, by its seed, and none where a run did not reach the target. `reached` has the rounds or
+    trips of each run until the target, by its seed, and `unreached` all those of each run that did not reach it.
     """
 
     value: float | None = None
@@ -47,7 +47,8 @@ class Measurement:
     digits: int = 2
     chosen: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
-    reached: Mapping[str, float | None] = field(default_factory=dict)
+    reached: Mapping[str, float] = field(default_factory=dict)
+    unreached: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.beyond is not None:
@@ -124,17 +125,30 @@ class Results:
 
     def _until_target(self, runs: Sequence[PlannedRun], pick: Pick, why: str) -> Measurement:
         """The rounds or trips of finished runs until the target."""
-        counted = TO_TARGET[pick.statistic]
-        numbers = [self._number(run, pick) for run in runs]
-        reached = {str(run.experiment.seed): number for run, number in zip(runs, numbers, strict=True)}
-        values = [number for number in numbers if number is not None]
-        if len(values) == len(runs):
-            return replace(_averaged(values, runs, why), digits=0, reached=reached)
-        last = 0
+        values = []
+        reached: dict[str, float] = {}
+        unreached: dict[str, float] = {}
         for run in runs:
-            for record in self._history(run):
-                last = max(last, getattr(record, counted, None) or 0)
-        return Measurement(runs=len(runs), beyond=last, why=why, reached=reached)
+            seed = str(run.experiment.seed)
+            number = self._number(run, pick)
+            if number is None:
+                unreached[seed] = self._last(run, pick)
+            else:
+                reached[seed] = number
+                values.append(number)
+        if not unreached:
+            return replace(_averaged(values, runs, why), digits=0, reached=reached)
+        if not all(unreached.values()):
+            return Measurement(runs=len(runs), why="never evaluated")
+        beyond = int(max(unreached.values()))
+        return Measurement(runs=len(runs), beyond=beyond, why=why, reached=reached, unreached=unreached)
+
+    def _last(self, run: PlannedRun, pick: Pick) -> float:
+        """The rounds or trips of a run after which the model of a pick was last evaluated; 0 if it never was."""
+        criterion, _ = goal_of(self.folder(run))
+        counted = TO_TARGET[pick.statistic]
+        scores = _of(self._history(run), pick.model, run.experiment, criterion)
+        return max((float(getattr(score, counted) or 0) for score in scores), default=0.0)
 
     def best(self, pick: Pick, axis: str = "") -> Measurement:
         """The number of a pick with that of its labels of an `axis` which is best at it; the number itself without an

@@ -178,7 +178,10 @@ class BoundTable:
                     yield row, column, cell, number
 
     def measured(self, pick: Pick, results: Results) -> Measurement:
-        """The measured number of a pick: for a speed-up the quotient of two, over all seeds and in each of them."""
+        """The measured number of a pick: for a speed-up the quotient of two, over all seeds and in each of them.
+
+        A speed-up is `unreached` in a seed in which one of the two did not reach the target, or neither.
+        """
         if pick.statistic not in SPEED_UPS:
             return results.best(pick, self.table.best_over)
         count = Pick(statistic=SPEED_UPS[pick.statistic])
@@ -188,16 +191,24 @@ class BoundTable:
         if own.value and base.value:
             ratio = base.value / own.value
         ratios = {}
-        for seed, rounds in own.values.items():
-            if seed in base.values:
-                ratios[seed] = base.values[seed] / rounds
+        for seed, rounds in own.reached.items():
+            if seed in base.reached:
+                ratios[seed] = base.reached[seed] / rounds
+        unreached = {}
+        own_seeds = {*own.reached, *own.unreached}
+        base_seeds = {*base.reached, *base.unreached}
+        for seed, rounds in {**base.unreached, **own.unreached}.items():
+            if seed in own_seeds & base_seeds:
+                unreached[seed] = rounds
         return Measurement(
             ratio,
             runs=own.runs,
             why=own.why or base.why,
             requested=own.requested and base.requested,
             chosen=own.chosen,
-            values=ratios,
+            values={} if unreached else ratios,
+            reached=ratios,
+            unreached=unreached,
         )
 
     def filled(self, results: Results) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def complete(cell: Cell, ledger: Ledger) -> bool:
     """Whether a cell was run at its printed setting, in every choice of a grid, with all seeds of the reproduction."""
     runs = [run for run in planned(cell.reproduction).runs if cell.pick.takes(run.labels)]
     seeds = {run.experiment.seed for run in runs}
-    rows = [row for row in ledger.rows(cell) if len(row.values) >= len(seeds)]
+    rows = [row for row in ledger.rows(cell) if len(row.seeds) >= len(seeds)]
     missing = list(cell.settings)
     for row in rows:
         missing = [settings for settings in missing if settings.differences(row.settings)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
-from fedsash.lab.report.comparison import Choice, Row, by_decided, compare, compare_best, table
+from fedsash.lab.report.comparison import Choice, Row, by_decided, compare, compare_best, of_other_lengths, table
 from fedsash.lab.report.page.papers import of_settings
 from fedsash.runs.pictures import Line
 from fedsash.runs.summaries import GOAL, goal_content
@@ -407,3 +408,12 @@ def test_a_picture_that_can_t_be_drawn_is_refused_at_once(tmp_path: Path, capsys
     ):
         assert main(["compare", str(tmp_path), *more]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_runs_of_different_lengths_are_named() -> None:
+    def lengths(**rounds: int) -> list[str]:
+        runs = [SimpleNamespace(name=name, rounds=count) for name, count in rounds.items()]
+        return list(of_other_lengths(cast(Any, runs)))
+
+    assert lengths(a=60, b=15) == ["runs have different numbers of rounds, up to 60: b 15"]
+    assert lengths(a=60, b=60) == lengths() == []

@@ -102,7 +102,10 @@ def _scores(ordered: Sequence[Ordered], by: str, file: Path | None) -> list[floa
     scores = []
     for entry, known in zip(ordered, metrics, strict=True):
         if by not in known:
-            raise RunError(f"{entry.checkpoint.path}: {place} says its {by}; known: {some(known) or 'nothing'}")
+            line = f"{entry.checkpoint.path}: {place} says its {by}; known: {some(known) or 'nothing'}"
+            if file is not None:
+                line += f"; an entry is {json.dumps({title_of(entry.checkpoint.path): {by: 0.12}})}"
+            raise RunError(line)
         scores.append(known[by])
     return scores
 

@@ -42,7 +42,7 @@ def add_compare(parser: Parser) -> None:
 
 def _compare(args: Namespace) -> int:
     from ..report.collect import collect
-    from ..report.comparison import by_decided, compare, compare_best, head, table, unlike
+    from ..report.comparison import by_decided, compare, compare_best, head, of_other_lengths, table, unlike
 
     _check_compared(args)
     collection = collect(args.folders)
@@ -55,9 +55,10 @@ def _compare(args: Namespace) -> int:
     unfinished = [run.name for run in collection.runs if not run.finished]
     if finished and unfinished:
         notes.append(f"left out, since others are finished: {some(unfinished)}")
+    compared = finished or collection.runs
+    notes += of_other_lengths(compared)
     for note in notes:
         terminal.complain(f"fedsash: {note}")
-    compared = finished or collection.runs
     if args.best_over:
         rows = compare_best(compared, args.best_over, args.by or "held_out", args.against)
     else:

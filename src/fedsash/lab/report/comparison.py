@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...evaluation import OVER_CLIENTS, SPLITS, Curves, mean_or_none
 from ...runs.client_results import WORDS
 from ...runs.table import empty_table
-from ...settings.errors import RunError, check, shortened
+from ...settings.errors import RunError, check, shortened, some
 from ...system.files import flat
 from ...tasks import Criterion
 from ...tasks.criterion import UNKNOWN
@@ -383,6 +383,17 @@ def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
         if different:
             keys = ", ".join(different)
             yield f"run {run.name}: has the labels of {other.name} and other settings: {keys}"
+
+
+def of_other_lengths(runs: Sequence[CollectedRun]) -> Iterator[str]:
+    """A line if some runs have more rounds than others: the ends that are compared are those of different rounds."""
+    longest = max((run.rounds for run in runs), default=0)
+    shorter: list[str] = []
+    for run in runs:
+        if run.rounds < longest:
+            shorter.append(f"{run.name} {run.rounds}")
+    if shorter:
+        yield f"runs have different numbers of rounds, up to {longest}: {some(shorter, 4)}"
 
 
 def _seed(run: CollectedRun) -> int:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-import tomllib
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hatch_build import addressed
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from site_build import claims, commands, examples, experiment_file, notebooks, plain, python_pages, whole
-from site_build.links import relinked
+from site_build import contents, plain
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -22,13 +19,6 @@ if TYPE_CHECKING:
     from mkdocs.structure.nav import Navigation
     from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).parents[1]
-FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
-"""Pages that lie at the top of the repository."""
-ADDRESS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"][
-    "address"
-]
-"""Where the project lies; empty until a person has said it."""
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 # Stubs list the public names, and griffe reads them there.
@@ -43,29 +33,17 @@ def on_config(config: MkDocsConfig) -> None:
 
     It isn't `repo_url`, for which the theme's pages would ask the host for numbers.
     """
-    if ADDRESS:
-        config.copyright = f'<a href="{ADDRESS}">{ADDRESS}</a>'
+    if contents.ADDRESS:
+        config.copyright = f'<a href="{contents.ADDRESS}">{contents.ADDRESS}</a>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what does not lie in docs/: pages that are made here, of the repository, of examples and of notebooks."""
     pages.clear()
-    generated = {
-        "reference/experiment-file.md": experiment_file.page(),
-        "reference/commands.md": commands.page(),
-        "examples/index.md": examples.page(ROOT),
-        "concepts/whole.md": whole.page(ROOT),
-        **python_pages.pages(),
-    }
-    for place, content in generated.items():
+    for place, content in {**contents.generated(), **contents.tutorials()}.items():
         files.append(File.generated(config, place, content=content))
-    for place, source in FROM_ROOT.items():
-        files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
-    for file in examples.files(ROOT):
-        files.append(File.generated(config, file.as_posix(), abs_src_path=str(ROOT / file)))
-    for tutorial in [file for file in files if file.src_uri.endswith(".ipynb")]:
-        for place, shown in notebooks.pages(Path(tutorial.abs_src_path or ""), Path(tutorial.src_uri)).items():
-            files.append(File.generated(config, place, content=shown))
+    for place, source in contents.elsewhere().items():
+        files.append(File.generated(config, place, abs_src_path=str(source)))
     return files
 
 
@@ -77,12 +55,8 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the page the links of the site, and remember its Markdown."""
     place = page.file.src_uri
-    source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
-    markdown = relinked(addressed(claims.with_claims(markdown), ADDRESS), source)
-    if place.startswith(python_pages.FOLDER):
-        pages[place] = python_pages.written_out(markdown)
-    else:
-        pages[place] = plain.written(markdown)
+    markdown = contents.with_links(markdown, place)
+    pages[place] = plain.written(contents.complete(markdown, place))
     return markdown
 
 

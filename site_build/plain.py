@@ -11,7 +11,7 @@ PARAGRAPH = re.compile(r"\n\n(?=[A-Z`*\[])(.+?)(?=\n\n|\n*$)", re.DOTALL)
 def written(page: str) -> str:
     """A page without what only the site needs: the names of places in headings, the boxes of a notebook's outputs."""
     page = re.sub(r'\n*<div class="result" markdown>\n+(.*?)\n+</div>\n*', r"\n\n\1\n\n", page, flags=re.DOTALL)
-    return re.sub(r" \{#[\w-]+\}$", "", page, flags=re.MULTILINE)
+    return re.sub(r" \{#[\w.-]+\}$", "", page, flags=re.MULTILINE)
 
 
 def title(page: str) -> str:

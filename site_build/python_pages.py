@@ -103,12 +103,12 @@ def _described(full: str) -> str:
     value: Any = fedsash
     for part in full.split(".")[1:]:
         value = getattr(value, part)
-    parts = [f"## {full}", _signature(full.rpartition(".")[2], value), inspect.getdoc(value) or ""]
+    parts = [f"## {full} {{#{full}}}", _signature(full.rpartition(".")[2], value), inspect.getdoc(value) or ""]
     members = vars(value) if inspect.isclass(value) else {}
     for name, member in members.items():
         member = getattr(member, "__func__", member)
         if not name.startswith("_") and inspect.isfunction(member) and member.__doc__:
-            parts += [f"### {name}", _signature(name, member), inspect.getdoc(member) or ""]
+            parts += [f"### {name} {{#{full}.{name}}}", _signature(name, member), inspect.getdoc(member) or ""]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -51,6 +51,7 @@ def test_the_index_has_a_line_with_title_and_first_sentence_of_each_page() -> No
 
 def test_a_plain_page_has_no_names_of_places_in_its_headings() -> None:
     assert plain.written("## `[local]` {#local}\n\nA `{#place}`.\n") == "## `[local]`\n\nA `{#place}`.\n"
+    assert plain.written("## fedsash.run {#fedsash.run}\n") == "## fedsash.run\n"
 
 
 @pytest.mark.slow

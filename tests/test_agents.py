@@ -1,4 +1,4 @@
-"""AGENTS.md: its three tasks are done as it says, and the targets and files that it names are there."""
+"""For coding assistants: the skill's three tasks are done as it says; what AGENTS.md names is there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from fedsash.lab.cli import main
 from support.places import ROOT
 
 PAGE = (ROOT / "AGENTS.md").read_text()
+SKILL = ROOT / "skills" / "fedsash" / "SKILL.md"
 
 
 def _section(title: str) -> str:
-    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", SKILL.read_text(), re.MULTILINE | re.DOTALL)
     return text
 
 
@@ -49,7 +50,7 @@ def test_the_tracker_keeps_the_mean_of_the_last_models(tmp_path: Path, monkeypat
     models: list[torch.Tensor] = []
     seen = code.replace("tracker.update()", "tracker.update(); models.append(model.weight.detach().double())")
     names = {"models": models}
-    exec(compile(seen, "AGENTS.md", "exec"), names)
+    exec(compile(seen, SKILL.name, "exec"), names)
     tracker = names["tracker"]
     assert isinstance(tracker, fs.Tracker)
     mean = tracker.averaged_state_dict("window")["weight"]
@@ -80,6 +81,15 @@ def test_what_is_there_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for command in _commands("What is there"):
         arguments = ["schema.json" if word == "FILE" and command[0] == "schema" else word for word in command]
         assert main(arguments) == 0
+
+
+def test_the_skill_says_its_name_and_what_it_is_for() -> None:
+    _, front, _ = SKILL.read_text().split("---\n", 2)
+    fields = dict(line.split(": ", 1) for line in front.splitlines())
+    assert fields.keys() == {"name", "description"}
+    assert fields["name"] == SKILL.parent.name
+    assert len(fields["description"]) <= 1024  # assistants read no more
+    assert ": " not in fields["description"]  # it would need quotes in YAML
 
 
 def test_the_targets_of_make_that_it_names_exist() -> None:

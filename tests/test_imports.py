@@ -15,7 +15,7 @@ import fedsash
 HEAVY = {
     *("datasets", "flwr", "flwr_datasets", "dp_accounting", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
     *("matplotlib", "plotly", "rich", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
-    *("wandb", "mlflow", "transformers", "lightning", "ray", "torchvision", "torchmetrics"),
+    *("wandb", "mlflow", "trackio", "transformers", "lightning", "ray", "torchvision", "torchmetrics"),
     *("triton", "torch._inductor", "torch._dynamo", "sympy"),
 }
 NAMES = ["models.group_norm", "data.Dirichlet", "network.Link", "methods.base.Method"]

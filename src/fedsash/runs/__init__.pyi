@@ -7,6 +7,7 @@ from .callbacks import (
     ExportBest as ExportBest,
     MLflow as MLflow,
     TensorBoard as TensorBoard,
+    Trackio as Trackio,
     WandB as WandB,
 )
 from .drawn import (

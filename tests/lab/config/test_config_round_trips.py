@@ -46,7 +46,7 @@ from fedsash.methods.schedules import (
 from fedsash.methods.server_optimisers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.optimisers import Adagrad, Adam, AdamW, RMSprop
 from fedsash.runs import RunningSums
-from fedsash.runs.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, WandB
+from fedsash.runs.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, Trackio, WandB
 from fedsash.tasks import (
     F1,
     R2,
@@ -208,6 +208,7 @@ callbacks: Any = st.one_of(
     st.builds(EarlyStopping, ints, names, better=st.sampled_from(["higher", "lower", ""])),
     st.builds(ExportBest, st.lists(names).map(tuple)),
     st.builds(WandB, text, text),
+    st.builds(Trackio, text, text),
 )
 trackers = st.builds(MLflow, text, text, text)
 

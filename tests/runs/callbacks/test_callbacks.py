@@ -183,11 +183,12 @@ def test_those_of_ones_own_keep_the_identities(callback: Callback) -> None:
 def test_every_callback_of_the_library_keeps_the_identities(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("wandb", "mlflow", "tensorboard"):
-        pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tmp_path.as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    if name in ("wandb", "mlflow", "tensorboard", "trackio"):
+        pytest.importorskip(name)
     check_callback(CALLBACKS[name]())
 
 

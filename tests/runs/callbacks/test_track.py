@@ -1,4 +1,4 @@
-"""TensorBoard, W&B and MLflow get every number once, also in resumed runs, forks and sweeps."""
+"""TensorBoard, W&B, MLflow and Trackio get every number once, also in resumed runs, forks and sweeps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from fedsash import Callback, Evaluation, Fork, RunError, SettingError, load
 from fedsash.client.messages import RoundReport
 from fedsash.extend import LiveRun
 from fedsash.lab.config import ConfigError, parse
-from fedsash.runs import MLflow, TensorBoard, WandB
+from fedsash.runs import MLflow, TensorBoard, Trackio, WandB
 from fedsash.runs.callbacks import Track
 from fedsash.runs.callbacks.rows import numbers
 from fedsash.runs.callbacks.wandb import records
@@ -121,7 +122,7 @@ def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path, mo
     assert alike(board(tmp_path), expected(result.history.rows()))
 
 
-@pytest.mark.parametrize("callback", [TensorBoard(), WandB(), MLflow()], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize("callback", [TensorBoard(), WandB(), MLflow(), Trackio()], ids=lambda it: type(it).__name__)
 def test_without_the_library_one_line_says_what_to_install(
     callback: Callback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_file_switches_them_on_by_table_or_by_a_word() -> None:
     assert parse({"track": "mlflow"}).track == Track(mlflow=MLflow())
     assert parse({"track": {"wandb": {"project": "digits"}}}, ["track=none"]).track == Track()
     with pytest.raises(
-        ConfigError, match=r"track.name = 'wand': must be 'tensorboard' or 'wandb' or 'mlflow' or 'none'"
+        ConfigError, match=r"track.name = 'wand': must be 'tensorboard' or 'wandb' or 'mlflow' or 'trackio' or 'none'"
     ):
         parse({"track": "wand"})
     with pytest.raises(ConfigError, match="a study of time evaluates no models"):
@@ -187,7 +188,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from fedsash import Callback, Evaluation
-from fedsash.runs import MLflow, WandB
+from fedsash.runs import MLflow, Trackio, WandB
 from support.observing import go_on, observed, start
 
 class Dies(Callback):
@@ -196,25 +197,32 @@ class Dies(Callback):
             os.kill(os.getpid(), 9)
 
 folder = Path(sys.argv[1])
-tracker = WandB() if sys.argv[2] == "wandb" else MLflow(uri=f"sqlite:///{folder.parent / 'store.db'}")
+trackers = {"wandb": WandB(), "mlflow": MLflow(uri=f"sqlite:///{folder.parent / 'store.db'}"), "trackio": Trackio()}
 world = observed(evaluation=Evaluation(every=1, last=1, held_out=0.2, clients=True))
 go = go_on if (folder / "state").exists() else start
-go(world, 20, folder, every=4, callbacks=[tracker, Dies()])
+go(world, 20, folder, every=4, callbacks=[trackers[sys.argv[2]], Dies()])
 """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["wandb", "mlflow"])
+@pytest.mark.parametrize("kind", ["wandb", "mlflow", "trackio"])
 def test_after_kills_a_tracker_has_each_number_once(kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind)
-    environment = os.environ | {"WANDB_MODE": "offline", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     folder = tmp_path / "run"
     for last in ("6", "15", "none"):
         call = [sys.executable, "-c", KILLED, str(folder), kind, last.replace("none", "0")]
         done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == (0 if last == "none" else -9), done.stderr
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert alike(offline(folder)[1] if kind == "wandb" else of_mlflow(tmp_path / "store.db"), expected(rows))
+    if kind == "wandb":
+        _, found = offline(folder)
+    elif kind == "mlflow":
+        found = of_mlflow(tmp_path / "store.db")
+    else:
+        found = of_trackio(tmp_path / "fedsash.db")
+    assert alike(found, expected(rows))
 
 
 def of_mlflow(store: Path) -> Points:
@@ -225,6 +233,56 @@ def of_mlflow(store: Path) -> Points:
     (run,) = client.search_runs([client.get_experiment_by_name("fedsash").experiment_id])
     histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     return {name: [(point.step, point.value) for point in history] for name, history in histories.items()}
+
+
+def of_trackio(store: Path) -> Points:
+    """What Trackio has of the one run in a project's data base."""
+    found: Points = {}
+    with closing(sqlite3.connect(store)) as base:
+        runs = base.execute("SELECT DISTINCT run_id, run_name FROM metrics").fetchall()
+        rows = base.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
+    assert len(runs) == 1
+    for step, values in rows:
+        for name, value in json.loads(values).items():
+            found.setdefault(name, []).append((step, value))
+    return found
+
+
+@pytest.fixture
+def trackio_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of Trackio's; the library reads the variable only where it is imported."""
+    folder = tmp_path / "trackio"
+    monkeypatch.setenv("TRACKIO_DIR", str(folder))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("trackio")
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", folder)
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", folder)
+    return folder
+
+
+def test_trackio_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
+    tmp_path: Path, trackio_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import trackio
+
+    mine = trackio.init("mine", embed=False)
+    capsys.readouterr()
+    config = {"local": {"lr": 0.1}}
+    start(world(), 5, tmp_path / "run", callbacks=[Trackio("digits")], until=3, config=config)
+    result = go_on(world(), 5, tmp_path / "run", callbacks=[Trackio("digits")], config=config)
+    assert "rackio" not in capsys.readouterr().out
+    assert alike(of_trackio(trackio_folder / "digits.db"), expected(result.history.rows()))
+    (run,) = trackio.Api().runs("digits")
+    assert run.name == f"run {result.state.clients.lineage[-1][1]}"
+    assert run.config["local"] == {"lr": 0.1}
+    trackio.log({"loss": 1.0})  # into the caller's own run, which is still open
+    mine.finish()
+    assert [found.name for found in trackio.Api().runs("mine")] == [mine.name]
+
+
+def test_a_project_that_trackio_refuses_is_said_in_one_line(tmp_path: Path, trackio_folder: Path) -> None:
+    with pytest.raises(RunError, match=r"^Trackio: Project name 'a_system' is not allowed"):
+        start(world(), 2, tmp_path / "run", callbacks=[Trackio("a_system")])
 
 
 def test_wandb_asks_for_its_key_before_anything_is_written(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Experiment(Setting):
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
     """what is called during a run and may stop it, each under a name of your own"""
     track: Accepts[Track, str] = default(Track())
-    """where the numbers of a run also go: TensorBoard, W&B, MLflow"""
+    """where the numbers of a run also go: TensorBoard, W&B, MLflow, Trackio"""
 
     def __post_init__(self) -> None:
         check_names(self.averages)

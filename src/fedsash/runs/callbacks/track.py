@@ -10,6 +10,7 @@ from ...settings.setting import Setting
 from .. import Callback
 from .mlflow import MLflow
 from .tensorboard import TensorBoard
+from .trackio import Trackio
 from .wandb import WandB
 
 NONE = "none"
@@ -26,6 +27,8 @@ class Track(Setting):
     """Weights & Biases"""
     mlflow: MLflow | None = None
     """MLflow"""
+    trackio: Trackio | None = None
+    """Trackio"""
 
     @classmethod
     def of(cls, name: str) -> Track:

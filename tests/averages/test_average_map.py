@@ -23,6 +23,7 @@ from fedsash.averages import sum_files
 from fedsash.averages.afterwards import RunningSum
 from fedsash.averages.average_map import AverageMap
 from fedsash.settings.errors import ModelError, RunError, SettingError
+from support.children import status_of_child
 from support.places import DOCS
 
 State = dict[str, Tensor]
@@ -231,11 +232,8 @@ def killing(after: int) -> Callable[[nn.Module], float]:
 def test_what_was_killed_goes_on_to_the_same_bytes(tmp_path: Path, kind: str) -> None:
     models = states(4)
     source: Any = files(tmp_path / "models", models) if kind == "files" else models
-    pid = os.fork()
-    if pid == 0:
-        fs.average_map(source, killing(3), net(), out=tmp_path / "killed", say=unsaid)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
+    folder = tmp_path / "killed"
+    assert status_of_child(lambda: fs.average_map(source, killing(3), net(), out=folder, say=unsaid)) == -9
     assert len(json.loads((tmp_path / "killed" / "values.json").read_bytes())["values"]) == 3
     calls: list[float] = []
 

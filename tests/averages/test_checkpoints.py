@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import fedsash as fs
 from fedsash.averages.checkpoints import distributed, merge, merge_checkpoints
 from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
+from support.children import status_of_child
 
 
 def exact_mean(values: list[Tensor]) -> Tensor:
@@ -299,14 +300,16 @@ def test_shards_go_into_a_folder_and_into_no_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
 
 
+def killed(done: int, total: int) -> None:
+    os.kill(os.getpid(), 9)
+
+
 def test_a_process_that_is_killed_leaves_no_half_output(tmp_path: Path) -> None:
     """It is killed when half of the entries are written; the next process removes what it left, and is right."""
     for i, state in enumerate(models(2)):
         save_file(state, tmp_path / f"m{i}.safetensors")
-    child = os.fork()
-    if child == 0:
-        merge_checkpoints(tmp_path, tmp_path / "mean.safetensors", progress=lambda done, total: os.kill(os.getpid(), 9))
-    os.waitpid(child, 0)
+    out = tmp_path / "mean.safetensors"
+    assert status_of_child(lambda: merge_checkpoints(tmp_path, out, progress=killed)) == -9
     assert not (tmp_path / "mean.safetensors").exists()
     assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
     merge_checkpoints(tmp_path, tmp_path / "mean.safetensors")
@@ -318,10 +321,7 @@ def test_a_killed_process_leaves_no_half_folder(tmp_path: Path) -> None:
     """What it left is removed by the next process."""
     for i, state in enumerate(models(2)):
         save_shards(state, tmp_path / f"checkpoint-{i}")
-    child = os.fork()
-    if child == 0:
-        merge_checkpoints(tmp_path, tmp_path / "mean", progress=lambda done, total: os.kill(os.getpid(), 9))
-    os.waitpid(child, 0)
+    assert status_of_child(lambda: merge_checkpoints(tmp_path, tmp_path / "mean", progress=killed)) == -9
     assert len(list(tmp_path.glob(".mean*.tmp"))) == 1
     merge_checkpoints(tmp_path, tmp_path / "mean")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-0", "checkpoint-1", "mean"]
@@ -455,11 +455,7 @@ def test_of_two_merges_into_one_output_the_later_is_refused_and_the_first_keeps_
 
 
 def merge_in_subprocess(source: Path, out: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        merge_checkpoints(source, out)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert status_of_child(lambda: merge_checkpoints(source, out)) == 0
 
 
 KINDS = ["file.safetensors", "file.pt", "dcp", "lora.safetensors", "lora.bin"]

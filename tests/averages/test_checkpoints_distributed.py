@@ -20,6 +20,7 @@ from torch import Tensor
 from fedsash.averages.checkpoints import merge_checkpoints
 from fedsash.averages.checkpoints.distributed import DistributedFolder, _Chunk, _Joined, _Record, _Stored
 from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
+from support.children import status_of_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -113,10 +114,11 @@ def test_a_process_that_is_killed_leaves_no_half_folder(tmp_path: Path) -> None:
     for i in (1, 2):
         save(tmp_path / f"in-{i}", model(i))
     paths = [tmp_path / "in-1", tmp_path / "in-2"]
-    child = os.fork()
-    if child == 0:
-        merge_checkpoints(paths, tmp_path / "mean", progress=lambda done, total: os.kill(os.getpid(), 9))
-    os.waitpid(child, 0)
+
+    def killed(done: int, total: int) -> None:
+        os.kill(os.getpid(), 9)
+
+    assert status_of_child(lambda: merge_checkpoints(paths, tmp_path / "mean", progress=killed)) == -9
     assert not (tmp_path / "mean").exists()
     merge_checkpoints(paths, tmp_path / "mean")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in-1", "in-2", "mean"]

@@ -98,7 +98,9 @@ def test_a_file_in_json_says_the_metric(tmp_path: Path) -> None:
     rows = [{"step": 1, "bleu": 3}, {"step": 2, "bleu": 5}, {"step": 2, "loss": 1.0}, {"step": 3, "bleu": 4}]
     assert steps(rows, 2) == (2, 3)
     assert steps({"log_history": rows}, 3) == (2, 3)
-    with pytest.raises(RunError, match=r"m1\.pt: no entry of .*scores\.json says its bleu; known: nothing; an entry is "):
+    with pytest.raises(
+        RunError, match=r"m1\.pt: no entry of .*scores\.json says its bleu; known: nothing; an entry is"
+    ):
         steps({"m2": {"bleu": 1}}, 4)
     with pytest.raises(RunError, match="m1 must be an object of metrics"):
         steps({"m1": 30}, 5)

@@ -55,6 +55,11 @@ def _same(value: object = None) -> object:
     return value
 
 
+def _member(of: object, name: str) -> str:
+    """Stands for `getattr`, by which Python 3.11.0 to 3.11.3 pickle the member of an enumeration."""
+    return name
+
+
 def _path(*parts: str) -> tuple[str, ...]:
     return parts
 
@@ -76,6 +81,7 @@ METADATA_CLASSES: dict[tuple[str, str], Any] = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Entry,
     ("torch", "Size"): torch.Size,
     ("torch.serialization", "_get_layout"): _same,
+    ("builtins", "getattr"): _member,
     ("collections", "OrderedDict"): OrderedDict,
     ("pathlib", "Path"): _path,
     ("pathlib", "PosixPath"): _path,

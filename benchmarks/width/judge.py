@@ -42,20 +42,21 @@ class Ending:
         """The accuracies `[2]` of the window of this size, or of the nearest one that was judged."""
         return np.asarray(self.accuracies[np.abs(self.sizes - size).argmin()])
 
-    def regret(self, size: int) -> float:
-        """The oracle's accuracy less that of this size, in points; each half's oracle is scored on the other half."""
-        own = self.accuracy(size)
+    @property
+    def oracle(self) -> float:
+        """The accuracy of the window that is best on one half, scored on the other half; the mean of both ways."""
         first, second = self.accuracies.argmax(axis=0)
-        oracle = (self.accuracies[first, 1] + self.accuracies[second, 0]) / 2
-        return float(100 * (oracle - own.mean()))
+        return float(self.accuracies[first, 1] + self.accuracies[second, 0]) / 2
+
+    def regret(self, size: int) -> float:
+        """The oracle's accuracy less that of this size, in points."""
+        return 100 * (self.oracle - float(self.accuracy(size).mean()))
 
     def two_tailed_regret(self) -> float:
         """The regret of two-tailed averaging, which chooses on one half and is scored on the other."""
         first, second = self.two_tailed
         scored = (self.accuracy(int(first))[1] + self.accuracy(int(second))[0]) / 2
-        best_first, best_second = self.accuracies.argmax(axis=0)
-        oracle = (self.accuracies[best_first, 1] + self.accuracies[best_second, 0]) / 2
-        return float(100 * (oracle - scored))
+        return 100 * (self.oracle - float(scored))
 
 
 def endings_of(recording: Recording) -> Iterator[Ending]:

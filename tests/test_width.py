@@ -1,0 +1,53 @@
+"""The rules of the study of a window's width, and the regret by which they are judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.width.judge import Ending
+from benchmarks.width.rules import Trail, by_mser, by_variogram, drift_and_noise
+
+SIZES = np.arange(1, 21)
+
+
+def test_the_variogram_is_the_mean_squared_distance_over_the_last_half() -> None:
+    sketch = np.random.default_rng(0).normal(size=(41, 7)).cumsum(axis=0)
+    values = Trail(sketch).variogram
+    assert len(values) == 21
+    for lag in range(21):
+        distances = [np.square(sketch[i] - sketch[i - lag]).sum() for i in range(21, 41)]
+        assert values[lag] == pytest.approx(np.mean(distances), abs=1e-11)
+
+
+def test_without_noise_the_drift_is_the_distance_of_the_mean_from_the_newest_model() -> None:
+    sketch = np.outer(np.arange(40.0), [3.0, 4.0])  # it moves by 5 in each round
+    drift, noise = drift_and_noise(Trail(sketch).variogram, 0.0)
+    means = [sketch[-size:].mean(axis=0) for size in SIZES]
+    assert drift == pytest.approx([np.square(mean - sketch[-1]).sum() for mean in means])
+    assert drift == pytest.approx(25 * (SIZES - 1) ** 2 / 4)
+    assert not noise.any()
+
+
+def test_noise_without_memory_is_no_drift() -> None:
+    variance = 0.3
+    values = np.full(21, 2 * variance)
+    values[0] = 0.0
+    drift, noise = drift_and_noise(values, variance)
+    assert drift == pytest.approx(np.zeros(20), abs=1e-15)
+    assert noise == pytest.approx(variance / SIZES)
+
+
+def test_rules_take_few_models_of_a_drift_and_many_of_noise() -> None:
+    moving = Trail(np.outer(np.arange(40.0), np.ones(3)))
+    still = Trail(np.random.default_rng(0).normal(size=(400, 50)))
+    assert by_variogram(1.0, 1.0)(moving) <= 2
+    assert by_variogram(1.0, 1.0)(still) > 100
+    assert by_mser(still) > 300
+
+
+def test_a_half_s_best_window_is_scored_on_the_other_half() -> None:
+    accuracies = np.array([[0.5, 0.6], [0.9, 0.7], [0.8, 0.8]])
+    ending = Ending({}, Trail(np.zeros((3, 1))), np.array([1, 2, 3]), accuracies, np.array([3, 1]))
+    assert ending.oracle == pytest.approx((0.7 + 0.8) / 2)
+    assert ending.regret(2) == pytest.approx(100 * (0.75 - 0.8))
+    assert ending.two_tailed_regret() == pytest.approx(100 * (0.75 - (0.8 + 0.5) / 2))

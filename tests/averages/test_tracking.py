@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.averagers.adapters import OfAveragedModel
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from fedsash.averages import BEMA, EMA, SWA, Average, PowerEMA, Tracker, Window
 from fedsash.testing import TrackingAdapter, check_tracking, tracking_results
@@ -77,32 +78,6 @@ def test_a_tracker_with_running_sums_keeps_all_properties() -> None:
         trajectory_every = 2
 
     check_tracking(WithSums)
-
-
-class OfAveragedModel(TrackingAdapter):
-    """PyTorch's own class as an EMA."""
-
-    def __init__(self, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        super().__init__(module, optimiser)
-        self.average: Any = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-
-    def update(self) -> None:
-        self.average.update_parameters(self.module)
-
-    @contextmanager
-    def applied(self) -> Iterator[nn.Module]:
-        yield self.average.module
-
-    def state_dict(self) -> Mapping[str, Any]:
-        state: dict[str, Any] = self.average.state_dict()
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.average.load_state_dict(state)
-
-    def final_model(self) -> nn.Module:
-        module: nn.Module = self.average.module
-        return module
 
 
 class Faulty(OfAveragedModel):

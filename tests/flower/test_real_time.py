@@ -70,12 +70,12 @@ class Paced(InProcessGrid):
         for name, message in zip(pushed, asked, strict=True):
             if message.metadata.message_type == wire.ACTIONS["train"]:
                 client = self.configs.get(message.metadata.dst_node_id, {"partition-id": 0})["partition-id"]
-                self.ready[name] = CLOCK.monotonic() + 0.002 + 0.003 * (client % 4)
+                self.ready[name] = CLOCK.now() + 0.002 + 0.003 * (client % 4)
         self.most = max(self.most, len(self.ready))
         return pushed
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
-        now = CLOCK.monotonic()
+        now = CLOCK.now()
         asked = [name for name in message_ids if self.ready.get(name, now) <= now]
         for name in asked:
             self.ready.pop(name, None)

@@ -18,6 +18,7 @@ from fedsash.network import AIMDWindow, Asynchronous, ConstantWindow, FedAsync, 
 from fedsash.network.schedulers import Scheduler
 from fedsash.runs import Callback, Checkpoint, run
 from fedsash.server.federation import Federation
+from fedsash.system.host import Clock, host
 from fedsash.testing.grid import InProcessGrid
 from support.flower import here, there
 
@@ -32,28 +33,27 @@ SCHEDULERS: dict[str, Scheduler] = {
 STEPS = 9
 
 
-class Clock:
+class OwnClock(Clock):
     """A clock that moves when somebody sleeps, and by a microsecond at each look: no test waits or comes too late."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.seconds = 1000.0
 
-    def monotonic(self) -> float:
-        self.now += 1e-6
-        return self.now
+    def now(self) -> float:
+        self.seconds += 1e-6
+        return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.seconds += seconds
 
 
-CLOCK = Clock()
+CLOCK = OwnClock()
 """The clock of a module's runs in real time, if it wants so: `on_own_clock`."""
 
 
 def on_own_clock(patch: pytest.MonkeyPatch) -> None:
     """Let the server in real time look at `CLOCK` in place of the clock on the wall."""
-    for room in ("real_time.arrivals", "real_time.site", "nodes.on_grid", "nodes.roll_call"):
-        patch.setattr(f"fedsash.flower.{room}.time", CLOCK)
+    patch.setattr(host, "clock", CLOCK)
 
 
 def simulated(**more: Any) -> Federation:

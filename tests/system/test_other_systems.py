@@ -17,7 +17,8 @@ from fedsash.engines.processes import pick_device, signals_wait
 from fedsash.engines.workers import can_fork
 from fedsash.lab.sweeps import job
 from fedsash.system import lock, machine, posix
-from fedsash.system.paths import clear_beside, sync_folder
+from fedsash.system.host import Disk, host, sync_folder
+from fedsash.system.paths import clear_beside
 from fedsash.vector import randomness, storage
 from fedsash.vector.saved import _to_disk
 
@@ -93,13 +94,13 @@ def test_space_that_can_not_be_reserved_is_mapped_all_the_same(tmp_path: Path, m
 def test_windows_syncs_files_that_can_be_written_and_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     modes: list[int] = []
-    really_open = os.open
 
-    def noted(path: Path, mode: int) -> int:
-        modes.append(mode)
-        return really_open(path, mode)
+    class Noting(Disk):
+        def open(self, path: Path, flags: int, permissions: int = 0o666) -> int:
+            modes.append(flags)
+            return super().open(path, flags, permissions)
 
-    monkeypatch.setattr(os, "open", noted)
+    monkeypatch.setattr(host, "disk", Noting())
     monkeypatch.setattr(os, "name", "nt")
     _to_disk(tmp_path)
     sync_folder(tmp_path)
@@ -122,7 +123,7 @@ def test_a_lock_whose_file_can_not_be_removed_is_released(tmp_path: Path, monkey
     def refused(*_: Any, **__: Any) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "unlink", refused)
+    monkeypatch.setattr(os, "unlink", refused)
     with lock.locked(tmp_path):
         pass
     assert (tmp_path / lock.NAME).exists()

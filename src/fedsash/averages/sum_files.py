@@ -13,6 +13,7 @@ import torch
 
 from ..settings.errors import RunError
 from ..system.files import replace_file
+from ..system.host import make_folders
 from .afterwards import RunningSum
 
 TYPES = {torch.float64: "F64", torch.int64: "I64"}
@@ -38,7 +39,7 @@ def write(folder: Path, round: int, running_sum: RunningSum) -> None:
 
     These are the bytes that safetensors itself would write, without the copies in memory that it needs for that.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     parts = {"count": torch.tensor([running_sum.count]), "high": running_sum.high, "low": running_sum.low}
     described: dict[str, object] = {"__metadata__": {"checksum": str(checksum(running_sum, round))}}
     content = []

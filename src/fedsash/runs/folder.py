@@ -16,6 +16,7 @@ from ..server.federation import Federation
 from ..server.state import State
 from ..settings.errors import RunError, SettingError, check, one_line, some
 from ..system import files
+from ..system.host import make_folders
 from ..system.lock import locked
 from ..system.paths import plain_file
 from ..vector.saved import cut, saved_rounds
@@ -173,7 +174,7 @@ class RunFolder:
 
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path)
         engine = federation.described()
         files.write_table(self.path / GOAL, goal_content(federation.goal.criterion, federation.evaluation))
         if started or not (self.path / "engine.json").exists():

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..data.federated import FederatedData
 from ..settings.errors import RunError, one_line
 from ..system import files
+from ..system.host import make_folders
 from ..system.paths import plain_file
 from .cures import remake
 
@@ -31,7 +32,7 @@ def write_models(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     seals: dict[str, list[Seal]] = {}
     with suppress(RunError):  # a damaged index is written anew
         seals = _index(folder)
-    (folder / "models").mkdir(exist_ok=True)
+    make_folders(folder / "models")
     for name, content in contents:
         file = _file(name)
         seal = _seal(content)

@@ -14,6 +14,7 @@ from typing import Any
 from ..evaluation import SPLITS, History, Record, Row, record_of
 from ..settings.errors import MOST, RunError, brief, one_line, shortened
 from ..system import files
+from ..system.host import host, make_folders, opened, write_all
 from ..system.paths import naming, plain_file
 from ..vector.saved import StateError, manifest, place, saved_rounds
 from .cures import restore
@@ -106,14 +107,14 @@ class Records:
 
     def append(self, records: Iterable[Record]) -> None:
         """Append the records in one write. The file is created even if there are none."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with naming(self.path), self.path.open("ab") as file:
-            file.write(_lines(records))
+        make_folders(self.path.parent)
+        with naming(self.path), opened(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as handle:
+            write_all(handle, _lines(records))
 
     def flush(self) -> None:
         """Wait until the rows are on the disk (fsync)."""
-        with naming(self.path), self.path.open("rb+") as file:  # Windows syncs no file that is only read
-            os.fsync(file.fileno())
+        with naming(self.path), opened(self.path, os.O_RDWR) as handle:  # Windows syncs no file that is only read
+            host.disk.sync(handle)
 
     def load(self) -> History:
         """All records. Raises `ValueError`, which names the file and the line, if a finished line is no row of a run.
@@ -153,7 +154,7 @@ class Records:
         self._replace(_joined(kept))
 
     def _replace(self, content: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         files.replace_file(self.path, content)
 
     def _finished_lines(self) -> list[bytes]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,8 @@ from ..server.state import State
 from ..settings.errors import RunError, check, some
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
-from ..system.files import clear
+from ..system.files import clear, replace_file
+from ..system.host import host, make_folders
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
@@ -90,7 +89,7 @@ class SumRecorder:
         last = -1 if state is None else state.round
         for round in kept(self.folder):
             if round > last:
-                place(self.folder, round).unlink()
+                host.disk.unlink(place(self.folder, round))
 
     def check(self, source: Path, last: int) -> None:
         """Raise `RunError` if a sum that a fork after the round `last` takes over is damaged."""
@@ -104,7 +103,7 @@ class SumRecorder:
         """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""
         if not self.every or self.folder is None or self._empty(state):
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self.folder)
         for round in kept(source / FOLDER):
             if round <= state.round:
                 _link(place(source / FOLDER, round), place(self.folder, round))
@@ -117,6 +116,6 @@ class SumRecorder:
 def _link(source: Path, target: Path) -> None:
     """Make a hard link, or a copy if the file system has no links."""
     try:
-        os.link(source, target)
+        host.disk.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        replace_file(target, source.read_bytes())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..settings.errors import RunError, one_line
 from .checksum import json_checksum
-from .paths import beside, clear_beside, naming, plain_file, sync_folder
+from .host import NEW, host, opened, sync_folder, unlink_if_there, write_all
+from .paths import beside, clear_beside, naming, plain_file
 
 CHECKSUM = "checksum"
 
@@ -48,7 +48,7 @@ def clear(folder: Path) -> None:
     """Remove what a killed process has left of a file that it was writing."""
     for path in folder.glob(".*.tmp"):
         if not path.is_dir():
-            path.unlink()
+            host.disk.unlink(path)
 
 
 def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
@@ -98,10 +98,10 @@ def replace_file(path: Path | str, *content: bytes | memoryview) -> None:
     path = Path(path)
     try:
         _write_beside(path, *content)
-        os.replace(beside(path), path)
+        host.disk.rename(beside(path), path)
         sync_folder(path.parent)
     except BaseException:
-        beside(path).unlink(missing_ok=True)
+        unlink_if_there(beside(path))
         raise
 
 
@@ -111,12 +111,10 @@ def _write_beside(path: Path, *content: bytes | memoryview) -> None:
     try:
         with naming(path, writing):
             clear_beside(path)
-            writing.unlink(missing_ok=True)  # a link there must not lead to another file
-            with writing.open("xb") as file:
-                for part in content:
-                    file.write(part)
-                file.flush()
-                os.fsync(file.fileno())
+            unlink_if_there(writing)  # a link there must not lead to another file
+            with opened(writing, NEW) as handle:
+                write_all(handle, *content)
+                host.disk.sync(handle)
     except BaseException:
-        writing.unlink(missing_ok=True)
+        unlink_if_there(writing)
         raise

@@ -23,6 +23,7 @@ from filelock import lock_descriptor
 
 from ..settings.errors import RunError
 from . import posix
+from .host import host, make_folders, write_all
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def locked(folder: Path, wait: Callable[[str], object] | None = None) -> Iterato
             _release(handle, folder)
         for path in missing:
             with suppress(OSError):  # it is not empty
-                path.rmdir()
+                host.disk.remove_folder(path)
 
 
 def check_free(folder: Path) -> None:
@@ -78,7 +79,7 @@ def check_free(folder: Path) -> None:
     """
     with _changing, suppress(FileNotFoundError):
         _check_not_held_here(folder)
-        handle = os.open(folder / NAME, os.O_RDWR | NO_LINK)
+        handle = host.disk.open(folder / NAME, os.O_RDWR | NO_LINK)
         try:
             _lock(handle, folder)
         finally:
@@ -95,7 +96,7 @@ def when_free(act: Callable[[], T], wait: Callable[[str], object]) -> T:
             if not has_waited:
                 wait(str(error))
             has_waited = True
-            time.sleep(POLL)
+            host.clock.sleep(POLL)
 
 
 def _acquire(folder: Path) -> int:
@@ -105,7 +106,7 @@ def _acquire(folder: Path) -> int:
             _make(folder)
             _check_not_held_here(folder)
             with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
-                handle = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
+                handle = host.disk.open(folder / NAME, os.O_RDWR | os.O_CREAT | NO_LINK)
                 try:
                     _lock(handle, folder)
                     if _is_in_folder(handle, folder):  # else another process has removed it before it was locked
@@ -121,7 +122,7 @@ def _acquire(folder: Path) -> int:
 def _make(folder: Path) -> None:
     """Make a folder that is missing. Raises `FileExistsError` if something else is there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
     except FileExistsError:
         with suppress(FileNotFoundError):  # others have removed it since, or have made it again
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
@@ -132,7 +133,7 @@ def _release(handle: int, folder: Path) -> None:
     """Remove the file while it is locked, so that nobody loses a lock of his own, and release it."""
     if _is_in_folder(handle, folder):
         with suppress(PermissionError):  # Windows removes no open file
-            (folder / NAME).unlink()
+            host.disk.unlink(folder / NAME)
     _handles.pop(_inode(os.fstat(handle)), None)
     os.close(handle)
 
@@ -174,10 +175,10 @@ def _write_holder(handle: int) -> None:
     """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others."""
     command = SECRET.sub(r"\1...", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}: {command}"
+    line = f"process {host.process.number} of {_user()} on {socket.gethostname()} since {since}: {command}"
     with suppress(OSError):
-        os.ftruncate(handle, 0)
-        os.write(handle, line.encode())
+        host.disk.truncate(handle, 0)
+        write_all(handle, line.encode())
 
 
 def _user() -> str:

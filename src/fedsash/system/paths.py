@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..settings.errors import RunError
+from .host import host, make_folders, remove_tree_if_possible, unlink_if_there
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -95,33 +95,19 @@ def cache_folder() -> Path:
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
     """A file to be written in the `with` block, which then takes the place of `path`: nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     unfinished = beside(path)
     clear_beside(path)
     try:
         yield unfinished
-        unfinished.replace(path)
+        host.disk.rename(unfinished, path)
     finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk: a new or replaced file is durable only then.
-
-    Windows syncs no folder.
-    """
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        unlink_if_there(unfinished)
 
 
 def beside(path: Path) -> Path:
     """The file in which this process writes what then takes the place of `path`; another process has another one."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{host.process.number}.tmp")
 
 
 def clear_beside(path: Path) -> None:
@@ -131,22 +117,11 @@ def clear_beside(path: Path) -> None:
     """
     for file in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         process = file.name.split(".")[-2]
-        if os.name == "posix" and process.isdecimal() and not _lives(int(process)):
+        if os.name == "posix" and process.isdecimal() and not host.process.lives(int(process)):
             if file.is_dir() and not file.is_symlink():
-                shutil.rmtree(file, ignore_errors=True)
+                remove_tree_if_possible(file)
             else:
-                file.unlink(missing_ok=True)
-
-
-def _lives(process: int) -> bool:
-    """Whether the process of this number has not ended. Signal 0 is not sent: the system only checks the number."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is somebody else's
-        return True
-    return True
+                unlink_if_there(file)
 
 
 @contextmanager

@@ -12,8 +12,13 @@ UNKNOWN_MEMORY = 4 << 30
 """The bytes that count as available where the system does not tell them: few enough for any machine."""
 
 
+after_fork: list[Callable[[], object]] = []
+"""What a process that is forked from this one does first: it forgets what is the first one's alone."""
+
+
 def after_fork_in_child(call: Callable[[], object]) -> None:
     """Call this in each process that is forked from this one; without `fork` there is none."""
+    after_fork.append(call)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 

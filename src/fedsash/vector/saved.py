@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -18,10 +17,19 @@ import torch
 from ..settings.errors import RunError
 from ..system import posix
 from ..system.checksum import json_checksum
+from ..system.host import (
+    NEW,
+    host,
+    make_folders,
+    opened,
+    remove_tree_if_possible,
+    sync_folder,
+    write_all,
+)
 from ..system.machine import own_version
-from ..system.paths import inside, sync_folder
+from ..system.paths import inside
 from .arrays import Vectors
-from .vector_files import VectorFile, background
+from .vector_files import VectorFile
 
 TENSORS = "state.safetensors"
 MANIFEST = "state.json"
@@ -85,17 +93,18 @@ def save(
     writing = folder / f".{final.name}.tmp"
     _clear(folder)
     try:
-        writing.mkdir(parents=True)
+        make_folders(folder)
+        host.disk.make_folder(writing)
         _write(writing, state_before, whole, parts, facts)
         if final.exists():
             if not _is_state(final):
                 raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
             _remove(final)
-        writing.rename(final)
+        host.disk.rename(writing, final)
     except BaseException:
-        shutil.rmtree(writing, ignore_errors=True)
+        remove_tree_if_possible(writing)
         raise
-    _syncing[folder] = background().submit(_to_disk, final)
+    _syncing[folder] = host.process.background().submit(_to_disk, final)
     prune(folder, keep)
     return final
 
@@ -216,10 +225,10 @@ def _remove(path: Path) -> None:
     """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
     going = path.with_name(f".{path.name}.old.tmp")
     try:
-        path.rename(going)
-        shutil.rmtree(going)
+        host.disk.rename(path, going)
+        host.disk.remove_tree(going)
     except BaseException:  # such as Ctrl-C
-        shutil.rmtree(going, ignore_errors=True)
+        remove_tree_if_possible(going)
         raise
 
 
@@ -227,7 +236,7 @@ def _clear(folder: Path) -> None:
     """Remove what a killed process has left of states that it was writing or removing."""
     for path in folder.glob(".*.tmp"):
         if UNFINISHED.fullmatch(path.name) and path.is_dir():
-            shutil.rmtree(path)
+            host.disk.remove_tree(path)
 
 
 def _write(
@@ -248,7 +257,8 @@ def _write(
     content: dict[str, Any] = {"versions": versions(), **facts, "files": checksums}
     content["checksum"] = json_checksum(content)
     # The manifest is written last: a folder without one is a state that was not written completely.
-    (writing / MANIFEST).write_text(json.dumps(content, indent=1))
+    with opened(writing / MANIFEST, NEW) as handle:
+        write_all(handle, json.dumps(content, indent=1).encode())
 
 
 def _to_disk(state: Path) -> None:
@@ -256,11 +266,8 @@ def _to_disk(state: Path) -> None:
     mode = os.O_RDWR if os.name == "nt" else os.O_RDONLY  # Windows syncs no file that is only read
     with suppress(FileNotFoundError):
         for path in state.iterdir():
-            opened = os.open(path, mode)
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
+            with opened(path, mode) as handle:
+                host.disk.sync(handle)
         sync_folder(state)
         sync_folder(state.parent)
 
@@ -277,10 +284,10 @@ def _write_part(part: Part, path: Path) -> int:
 def _write_tensors(vectors: Vectors, path: Path) -> int:
     """Write tensors into a file and return its checksum."""
     from safetensors import SafetensorError
-    from safetensors.torch import save_file
 
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in vectors.items()}
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in vectors.items()}, path)
+        host.disk.save_tensors(tensors, path)
     except SafetensorError as error:
         raise OSError(f"{path} can't be written: {error}") from error
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors creates files that only their owner can read
@@ -290,7 +297,7 @@ def _write_tensors(vectors: Vectors, path: Path) -> int:
 def _link(source: Path, target: Path) -> bool:
     """Make a hard link. False if the file is gone or its file system has no links."""
     try:
-        os.link(source, target)
+        host.disk.link(source, target)
     except OSError:
         return False
     return True

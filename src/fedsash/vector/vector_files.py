@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet, finalize
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..system import posix
+from ..system.host import NEW, host, make_folders, opened, write_all
 
 ONCE = 1 << 20
 """How many bytes are read at a time."""
@@ -55,14 +54,14 @@ class VectorFile:
         with _named(folder):
             handle = _nameless(folder)
             try:
-                _append(handle, _header(d, dtype))
+                write_all(handle, _header(d, dtype))
                 for chunk in chunks:
-                    _append(handle, chunk.contiguous().cpu().view(torch.uint8).numpy().data)
+                    write_all(handle, chunk.contiguous().cpu().view(torch.uint8).numpy().data)
             except BaseException:  # such as Ctrl-C
                 os.close(handle)
                 raise
         file = cls(handle, d, dtype)
-        file._settled = background().submit(file._bring_to_disk, folder)
+        file._settled = host.process.background().submit(file._bring_to_disk, folder)
         return file
 
     @classmethod
@@ -89,22 +88,21 @@ class VectorFile:
         """Give the file another name, or make a copy where that is impossible; returns its checksum."""
         checksum = self.settle()
         try:
-            # With `src_dir_fd` the link is to the file itself, and not to the symbolic link in /proc.
-            os.link(f"/proc/self/fd/{self._handle}", path, src_dir_fd=self._handle)
+            host.disk.link_open(self._handle, path)
         except OSError:
-            with os.fdopen(os.dup(self._handle), "rb") as source, path.open("wb") as target:
-                source.seek(0)
-                shutil.copyfileobj(source, target, ONCE)
+            with opened(path, NEW) as copy:
+                for piece in self._pieces():
+                    write_all(copy, piece)
         return checksum
 
     def ahead(self) -> None:
         """Let the system read it in the background."""
         if hasattr(os, "posix_fadvise"):  # not on macOS
-            background().submit(self._read_ahead)
+            host.process.background().submit(self._read_ahead)
 
     def _bring_to_disk(self, folder: Path) -> int:
         with _named(folder):
-            os.fsync(self._handle)
+            host.disk.sync(self._handle)
         return self._checksum()
 
     def _read_ahead(self) -> None:
@@ -112,11 +110,16 @@ class VectorFile:
 
     def _checksum(self) -> int:
         value = 0
+        for piece in self._pieces():
+            value = zlib.crc32(piece, value)
+        return value
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The bytes of the file, one piece after another."""
         offset = 0
         while piece := os.pread(self._handle, ONCE, offset):
-            value = zlib.crc32(piece, value)
-            offset = offset + len(piece)
-        return value
+            yield piece
+            offset += len(piece)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorFile:
         return self
@@ -155,26 +158,16 @@ def _without_thread() -> None:
 posix.after_fork_in_child(_without_thread)
 
 
-def background() -> ThreadPoolExecutor:
-    """The thread that brings files to the disk in this process; a forked process has not inherited it."""
-    return _thread(os.getpid())
-
-
 def rested() -> None:
     """Wait for that thread: a process that is forked now inherits no file that it has open."""
-    background().submit(lambda: None).result()
-
-
-@lru_cache(maxsize=1)
-def _thread(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "fedsash-disk")
+    host.process.background().submit(lambda: None).result()
 
 
 def _nameless(folder: Path) -> int:
     """A new file in `folder` without a name. `os.link` can name it, if the system and the file system have that."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     try:
-        handle = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+        handle = host.disk.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
     except (AttributeError, OSError):
         handle, name = tempfile.mkstemp(dir=folder)
         os.unlink(name)
@@ -191,11 +184,3 @@ def _header(d: int, dtype: torch.dtype) -> bytes:
     text = json.dumps(description, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that numbers begin at a multiple of 8 bytes
     return len(text).to_bytes(8, "little") + text
-
-
-def _append(handle: int, data: bytes | memoryview) -> None:
-    """Write all bytes at the end of an open file; `os.write` may write fewer at a time."""
-    unwritten = memoryview(data)
-    while unwritten:
-        count = os.write(handle, unwritten)
-        unwritten = unwritten[count:]

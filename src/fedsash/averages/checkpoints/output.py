@@ -13,7 +13,8 @@ import torch
 from safetensors import SafetensorError
 
 from ...settings.errors import RunError, SettingError, one_line
-from ...system.paths import beside, check_folder, clear_beside, naming, sync_folder
+from ...system.host import sync_folder
+from ...system.paths import beside, check_folder, clear_beside, naming
 from .formats import ENDINGS
 from .order import CARD, card_of, folder_of
 from .readers import has_parts

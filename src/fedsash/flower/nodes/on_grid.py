@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from ...settings.errors import check, shortened
 from ...settings.fingerprint import text
 from ...settings.limits import Count
 from ...settings.setting import Setting
+from ...system.host import host
 from ...vector.arrays import Ints, Vectors
 from ...vector.spaces import ClientState, Uploaded
 from . import wire
@@ -128,14 +128,14 @@ class OnGrid(Executor):
                 yield message
             else:
                 pending[message] = places
-        until = time.monotonic() + self.waiting.deadline
+        until = host.clock.now() + self.waiting.deadline
         over = False
         while pending and not over:
-            over = time.monotonic() >= until  # an answer that has arrived by the deadline is in time
+            over = host.clock.now() >= until  # an answer that has arrived by the deadline is in time
             for answer, places in pulled(self.grid, pending):
                 yield from self.read(request, places, answer)
             if pending and not over:
-                time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
+                host.clock.sleep(min(self.waiting.poll, max(until - host.clock.now(), 0)))
         for places in pending.values():
             yield Missing(places, f"late: no answer within {self.waiting.deadline:g} s")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 from ...settings.errors import RunError, one_line, printable, shortened, some
 from ...settings.limits import Count, Positive, Unit
 from ...settings.setting import Setting
+from ...system.host import host
 from ...vector.arrays import Ints
 from ...vector.saved import versions
 from . import wire
@@ -215,7 +215,7 @@ class RollCall:
 
         Raises `RunError` if that takes too long. It names the clients, and why a node that has come can't be used.
         """
-        until = time.monotonic() + self.waiting.roll_call
+        until = host.clock.now() + self.waiting.roll_call
         over = False
         while True:
             self.look()
@@ -229,8 +229,8 @@ class RollCall:
                     raise RunError(f"no node has come {late}")
                 node, fault = list(self._faults.items())[-1]
                 raise RunError(f"no node that can be used has come {late}; the last reason: node {node} {fault}")
-            time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
-            over = time.monotonic() >= until
+            host.clock.sleep(min(self.waiting.poll, max(until - host.clock.now(), 0)))
+            over = host.clock.now() >= until
 
     def _compare_versions(self, node: int, theirs: str) -> None:
         """Warn if a node has other versions; how PyTorch was built, after the "+", does not count."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from torch import Tensor
 
 from ...client.messages import Request
 from ...client.store import StateRows, StateVersions
-from ...system.paths import sync_folder
+from ...system.files import replace_file
+from ...system.host import make_folders, unlink_if_there
 from ...vector.arrays import stacked
 from ...vector.spaces import ClientState
 
@@ -61,14 +61,14 @@ class Versions:
         version = request.round + 1
         for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             folder = self._client_folder(named, version, client)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
             file = folder / _name(version, before)
-            _save({name: rows[place] for name, rows in client_state.items()}, file)
+            replace_file(file, _content({name: rows[place] for name, rows in client_state.items()}))
             for other in _files(folder):
                 same_version = _version(other) == version and other.name != file.name
                 uncounted = before < _version(other) <= request.round  # its upload was late, lost or refused
                 if same_version or uncounted:
-                    other.unlink(missing_ok=True)
+                    unlink_if_there(other)
             self._prune(folder, before, named.oldest)
 
     def _read_client(self, named: StateVersions, client: int, version: int, start: ClientState) -> ClientState:
@@ -106,7 +106,7 @@ class Versions:
         unfinished = folder.glob(".[0-9]*-*")
         for file in (*_files(folder), *unfinished):
             if _version(file) < newest:
-                file.unlink(missing_ok=True)
+                unlink_if_there(file)
 
 
 def _named(request: Request) -> StateVersions:
@@ -129,18 +129,8 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*-[0-9]*.safetensors"))
 
 
-def _save(vectors: dict[str, Tensor], path: Path) -> None:
-    """Write the file completely or not at all, also if two processes of a node do so at the same time."""
+def _content(vectors: dict[str, Tensor]) -> bytes:
+    """The bytes of a file with these vectors."""
     from safetensors.torch import save
 
-    writing = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with writing.open("wb") as file:
-            file.write(save({name: value.detach().cpu().contiguous() for name, value in vectors.items()}))
-            file.flush()
-            os.fsync(file.fileno())
-        writing.replace(path)
-        sync_folder(path.parent)
-    except BaseException:  # such as a full disk, which must not be filled further
-        writing.unlink(missing_ok=True)
-        raise
+    return save({name: value.detach().cpu().contiguous() for name, value in vectors.items()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from ...client.messages import Missing, Reply, Request
 from ...settings.errors import RunError, one_line
+from ...system.host import host
 from ..nodes.on_grid import OnGrid
 from ..nodes.roll_call import pulled
 
@@ -111,7 +111,7 @@ class InFlight:
                 self._unsent.append(News(client, request.round, None, message.why))
             else:
                 node = self._executor.roll_call.roster.nodes[client]
-                until = time.monotonic() + self._executor.waiting.deadline
+                until = host.clock.now() + self._executor.waiting.deadline
                 self._pending[message] = Pending(client, request, node, until)
 
     def wait(self, away: set[int]) -> list[News]:
@@ -120,10 +120,10 @@ class InFlight:
         There is none if no request is in flight any more, and no node comes within the time of a roll call.
         """
         waiting = self._executor.waiting
-        began = time.monotonic()
+        began = host.clock.now()
         while True:
-            time.sleep(waiting.poll)  # so that a node that fails at once is not asked without end
-            now = time.monotonic()  # before answers are pulled: one that has arrived by its deadline is in time
+            host.clock.sleep(waiting.poll)  # so that a node that fails at once is not asked without end
+            now = host.clock.now()  # before answers are pulled: one that has arrived by its deadline is in time
             live = self._executor.roll_call.look()
             news = [*self._presence(live, away), *self._answers(), *self._lost(live, now)]
             if news or (not self._pending and now > began + waiting.roll_call):

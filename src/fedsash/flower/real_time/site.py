@@ -6,7 +6,6 @@ is resumed, and when it is replayed elsewhere, the same list makes the same step
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from ...settings.errors import RunError, check
 from ...settings.fingerprint import text
 from ...settings.limits import Count
 from ...settings.setting import Setting
+from ...system.host import host
 from ...vector.arrays import Ints, Vectors
 from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, InFlight, packed, read, unpacked
@@ -194,14 +194,14 @@ class RealSite(Site):
         executor = self.learner.federation.executor
         assert isinstance(executor, OnGrid)
         self._nodes = InFlight(executor)
-        self._began = time.monotonic() - self.env.now
+        self._began = host.clock.now() - self.env.now
         for trip, _ in self._flying.values():
             self._ahead.append(Arrival(self.env.now, trip.client, trip.number, trip.start.version, STOPPED))
 
     def _wait_for_news(self, nodes: InFlight) -> None:
         """Wait until there is news of the clients, and record it as arrivals that are ahead."""
         news = nodes.wait(self._away)
-        now = round(time.monotonic() - self._began, 6)
+        now = round(host.clock.now() - self._began, 6)
         for client, number, answer, why in news:
             version = self.version
             if number >= 0:

@@ -10,7 +10,10 @@ import pytest
 
 from support.places import ROOT
 
-KINDS = [file.stem for file in sorted((ROOT / "torture").glob("*.py")) if "\nSIZES = " in file.read_text()]
+FILES = [*(ROOT / "torture").glob("*.py"), *(ROOT / "torture").glob("*/__init__.py")]
+KINDS = sorted(
+    file.parent.name if file.stem == "__init__" else file.stem for file in FILES if "\nSIZES = " in file.read_text()
+)
 
 
 @pytest.mark.slow

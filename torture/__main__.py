@@ -1,4 +1,5 @@
 """python -m torture [--scale full|short] [--only KIND] [--case N] [--seed S] [--out FOLDER]
+python -m torture bottle [--seed N] [--cases N | --minutes M]
 
 Each kind does its cases and counts what must not be: wrong results that were accepted, tracebacks, hangs, crashes,
 files left behind, refusals that take long or say nothing. It writes OUT/figures-SCALE.json and, at full scale, the
@@ -21,6 +22,7 @@ from .server import Server
 
 KINDS = (
     *("kills", "file_operations", "damage", "sharing", "full_disk", "endurance", "settings", "data_files", "pages"),
+    "bottle",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "reliability.md"
 BEGIN = "<!-- figures -->\n"
@@ -29,6 +31,10 @@ END = "<!-- end of figures -->"
 
 def main() -> int:
     """Do the kinds that were asked for, one after another."""
+    if sys.argv[1:2] == ["bottle"]:
+        from .bottle.seeds import main as play
+
+        return play(sys.argv[2:])
     given = _arguments()
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)

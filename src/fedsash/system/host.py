@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -168,12 +168,13 @@ def remove_tree_if_possible(path: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it, if they are not there.
+    """Make a folder and those above it, if they are not there, and wait until their names are on the disk.
 
     Raises `FileExistsError` if something else than a folder is there.
     """
     try:
         host.disk.make_folder(path)
+        sync_folder(path.parent)
     except FileNotFoundError:
         if path.parent == path:
             raise
@@ -193,3 +194,13 @@ def sync_folder(folder: Path) -> None:
         return
     with opened(folder, os.O_RDONLY) as handle:
         host.disk.sync(handle)
+
+
+def sync_folders(folder: Path) -> None:
+    """Wait until the names of a folder, and of those above it, are on the disk, as far as this process may read them.
+
+    A process that was killed may have made a folder, and not have waited for it.
+    """
+    for above in folder.absolute().parents:
+        with suppress(PermissionError):
+            sync_folder(above)

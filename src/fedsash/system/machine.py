@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def _quota_of(group: Path) -> float:
     return cores
 
 
+@cache
 def own_version() -> str:
     """The version of this library; words where it is used from a source tree that is not installed."""
     try:

@@ -24,6 +24,7 @@ from ..system.host import (
     opened,
     remove_tree_if_possible,
     sync_folder,
+    sync_folders,
     write_all,
 )
 from ..system.machine import own_version
@@ -82,13 +83,16 @@ def save(
 
     If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
     `read` detects this by the checksums in `state.json`. The one before it is on the disk then: a state is brought
-    there in the background, and the next `save` waits for that before it removes older ones. Raises `OSError`, for
+    there in the background, and the next `save` waits for that before it removes older ones. The first state of a
+    folder is on the disk before it counts. Raises `OSError`, for
     example if the disk is full, and leaves everything as it was.
     """
+    state_before = place(folder, max(saved_rounds(folder), default=0))
     syncing = _syncing.pop(folder, None)
     if syncing is not None:
         syncing.result()
-    state_before = place(folder, max(saved_rounds(folder), default=0))
+    else:  # an earlier process has saved it, and may have been killed before it was on the disk
+        _to_disk(state_before)
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
     _clear(folder)
@@ -96,6 +100,9 @@ def save(
         make_folders(folder)
         host.disk.make_folder(writing)
         _write(writing, state_before, whole, parts, facts)
+        if not state_before.exists():  # there is nothing to go back to: it is on the disk before it has its name
+            _to_disk(writing)
+            sync_folders(folder)
         if final.exists():
             if not _is_state(final):
                 raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
@@ -208,12 +215,13 @@ def saved_rounds(folder: Path) -> list[int]:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a folder holds a state, which may be damaged: after a crash of the machine it may be empty."""
+    """Whether a folder holds a state, which may be damaged: a crash of the machine may leave any of its files, or none.
+
+    A folder with anything else in it is somebody's own.
+    """
     if not path.is_dir():
         return False
-    if (path / MANIFEST).exists() or (path / TENSORS).exists():
-        return True
-    return not any(path.iterdir())
+    return all(file.name == MANIFEST or file.suffix == ".safetensors" for file in path.iterdir())
 
 
 def place(folder: Path, round: int) -> Path:

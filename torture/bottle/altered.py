@@ -1,0 +1,73 @@
+"""Replies that were altered on the way: each alteration is one that the server must see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedsash.flower.nodes import wire
+
+WAYS = ("bytes", "shape", "type", "nan", "fingerprint", "records", "samples", "places", "half")
+
+
+def altered(reply: Any, way: str) -> Any:
+    """A reply as a faulty or lying node would send it; one that is an error stays as it is."""
+    if reply.has_error():
+        return reply
+    content = RecordDict(dict(reply.content))
+    if wire.REPLY not in content:
+        return Message(_of_strategy(content, way), metadata=reply.metadata)
+    facts = dict(content[wire.REPLY])
+    if wire.UPLOAD not in content:
+        return Message(_roll_call(content, facts, way), metadata=reply.metadata)
+    if way == "records":
+        del content[wire.UPLOAD]
+    elif way == "fingerprint":
+        facts["fingerprint"] = "another"
+    elif way == "samples":
+        facts["sizes"] = [size + 1 for size in facts["sizes"]]
+    elif way == "places":
+        facts |= {"without": [7], "why": ["because"]}
+    else:
+        content[wire.UPLOAD] = ArrayRecord({name: _array(array, way) for name, array in content[wire.UPLOAD].items()})
+    content[wire.REPLY] = ConfigRecord(facts)
+    return Message(content, metadata=reply.metadata)
+
+
+def _of_strategy(content: Any, way: str) -> Any:
+    """A reply to Flower's own strategy, which itself trusts all shapes and types."""
+    if way == "nan":
+        content["arrays"] = ArrayRecord({name: _array(array, way) for name, array in content["arrays"].items()})
+    return content
+
+
+def _roll_call(content: Any, facts: dict[str, Any], way: str) -> Any:
+    """An answer to a roll call that can't be right."""
+    if "numbers" not in facts:
+        return content
+    table = json.loads(facts["numbers"])
+    if way == "samples":
+        table["sizes"] = [size + 1 for size in table["sizes"]]
+    elif way == "places":
+        table["clients"] = [99 for _ in table["clients"]]
+    else:
+        table = ["nothing"]
+    facts["numbers"] = json.dumps(table)
+    content[wire.REPLY] = ConfigRecord(facts)
+    return content
+
+
+def _array(array: Any, way: str) -> Any:
+    if way == "bytes":
+        return Array(array.dtype, array.shape, array.stype, b"nonsense")
+    if way == "half":
+        return Array(array.dtype, array.shape, array.stype, array.data[: len(array.data) // 2])
+    values = array.numpy()
+    if way == "shape":
+        return Array(np.concatenate([values, values]))
+    if way == "type":
+        return Array(values.astype(np.float16))
+    return Array(np.full_like(values, np.nan))

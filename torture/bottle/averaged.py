@@ -1,0 +1,123 @@
+"""Flower's FedAvg with averages around it; what must hold is that its heard replies alone give the same averages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from random import Random, setstate
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from fedsash.flower import Averaged
+
+from .machine import Machine
+from .setup import AVERAGES, Setup
+from .told import Told
+
+D = 3
+"""The length of the model's only vector."""
+
+Heard = dict[int, list[Any]]
+"""The replies that a strategy aggregated, by their round."""
+
+
+class AveragedStrategy:
+    """A training with Flower's FedAvg, whose state lies in the folder `out` of the server's machine."""
+
+    def __init__(self, setup: Setup, out: Path, told: Told) -> None:
+        self.setup = setup
+        self.out = out
+        self.told = told
+        self.heard: Heard = {}
+        self._first = np.random.default_rng(setup.seed).normal(size=D)
+
+    def new_app(self, machine: Machine) -> Any:
+        """The app of a node: a step towards the client's own point."""
+        app = ClientApp()
+
+        @app.train()  # type: ignore[untyped-decorator]
+        def train(message: Any, context: Any) -> Any:
+            client = int(context.node_config["partition-id"])
+            point = np.random.default_rng([self.setup.seed, client]).normal(size=D)
+            w = message.content["arrays"]["w"].numpy()
+            arrays = ArrayRecord({"w": Array(w + 0.3 * (point - w))})
+            metrics = MetricRecord({"num-examples": client + 1})
+            return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+        return app
+
+    def serve(self, grid: Any) -> Any:
+        """One process of the server: it begins the training, or goes on with it, until the end."""
+        setstate(Random(self.setup.seed).getstate())  # a new process draws anew
+        told = self.told
+        heard = self.heard
+        every_round: list[int] = []
+
+        class Listening(FedAvg):  # type: ignore[misc]
+            """Notes what it aggregates."""
+
+            def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+                if not every_round:
+                    told.begun(server_round - 1, server_round > 1)
+                every_round.append(server_round)
+                told.state_saved(server_round - 1)
+                answers = list(replies)
+                heard[server_round] = copy.deepcopy(answers)
+                nodes = [reply.metadata.src_node_id for reply in answers if reply.has_content()]
+                told.round(server_round, f"heard of the nodes {nodes}")
+                return super().aggregate_train(server_round, answers)
+
+        return self._start(Listening, grid, self.out)
+
+    def is_done(self, strategy: Any) -> bool:
+        """Whether the server has made all rounds."""
+        return True
+
+    def violations(self, strategy: Any) -> Iterator[str]:
+        """The averages that differ from those of the same replies without faults."""
+        expected = self._start(FedAvg, Replies(self.heard), None)
+        for name in ("model", *strategy.averages):
+            ours = strategy.value(name)["w"].numpy().tobytes()
+            if ours != expected.value(name)["w"].numpy().tobytes():
+                yield f"{name} is not that of the run without faults"
+        for path in self.out.rglob(".*.tmp"):
+            yield f"{path.name} is left over"
+
+    def _start(self, kind: type[FedAvg], grid: Any, folder: Path | None) -> Averaged:
+        inner = kind(
+            fraction_train=self.setup.asked / self.setup.clients,
+            fraction_evaluate=0.0,
+            min_train_nodes=1,
+            min_evaluate_nodes=0,
+            min_available_nodes=1,
+        )
+        averages = dict(AVERAGES[self.setup.averages]) or dict(AVERAGES["window"])
+        strategy = Averaged(inner, averages, folder=folder)
+        first = ArrayRecord({"w": Array(self._first)})
+        strategy.start(grid, first, num_rounds=self.setup.rounds, timeout=30.0, train_config=ConfigRecord())
+        return strategy
+
+
+class Replies:
+    """A grid that gives the replies that were heard, round by round."""
+
+    def __init__(self, heard: Heard) -> None:
+        self._heard = heard
+        self._round = 0
+        self.run = None
+
+    def get_node_ids(self) -> list[int]:
+        """A node for each client."""
+        return [100]
+
+    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
+        """The replies of the round; there is no evaluation."""
+        if not list(messages):
+            return []
+        self._round += 1
+        return self._heard.get(self._round, [])

@@ -1,0 +1,75 @@
+"""The faults of a case: each at its place, so that one can be left out and the others stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+MESSAGE_FAULTS = (
+    "the request is lost",
+    "the reply is lost",
+    "the request is late",
+    "the reply is late",
+    "the request comes twice",
+    "the reply comes twice",
+    "the reply is altered",
+    "an old reply comes again",
+    "the training fails",
+    "the node dies in it",
+)
+"""What can befall the n-th request of a case, or its reply."""
+
+NODE_FAULTS = (
+    "the node is killed",
+    "the node loses its power",
+    "the node gets an earlier disk",
+    "the node is paused",
+    "the node comes back under another id",
+    "the node lies about its samples",
+)
+"""What can befall a node at a moment."""
+
+SERVER_FAULTS = ("the server is killed", "the server loses its power")
+"""What can befall the server at one of its operations."""
+
+DISK_FAULTS = ("the server's disk is full", "the server is paused")
+"""What can befall the server at a moment, for a while."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: what it is, the number of the message, the moment or the operation, for which node, and how much.
+
+    `amount` is in seconds for what lasts, and otherwise chooses a variant.
+    """
+
+    what: str
+    at: float
+    node: int = 0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        where = {"the node": f"node {self.node}"}
+        text = self.what
+        for word, name in where.items():
+            text = text.replace(word, name) if self.what in NODE_FAULTS else text
+        kind = "moment" if self.what in (*NODE_FAULTS, *DISK_FAULTS) else "number"
+        return f"{text} ({kind} {self.at:g}, {self.amount:.2f})"
+
+
+def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
+    """The faults of a case with so many nodes and rounds."""
+    messages = 2 * nodes * rounds
+    seconds = 8.0 * rounds
+    operations = 60 * rounds
+    faults: list[Fault] = []
+    for _ in range(chance.randint(0, messages // 2)):
+        faults.append(Fault(chance.choice(MESSAGE_FAULTS), chance.randrange(messages), amount=chance.uniform(0, 90)))
+    for _ in range(chance.randint(0, rounds // 2)):
+        what = chance.choice(NODE_FAULTS)
+        faults.append(Fault(what, chance.uniform(0, seconds), chance.randrange(nodes), chance.uniform(0, 90)))
+    for _ in range(chance.randint(0, 3)):
+        faults.append(Fault(chance.choice(SERVER_FAULTS), chance.randrange(1, operations)))
+    for _ in range(chance.randint(0, 1)):
+        faults.append(Fault(chance.choice(DISK_FAULTS), chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
+    return faults

@@ -1,0 +1,31 @@
+"""Asynchronous schedulers over nodes in real time. What must hold: a replay of the record gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedsash.flower import RealTime
+from fedsash.network import Asynchronous, FedWindow
+from fedsash.runs import Driver, Result, run
+
+from .reference import differences
+from .rounds import Rounds
+from .setup import SCHEDULERS
+
+
+class InRealTime(Rounds):
+    """A run of an asynchronous scheduler."""
+
+    def driver(self, grid: Any) -> Driver:
+        scheduler = SCHEDULERS[self.setup.how]
+        limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
+        return Asynchronous(self.over_nodes(grid, minimum=1), RealTime(limit), scheduler)
+
+    def differences(self, result: Result) -> Iterator[str]:
+        scheduler = SCHEDULERS[self.setup.how]
+        limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
+        replay = Asynchronous(self.simulation, RealTime(limit, replay=self.out), scheduler)
+        expected = run(replay, self.setup.rounds, progress=False).state
+        for name in differences(result.state, expected):
+            yield f"{name} is not that of a replay of the record"

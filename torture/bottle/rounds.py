@@ -1,0 +1,145 @@
+"""Synchronous rounds over nodes, as `fedsash flower serve` makes them, and what must hold of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedsash.client.messages import RoundReport
+from fedsash.flower import FlowerClients, Waiting, client_app
+from fedsash.methods import Scaffold
+from fedsash.runs import Callback, Checkpoint, Driver, Result, resume, run
+from fedsash.runs.callback import LiveRun
+from fedsash.runs.folder import RunFolder
+from fedsash.server.federation import Federation
+from fedsash.system.lock import locked
+from fedsash.vector.saved import saved_rounds
+
+from .machine import Machine
+from .reference import differences, reference
+from .setup import ONE_BY_ONE, Setup
+from .told import Told
+
+TOLERANCE = 1e-12
+"""How far SCAFFOLD's c may be from the mean of all c_i."""
+
+
+class Rounds:
+    """A run in the folder `out` of the server's machine; what happens in it is `told`."""
+
+    def __init__(self, setup: Setup, out: Path, told: Told) -> None:
+        self.setup = setup
+        self.out = out
+        self.told = told
+        self.simulation = setup.federation()
+
+    def new_app(self, machine: Machine) -> Any:
+        """The app of a node in a new process of its machine."""
+        data = self.simulation.clients.data
+        assert data is not None
+        model = nn.Linear(2, 1).double()
+        return client_app(data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
+
+    def serve(self, grid: Any) -> Result:
+        """One process of the server: it begins the run, or goes on with it, until the end."""
+        with locked(self.out):
+            driver = self.driver(grid)
+        settings: dict[str, Any] = {
+            "checkpoint": Checkpoint(every=self.setup.every),
+            "progress": False,
+            "callbacks": [Recorder(self)],
+        }
+        if RunFolder(self.out).begun:
+            return resume(driver, self.setup.rounds, self.out, **settings)
+        if self.told.saved:
+            self.told.violation(f"round {max(self.told.saved)} was saved, and the run is gone")
+        return run(driver, self.setup.rounds, out=self.out, **settings)
+
+    def driver(self, grid: Any) -> Driver:
+        """What makes the rounds: the federation over the nodes of a grid."""
+        return self.over_nodes(grid, self.setup.minimum)
+
+    def over_nodes(self, grid: Any, minimum: int) -> Federation:
+        """The federation over the nodes of a grid, once each client has one."""
+        clients = FlowerClients(
+            grid,
+            self.simulation.clients.problem,
+            self.setup.clients,
+            evaluation=self.simulation.evaluation,
+            seed=self.setup.seed,
+            waiting=Waiting(deadline=30.0, roll_call=200.0, poll=0.5, minimum=minimum),
+            remember=self.setup.remember,
+        )
+        return replace(self.simulation, data=clients)
+
+    def is_done(self, result: Result) -> bool:
+        """Whether the server has made all rounds: one without nodes ends early."""
+        return result.state.round >= self.setup.rounds
+
+    def violations(self, result: Result) -> Iterator[str]:
+        """What does not hold at the end of a run."""
+        yield from self.differences(result)
+        yield from self._unexplained()
+        for path in self.out.rglob(".*.tmp"):
+            yield f"{path.name} is left over"
+        if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:
+            yield "the last state is not saved"
+
+    def differences(self, result: Result) -> Iterator[str]:
+        """What differs from a run without faults, in which the uploads are accepted that are by the run's records."""
+        expected = reference(self.simulation, self._accepted(), self.setup.minimum, self.setup.rounds)
+        for name in differences(result.state, expected):
+            yield f"{name} is not that of the run without faults"
+        if isinstance(self.simulation.method, Scaffold):
+            mean = expected.client_state["c"].mean(0)
+            error = float((result.state.server_state["c"] - mean).abs().max())
+            if not error <= TOLERANCE:
+                yield f"c is {error:.1e} away from the mean of all c_i"
+
+    def _accepted(self) -> dict[int, set[int]]:
+        """The clients that were asked in each round, from 1, and whose upload has no reason against it in the records.
+
+        A refusal that is not recorded makes the model another one than that of the run without faults.
+        """
+        federation = self.simulation
+        accepted = {}
+        for round in range(self.setup.rounds):
+            asked = federation.sampling.clients(round, federation.sizes, federation.seed)
+            accepted[round + 1] = set(asked.tolist())
+        for row in self._problems():
+            accepted[row["round"]] -= {int(client) for client in row.get("missing", {})} | set(row.get("refused", []))
+        return accepted
+
+    def _unexplained(self) -> Iterator[str]:
+        """Clients that are missing and have no reason in the records."""
+        for row in self._problems():
+            for client, why in row.get("missing", {}).items():
+                if not why:
+                    yield f"client {client} is missing in round {row['round']} without a reason"
+
+    def _problems(self) -> list[dict[str, Any]]:
+        """The records of the rounds with problems."""
+        rows = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
+        return [row for row in rows if row["split"] == "guard"]
+
+
+class Recorder(Callback):
+    """Tells of the rounds and of the states that were saved."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+
+    def begin(self, run: LiveRun) -> None:
+        self._rounds.told.begun(run.round, run.resumed)
+
+    def round(self, run: LiveRun, report: RoundReport) -> None:
+        rounds = self._rounds
+        text = "; ".join(report.lines()) or "all answered"
+        rounds.told.round(report.round, f"{report.clients.tolist()}: {text}")
+        if report.round % rounds.setup.every == 0 or report.round == rounds.setup.rounds:
+            rounds.told.state_saved(report.round)

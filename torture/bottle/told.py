@@ -1,0 +1,43 @@
+"""What a server tells the bottle of its run: where it begins, which rounds it has made, which states it has saved."""
+
+from __future__ import annotations
+
+from .world import World
+
+
+class Told:
+    """The story of a run, with its violations and the number of its rounds, those that were done again included.
+
+    `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violations: list[str] = []
+        self.rounds = 0
+        self.saved: list[int] = []
+
+    def violation(self, line: str) -> None:
+        """Something that must not be."""
+        self.violations.append(line)
+        self._world.tell(f"VIOLATION: {line}")
+
+    def begun(self, round: int, resumed: bool) -> None:
+        """A process of the server begins a run, or goes on after this round.
+
+        The state before the newest is on the disk, whatever happens, and so is the first one.
+        """
+        self._world.tell(f"goes on after round {round}" if resumed else "a new run begins")
+        durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
+        if round < durable:
+            self.violation(f"goes back to round {round}, though round {durable} was on the disk")
+        self.saved = [saved for saved in self.saved if saved <= round]
+
+    def round(self, number: int, line: str) -> None:
+        """A round has been made."""
+        self.rounds += 1
+        self._world.tell(f"round {number}: {line}")
+
+    def state_saved(self, round: int) -> None:
+        """The state after a round has been saved."""
+        self.saved.append(round)

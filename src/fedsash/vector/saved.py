@@ -100,7 +100,8 @@ def save(
         make_folders(folder)
         host.disk.make_folder(writing)
         _write(writing, state_before, whole, parts, facts)
-        if not state_before.exists():  # there is nothing to go back to: it is on the disk before it has its name
+        is_first = not state_before.exists()
+        if is_first:  # there is nothing to go back to: it is on the disk before it has its name, and then with it
             _to_disk(writing)
             sync_folders(folder)
         if final.exists():
@@ -108,6 +109,8 @@ def save(
                 raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
             _remove(final)
         host.disk.rename(writing, final)
+        if is_first:
+            sync_folder(folder)
     except BaseException:
         remove_tree_if_possible(writing)
         raise

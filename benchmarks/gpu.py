@@ -3,8 +3,8 @@
     python -m benchmarks.gpu [--out FOLDER]
 
 The goals are ten times the samples a second of the plain loop on W1 to W4 (`benchmarks/peers/works.py`), and the 400
-rounds of examples/cifar10.toml with its windows and evaluations in two minutes. Images are random numbers: they do not
-change the time. The plain loop has its samples on the GPU, too. Without a GPU it says so, and measures nothing.
+rounds of FedAvg in IMA's setting with three windows and evaluations in two minutes. Images are random numbers: they
+do not change the time. The plain loop has its samples on the GPU, too. Without a GPU it says so, and measures nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def ours(given: Given, device: str) -> Iterator[int]:
 
 
 def ima(device: str, samples: int, **settings: Any) -> fs.Federation:
-    """IMA's federation with CIFAR-10's CNN, as in examples/cifar10.toml."""
+    """IMA's federation with CIFAR-10's CNN, two classes a client, and three windows that observe."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((samples + samples // 5, 3, 32, 32), dtype=np.float32)
     y = rng.integers(0, 10, len(x))
@@ -114,7 +114,7 @@ def ima(device: str, samples: int, **settings: Any) -> fs.Federation:
 
 
 def cifar(device: str, samples: int = 50_000, rounds: int = 400) -> float:
-    """The seconds of a run like that of examples/cifar10.toml."""
+    """The seconds of a run of `ima`, with its evaluations."""
     federation = ima(device, samples)
     began = time.perf_counter()
     fs.run(federation, rounds, progress=False)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.methods DATA --out methods.md
 
-DATA holds the folders `mnist10k` and `cifar10` with `train.parquet` and `test.parquet` (see examples/cifar10.toml).
+DATA holds the folders `mnist10k` and `cifar10` with `train.parquet` and `test.parquet` (see docs/how-to/datasets.md).
 Takes about 20 minutes on 2 cores, a run on each; runs that are in `runs/methods` already are not trained again.
 
 One base run a method observes a window of 20 models (WiMA); IMA forks from it after three quarters of the rounds and

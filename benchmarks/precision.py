@@ -3,7 +3,7 @@
     python -m benchmarks.precision [MODEL ...]
 
 The two precisions train in turn, each in the faster memory format, and the fastest of some rounds counts. What
-bfloat16 does to what is learned is a matter of examples/sweeps/precision_fashion_mnist.toml and precision_cifar10.toml.
+bfloat16 does to what is learned is a matter of examples/findings/precision.toml.
 """
 
 from __future__ import annotations

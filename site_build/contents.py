@@ -24,7 +24,6 @@ def generated() -> dict[str, str]:
     return {
         "reference/experiment-file.md": experiment_file.page(),
         "reference/commands.md": commands.page(),
-        "examples/index.md": examples.page(ROOT),
         "concepts/whole.md": whole.page(ROOT),
         **python_pages.pages(),
     }

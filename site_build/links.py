@@ -10,14 +10,14 @@ MOVED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
-    "examples/whole.py": "concepts/whole.md",
+    "examples/loops/whole.py": "concepts/whole.md",
 }
 
 
 def on_site(place: str) -> str:
     """The place on the site of a file of the repository; of a folder of examples, the page that lists them."""
     if place.startswith("examples") and not posixpath.splitext(place)[1]:
-        return "examples/index.md"
+        return "examples/README.md"
     if place.endswith(".ipynb"):
         place = place.removesuffix(".ipynb") + ".md"
     return MOVED.get(place, place.removeprefix("docs/"))

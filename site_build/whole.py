@@ -1,4 +1,4 @@
-"""The page of `examples/whole.py`: the equations of its docstrings, each above the lines that compute it."""
+"""The page of `examples/loops/whole.py`: the equations of its docstrings, each above the lines that compute it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from .markdown import block
 
-FILE = Path("examples") / "whole.py"
+FILE = Path("examples") / "loops" / "whole.py"
 TITLE = "# The whole in plain PyTorch"
 
 

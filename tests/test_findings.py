@@ -116,7 +116,6 @@ def test_summed_variates_are_n_times_their_mean() -> None:
         ("scaffold", 2 * 4 * 4),
         ("normalisation", 3 * 3),
         ("participation", 3 * 2),
-        ("one_class", 4 * 4 * 2),
         ("summed", 9),
         ("at_chance", 2 * 3 * 3),
     ],

@@ -23,7 +23,7 @@ pytest.importorskip("peft")
 @pytest.fixture(scope="module")
 def lora() -> ModuleType:
     """The example, with two roles for pre-training and small rounds."""
-    spec = spec_from_file_location("example_lora", ROOT / "examples" / "lora.py")
+    spec = spec_from_file_location("example_lora", ROOT / "examples" / "tasks" / "lora.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -33,7 +33,7 @@ def _all_blocks(language: str) -> list[tuple[str, str]]:
 
 def _is_of_an_experiment(block: str) -> bool:
     """Whether a block is no sweep and no setting of Flower, and names no code of the reader's own."""
-    names_own_code = '"mine:' in block or '"examples.own:' in block
+    names_own_code = '"mine:' in block or '"examples.own.mine:' in block
     return not names_own_code and not {"base", "superlink"} & tomllib.loads(block).keys()
 
 

@@ -1,4 +1,4 @@
-"""The federation of plain PyTorch in `examples/whole.py` trains what `Federation` trains, from the same draws."""
+"""The federation of plain PyTorch in `examples/loops/whole.py` trains what `Federation` trains, from the same draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedsash.methods.schedules import Mild
 from support.places import ROOT
 from support.worlds import federation
 
-FILE = ROOT / "examples" / "whole.py"
+FILE = ROOT / "examples" / "loops" / "whole.py"
 ROUNDS = 7
 SIZE = 3
 T_S = 3

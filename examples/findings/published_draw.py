@@ -32,6 +32,7 @@ class Split:
         """Each client's indices. `seed` has no effect: there is one draw."""
         rng = RandomState(SPLIT_SEED)
         held = np.zeros(self.clients, dtype=int)
+        parts: list[list[np.ndarray]] = []
         while held.min() < LEAST:
             held = np.zeros(self.clients, dtype=int)
             parts = []

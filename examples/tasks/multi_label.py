@@ -19,7 +19,7 @@ def data() -> fs.FederatedData:
     x = (x / 16).astype(np.float32)
     train = slice(0, 1400)
     test = slice(1400, None)
-    clients = fs.Dirichlet(clients=50, alpha=0.1)(digits[train], 0)
+    clients = fs.Dirichlet(clients=50, alpha=0.1)(np.asarray(digits[train]), 0)
     return fs.FederatedData.from_arrays(
         x[train], y[train], clients, test=(x[test], y[test]), task=fs.tasks.MultiLabel(), label_names=LABELS
     )

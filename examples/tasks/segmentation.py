@@ -18,7 +18,7 @@ def data() -> fs.FederatedData:
     noisy = images + np.random.default_rng(0).normal(0, 0.4, images.shape).astype(np.float32)
     train = slice(0, 1400)
     test = slice(1400, None)
-    clients = fs.Dirichlet(clients=20, alpha=0.1)(digits[train], 0)
+    clients = fs.Dirichlet(clients=20, alpha=0.1)(np.asarray(digits[train]), 0)
     return fs.FederatedData.from_arrays(
         noisy[train], ink[train], clients, test=(noisy[test], ink[test]), task=fs.tasks.Segmentation()
     )

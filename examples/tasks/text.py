@@ -29,21 +29,27 @@ def sentences() -> tuple[list[str], list[int], list[str]]:
         for name in module.__all__:
             for sentence in re.split(r"[.\n]\s|\n\n", inspect.getdoc(getattr(module, name)) or ""):
                 if len(found := re.findall(r"[a-z]+", sentence.lower())) > 5:
-                    texts.append(" ".join(found)), labels.append(number), users.append(f"{part}.{name}")
+                    texts.append(" ".join(found))
+                    labels.append(number)
+                    users.append(f"{part}.{name}")
     return texts, labels, users
 
 
-def data() -> fs.FederatedData:
-    """Sentences as numbers of words, padded to `LENGTH`. Each client's sentences are about one part."""
+def data() -> tuple[fs.FederatedData, int]:
+    """Sentences as numbers of words, padded to `LENGTH`, and how many numbers there are.
+
+    Each client's sentences are about one part.
+    """
     texts, labels, users = sentences()
     test = np.arange(len(texts)) % 5 == 0
     y = np.array(labels)
     known = sorted({word for text, held in zip(texts, test, strict=True) if not held for word in text.split()})
     number = {word: place for place, word in enumerate(known, UNKNOWN + 1)}
     x = fs.data.tokenise(texts, lambda text: [number.get(word, UNKNOWN) for word in text.split()], LENGTH)["input_ids"]
-    return fs.FederatedData.from_arrays(
+    held = fs.FederatedData.from_arrays(
         x[~test], y[~test], users=np.array(users)[~test], test=(x[test], y[test]), label_names=PARTS
     )
+    return held, UNKNOWN + 1 + len(known)
 
 
 class BagOfWords(nn.Module):
@@ -60,10 +66,10 @@ class BagOfWords(nn.Module):
 
 
 def federation() -> fs.Federation:
-    held = data()
+    held, words = data()
     torch.manual_seed(0)
     return fs.Federation(
-        BagOfWords(int(held.train.x.max()) + 1, len(PARTS)),
+        BagOfWords(words, len(PARTS)),
         held,
         local=fs.LocalTraining(lr=5.0, batch=10),
         sampling=fs.Uniform(20),

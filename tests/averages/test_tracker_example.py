@@ -8,7 +8,7 @@ from support.places import ROOT
 
 
 def test_the_averages_of_the_example_are_good_models() -> None:
-    spec = spec_from_file_location("example_tracker", ROOT / "examples" / "tracker.py")
+    spec = spec_from_file_location("example_tracker", ROOT / "examples" / "loops" / "tracker.py")
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(module := module_from_spec(spec))
     found = module.main(epochs=6)

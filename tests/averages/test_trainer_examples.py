@@ -21,7 +21,7 @@ from support.places import ROOT
 )
 def test_the_averages_of_the_example_are_good_models(name: str, needed: str, epochs: int, least: float) -> None:
     pytest.importorskip(needed, reason=f"{needed} is not installed")
-    spec = spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    spec = spec_from_file_location(f"example_{name}", ROOT / "examples" / "loops" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(module := module_from_spec(spec))
     found = module.main(epochs=epochs)

@@ -256,7 +256,7 @@ def test_twelve_rounds_on_the_real_text_beat_the_characters_frequencies() -> Non
     """WiMA's setting, with 10 of 299 roles a round; evaluated on every tenth test sequence."""
     engine = ["engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false"]
     federation = load(
-        ROOT / "examples" / "shakespeare.toml", [f"data.path={real('shakespeare')}", *engine]
+        ROOT / "examples" / "papers" / "wima_shakespeare.toml", [f"data.path={real('shakespeare')}", *engine]
     ).federation()
     train = federation.data.train.y
     test = federation.data.test

@@ -182,15 +182,15 @@ def test_what_has_no_rounds_is_refused(changes: dict[str, Any], line: str) -> No
 
 
 def test_the_command_prints_text_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(ROOT / "examples" / "scaffold.toml")
-    assert main(["explain", file, "--round", "2", "--set", "sampling.count=3"]) == 0
+    file = [str(ROOT / "examples" / "digits.toml"), "--set", "method.name=scaffold"]
+    assert main(["explain", *file, "--round", "2", "--set", "sampling.count=3"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("Round 2 of 300, with 3 of 100 clients.")
-    assert main(["explain", file, "--json"]) == 0
+    assert main(["explain", *file, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)
     assert [step["title"] for step in steps][:3] == ["Choose clients", "Send", "Train"]
     assert [item["name"] for item in steps[3]["items"]] == ["delta", "c"]
-    assert main(["explain", file, "--round", "301"]) == 2
+    assert main(["explain", *file, "--round", "301"]) == 2
     assert "--round = 301: must be at least 1 and at most rounds = 300" in capsys.readouterr().err
 
 
@@ -198,5 +198,5 @@ def test_a_federation_of_ones_own_is_decided_by_the_function_that_makes_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert main(["explain", "examples/own_federation.toml", "--own-code"]) == 0
+    assert main(["explain", "examples/own/federation.toml", "--own-code"]) == 0
     assert 'decided by: built_by = "' in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The site: links, plain Markdown, the examples, and a strict build."""
+"""The site: links, plain Markdown, and a strict build."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from site_build import examples, plain
+from site_build import plain
 from site_build.links import relinked
 
 from support.places import ROOT
@@ -19,9 +19,9 @@ from support.places import ROOT
     "source, link, expected",
     [
         ("docs/how-to/data.md", "tasks.md#metrics", "tasks.md#metrics"),
-        ("docs/how-to/data.md", "../../examples/tracker.py", "../examples/tracker.py"),
-        ("docs/how-to/data.md", "../../examples/tasks", "../examples/index.md"),
-        ("docs/how-to/data.md", "../../examples/whole.py", "../concepts/whole.md"),
+        ("docs/how-to/data.md", "../../examples/loops/tracker.py", "../examples/loops/tracker.py"),
+        ("docs/how-to/data.md", "../../examples/tasks", "../examples/README.md"),
+        ("docs/how-to/data.md", "../../examples/loops/whole.py", "../concepts/whole.md"),
         ("docs/how-to/data.md", "../../README.md", "../index.md"),
         ("docs/glossary.md", "../CHANGELOG.md", "changelog.md"),
         ("CONTRIBUTING.md", "docs/design/architecture.md#one-round", "design/architecture.md#one-round"),
@@ -33,13 +33,6 @@ from support.places import ROOT
 )
 def test_a_link_of_the_repository_leads_to_the_same_page_of_the_site(source: str, link: str, expected: str) -> None:
     assert relinked(f"See [it]({link}).", source) == f"See [it]({expected})."
-
-
-def test_every_example_file_says_what_it_shows() -> None:
-    page = examples.page(ROOT)
-    files = [file for file in examples.files(ROOT) if file.suffix == ".toml" and len(file.parts) == 2]
-    assert len(files) > 30
-    assert [file.name for file in files if f"[`{file.name}`]" not in page] == []
 
 
 def test_the_index_has_a_line_with_title_and_first_sentence_of_each_page() -> None:

@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return error
 
 
-@pytest.mark.parametrize("name", ["scaffold", "ima_adam", "trace"])
+@pytest.mark.parametrize("name", ["digits_ima", "averages/adaptive_broadcast", "clients/trace"])
 def test_examples_run_from_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

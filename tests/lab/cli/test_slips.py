@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
 import sys
 import tomllib
@@ -87,10 +86,9 @@ def test_a_run_with_an_engine_of_ones_own_is_not_taken_for_one_over_nodes(
     tmp_path: Path,
 ) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    own = (tmp_path / "examples" / "own_engine.toml").read_text()
-    name = re.search(r"^name = .*:.*$|^engine.*:.*$", own, re.MULTILINE)
-    assert name, own
-    file.write_text(SMALL.partition("[engine]")[0] + "[engine]\n" + name[0] + "\n")
+    engine = '[engine]\nname = "examples.own.mine:Aloud"\n'
+    assert engine.rstrip() in (tmp_path / "examples" / "own" / "parts.toml").read_text()
+    file.write_text(SMALL.partition("[engine]")[0] + engine)
     code, printed = said("run", "mine.toml", "--out", "r", "--own-code", "--no-progress")
     assert code == 0, printed
     assert content_of(tmp_path / "r" / "engine.json") == {}

@@ -153,7 +153,7 @@ def of_the_page() -> str:
 
 
 def test_the_table_of_the_examples_is_a_reproduction() -> None:
-    given = load(str(ROOT / "examples" / "own_table.py"))
+    given = load(str(ROOT / "examples" / "own" / "table.py"))
     assert [given.plan(scale, ["seed=0"]).runs for scale in ("full", "tiny")]
 
 

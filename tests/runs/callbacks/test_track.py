@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fedsash import Callback, Evaluation, Fork, RunError, SettingError, load
+from fedsash import Callback, Evaluation, Fork, RunError, SettingError
 from fedsash.client.messages import RoundReport
 from fedsash.extend import LiveRun
 from fedsash.lab.config import ConfigError, parse
@@ -154,7 +154,6 @@ def test_a_file_switches_them_on_by_table_or_by_a_word() -> None:
         parse({"track": "wand"})
     with pytest.raises(ConfigError, match="a study of time evaluates no models"):
         parse({"network": {"learning": False, "bytes": 10, "clients": {"count": 3}}, "track": "wandb"})
-    assert load(Path(__file__).parents[3] / "examples" / "track.toml").track.tensorboard == TensorBoard()
 
 
 def offline(folder: Path) -> tuple[str, Points]:

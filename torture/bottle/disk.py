@@ -73,11 +73,11 @@ def _apply(names: dict[str, Entry], change: Change) -> None:
 class SimulatedDisk(Disk):
     """The disk of a machine in the bottle, whose files lie in `root`.
 
-    `step` is called before each operation with its name and path, and may raise. Of a write in which the process dies,
+    `step` is called before each operation, and may raise. Of a write in which the process dies,
     the first half reaches the file. `room` is how many more bytes fit; None: any number.
     """
 
-    def __init__(self, root: Path, step: Callable[[str, Path | None], None]) -> None:
+    def __init__(self, root: Path, step: Callable[[], None]) -> None:
         self.root = root
         self.room: int | None = None
         self._step = step
@@ -86,7 +86,7 @@ class SimulatedDisk(Disk):
         root.mkdir(parents=True, exist_ok=True)
 
     def open(self, path: Path, flags: int, permissions: int = 0o666) -> int:
-        self._step("open", path)
+        self._step()
         handle = os.open(path, flags, permissions)
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             self._handles[handle] = File()
@@ -108,7 +108,7 @@ class SimulatedDisk(Disk):
 
     def write(self, handle: int, data: memoryview) -> int:
         try:
-            self._step("write", None)
+            self._step()
         except Killed as killed:
             if killed.here:
                 self._write(handle, data[: len(data) // 2])
@@ -128,14 +128,14 @@ class SimulatedDisk(Disk):
         return written
 
     def truncate(self, handle: int, length: int) -> None:
-        self._step("truncate", None)
+        self._step()
         os.ftruncate(handle, length)
         entry = self._handles[handle]
         assert isinstance(entry, File)
         del entry.content[length:]
 
     def sync(self, handle: int) -> None:
-        self._step("sync", None)
+        self._step()
         entry = self._handles[handle]
         if isinstance(entry, File):
             entry.synced = bytes(entry.content)
@@ -143,20 +143,20 @@ class SimulatedDisk(Disk):
             entry.sync()
 
     def link(self, source: Path, target: Path) -> None:
-        self._step("link", target)
+        self._step()
         os.link(source, target)
         from_folder, from_name = self._place(source)
         folder, name = self._place(target)
         folder.change(come=name, entry=from_folder.names[from_name])
 
     def link_open(self, handle: int, target: Path) -> None:
-        self._step("link", target)
+        self._step()
         super().link_open(handle, target)
         folder, name = self._place(target)
         folder.change(come=name, entry=self._handles[handle])
 
     def rename(self, source: Path, target: Path) -> None:
-        self._step("rename", target)
+        self._step()
         os.replace(source, target)
         folder, name = self._place(source)
         target_folder, target_name = self._place(target)
@@ -168,19 +168,19 @@ class SimulatedDisk(Disk):
         folder.change(gone=name)
 
     def unlink(self, path: Path) -> None:
-        self._step("unlink", path)
+        self._step()
         os.unlink(path)
         folder, name = self._place(path)
         folder.change(gone=name)
 
     def make_folder(self, path: Path) -> None:
-        self._step("make folder", path)
+        self._step()
         os.mkdir(path)
         folder, name = self._place(path)
         folder.change(come=name, entry=Folder())
 
     def remove_folder(self, path: Path) -> None:
-        self._step("remove folder", path)
+        self._step()
         os.rmdir(path)
         folder, name = self._place(path)
         folder.change(gone=name)

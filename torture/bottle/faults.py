@@ -26,13 +26,17 @@ NODE_FAULTS = (
     "the node is paused",
     "the node comes back under another id",
     "the node lies about its samples",
+    "the node's disk is full",
 )
 """What can befall a node at a moment."""
 
 SERVER_FAULTS = ("the server is killed", "the server loses its power")
-"""What can befall the server at one of its operations."""
+"""What can befall the server at one of its operations: those of its disk, its looks at the clock and at the grid."""
 
-DISK_FAULTS = ("the server's disk is full", "the server is paused")
+SERVER_DISK_FAULTS = ("the server is killed at its disk", "the server loses its power at its disk")
+"""What can befall the server at one of the operations of its disk."""
+
+SERVER_MOMENTS = ("the server's disk is full", "the server is paused")
 """What can befall the server at a moment, for a while."""
 
 
@@ -49,19 +53,18 @@ class Fault:
     amount: float = 0.0
 
     def __str__(self) -> str:
-        where = {"the node": f"node {self.node}"}
         text = self.what
-        for word, name in where.items():
-            text = text.replace(word, name) if self.what in NODE_FAULTS else text
-        kind = "moment" if self.what in (*NODE_FAULTS, *DISK_FAULTS) else "number"
-        return f"{text} ({kind} {self.at:g}, {self.amount:.2f})"
+        if self.what in NODE_FAULTS:
+            text = text.replace("the node", f"node {self.node}")
+        return f"{text} ({self.amount:.0f})"
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
     """The faults of a case with so many nodes and rounds."""
     messages = 2 * nodes * rounds
     seconds = 8.0 * rounds
-    operations = 60 * rounds
+    operations = 120 * rounds
+    disk_operations = 30 * rounds
     faults: list[Fault] = []
     for _ in range(chance.randint(0, messages // 2)):
         faults.append(Fault(chance.choice(MESSAGE_FAULTS), chance.randrange(messages), amount=chance.uniform(0, 90)))
@@ -70,6 +73,8 @@ def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
         faults.append(Fault(what, chance.uniform(0, seconds), chance.randrange(nodes), chance.uniform(0, 90)))
     for _ in range(chance.randint(0, 3)):
         faults.append(Fault(chance.choice(SERVER_FAULTS), chance.randrange(1, operations)))
+    for _ in range(chance.randint(0, 3)):
+        faults.append(Fault(chance.choice(SERVER_DISK_FAULTS), chance.randrange(1, disk_operations)))
     for _ in range(chance.randint(0, 1)):
-        faults.append(Fault(chance.choice(DISK_FAULTS), chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
+        faults.append(Fault(chance.choice(SERVER_MOMENTS), chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
     return faults

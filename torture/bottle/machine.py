@@ -37,8 +37,9 @@ class Machine:
         self.steps = 0
         self.process = 0
         self.jump = 0.0
+        self.disk_steps = 0
         self.deaths: dict[int, Callable[[], None]] = {}
-        self.operations: list[tuple[str, Path | None]] = []
+        self.deaths_at_disk: dict[int, Callable[[], None]] = {}
 
     def start(self) -> None:
         """Start a process."""
@@ -51,7 +52,7 @@ class Machine:
             self.alive = False
             self.world.tell(f"{self.name} {why}")
 
-    def step(self, what: str) -> None:
+    def step(self) -> None:
         """Count an operation of the process. Raises `Killed` if it is dead, or dies here."""
         if not self.alive:
             raise Killed(here=False)
@@ -73,8 +74,13 @@ class Machine:
         finally:
             host.clock, host.disk, host.process = before
 
-    def _disk_step(self, what: str, path: Path | None) -> None:
-        self.step(what)
+    def _disk_step(self) -> None:
+        """Count an operation of the process with its disk."""
+        self.step()
+        self.disk_steps += 1
+        if self.disk_steps in self.deaths_at_disk:
+            self.deaths_at_disk.pop(self.disk_steps)()
+            raise Killed(here=True)
 
 
 class SimulatedClock(Clock):
@@ -88,9 +94,9 @@ class SimulatedClock(Clock):
         return self._machine.world.now + self._machine.jump
 
     def sleep(self, seconds: float) -> None:
-        self._machine.step("wait")
+        self._machine.step()
         self._machine.world.wait(seconds)
-        self._machine.step("go on")
+        self._machine.step()
 
 
 class SimulatedProcess(Process):

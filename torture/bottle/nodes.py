@@ -129,8 +129,8 @@ class Network:
         else:
             if "the node dies in it" in faults:
                 variant = int(faults["the node dies in it"].amount)
-                step = node.machine.steps + 1 + variant % 12
-                node.machine.deaths[step] = partial(self._dies, node, variant)
+                step = node.machine.disk_steps + 1 + variant % 12
+                node.machine.deaths_at_disk[step] = partial(self._dies, node, variant)
             try:
                 reply = node.answer(message)
             except Killed:
@@ -217,9 +217,9 @@ class BottleGrid:
         return answers
 
     def _pass(self) -> None:
-        self.machine.step("look at the grid")
+        self.machine.step()
         self.network.world.wait(1e-3)
-        self.machine.step("go on")
+        self.machine.step()
 
     def _arrived(self, answer: Any) -> None:
         if answer.has_content() or answer.has_error():

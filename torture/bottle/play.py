@@ -10,7 +10,7 @@ from typing import Any
 from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
-from .faults import DISK_FAULTS, NODE_FAULTS, SERVER_FAULTS, Fault
+from .faults import NODE_FAULTS, SERVER_DISK_FAULTS, SERVER_FAULTS, SERVER_MOMENTS, Fault
 from .machine import Machine, forget_process
 from .nodes import BottleGrid, Network, Node
 from .real_time import InRealTime
@@ -49,7 +49,7 @@ class Play:
             name = f"node {number}"
             machine = Machine(self.world, name, folder / name, self._chance(name))
             self.nodes.append(Node(number, machine, self.served.new_app))
-        others = (*NODE_FAULTS, *SERVER_FAULTS, *DISK_FAULTS)
+        others = (*NODE_FAULTS, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_MOMENTS)
         of_messages = [fault for fault in faults if fault.what not in others]
         self.network = Network(self.world, self.nodes, of_messages, self._chance("network"))
 
@@ -110,10 +110,12 @@ class Play:
         for fault in self.faults:
             if fault.what in NODE_FAULTS:
                 self.world.after(fault.at, partial(self._befall_node, fault))
-            elif fault.what in DISK_FAULTS:
+            elif fault.what in SERVER_MOMENTS:
                 self.world.after(fault.at, partial(self._befall_server, fault))
             elif fault.what in SERVER_FAULTS:
                 self.server.deaths[int(fault.at)] = partial(self._end_server, fault)
+            elif fault.what in SERVER_DISK_FAULTS:
+                self.server.deaths_at_disk[int(fault.at)] = partial(self._end_server, fault)
         for node in self.nodes:
             self._keep_disk(node)
 
@@ -123,20 +125,24 @@ class Play:
         self.world.after(20.0, partial(self._keep_disk, node))
 
     def _end_server(self, fault: Fault) -> None:
-        self._power_is_cut = fault.what == "the server loses its power"
-        self.server.die("loses its power" if self._power_is_cut else "is killed")
+        self._power_is_cut = "loses its power" in fault.what
+        self.server.die(fault.what.removeprefix("the server "))
 
     def _befall_server(self, fault: Fault) -> None:
         self.world.tell(f"{fault}")
         if fault.what == "the server is paused":
             self.server.jump += fault.amount
             return
-        self.server.disk.room = int(fault.amount * 10)
-        self.world.after(fault.amount, self._make_room)
+        self._fill(self.server, fault.amount)
 
-    def _make_room(self) -> None:
-        self.world.tell("the server's disk has room again")
-        self.server.disk.room = None
+    def _fill(self, machine: Machine, seconds: float) -> None:
+        """Let a disk have little room for so many seconds."""
+        machine.disk.room = int(10 * seconds)
+        self.world.after(seconds, partial(self._make_room, machine))
+
+    def _make_room(self, machine: Machine) -> None:
+        self.world.tell(f"the disk of {machine.name} has room again")
+        machine.disk.room = None
 
     def _befall_node(self, fault: Fault) -> None:
         node = self.nodes[fault.node]
@@ -148,6 +154,9 @@ class Play:
         if fault.what == "the node lies about its samples":
             node.lies = True
             self.world.after(fault.amount, node.be_honest)
+            return
+        if fault.what == "the node's disk is full":
+            self._fill(machine, fault.amount)
             return
         machine.alive = False
         if fault.what == "the node loses its power":

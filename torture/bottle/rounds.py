@@ -13,7 +13,7 @@ from torch import nn
 from fedsash.client.messages import RoundReport
 from fedsash.flower import FlowerClients, Waiting, client_app
 from fedsash.methods import Scaffold
-from fedsash.runs import Callback, Checkpoint, Driver, Result, resume, run
+from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
 from fedsash.runs.folder import RunFolder
 from fedsash.server.federation import Federation
@@ -30,27 +30,30 @@ TOLERANCE = 1e-12
 
 
 class Rounds:
-    """A run in the folder `out` of the server's machine; what happens in it is `told`."""
+    """A run in the folder `out` of the server's machine; what happens in it is `told`.
+
+    If the setup has a fork, it is the run in `source` first, and then the fork in `out`.
+    """
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
         self.out = out
         self.told = told
         self.simulation = setup.federation()
+        self._data = setup.data()
+        self.source: Path | None = None
 
     def new_app(self, machine: Machine) -> Any:
         """The app of a node in a new process of its machine."""
-        data = self.simulation.clients.data
-        assert data is not None
         model = nn.Linear(2, 1).double()
-        return client_app(data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
+        return client_app(self._data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
 
     def serve(self, grid: Any) -> Result:
         """One process of the server: it begins the run, or goes on with it, until the end."""
         with locked(self.out):
             driver = self.driver(grid)
         settings: dict[str, Any] = {
-            "checkpoint": Checkpoint(every=self.setup.every),
+            "checkpoint": Checkpoint(every=self.setup.every, keep=(self.setup.fork,) if self.setup.fork else ()),
             "progress": False,
             "callbacks": [Recorder(self)],
         }
@@ -58,7 +61,8 @@ class Rounds:
             return resume(driver, self.setup.rounds, self.out, **settings)
         if self.told.saved:
             self.told.violation(f"round {max(self.told.saved)} was saved, and the run is gone")
-        return run(driver, self.setup.rounds, out=self.out, **settings)
+        fork = None if self.source is None else Fork(self.source, self.setup.fork)
+        return run(driver, self.setup.rounds, out=self.out, fork=fork, **settings)
 
     def driver(self, grid: Any) -> Driver:
         """What makes the rounds: the federation over the nodes of a grid."""
@@ -78,8 +82,15 @@ class Rounds:
         return replace(self.simulation, data=clients)
 
     def is_done(self, result: Result) -> bool:
-        """Whether the server has made all rounds: one without nodes ends early."""
-        return result.state.round >= self.setup.rounds
+        """Whether the server has made all rounds, those of the fork, too: one without nodes ends early."""
+        if result.state.round < self.setup.rounds:
+            return False
+        if not self.setup.fork or self.source is not None:
+            return True
+        self.source = self.out
+        self.out = self.out.with_name("fork")
+        self.told.forked(self.setup.fork)
+        return False
 
     def violations(self, result: Result) -> Iterator[str]:
         """What does not hold at the end of a run."""

@@ -25,7 +25,7 @@ from fedsash.server.federation import Federation
 from fedsash.tasks import Regression
 
 ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
-SAMPLES = 3
+SAMPLES = 5
 """The samples of a client, but of the last one, which has one less."""
 
 METHODS: Mapping[str, tuple[Method, ServerSGD]] = {
@@ -55,7 +55,9 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 class Setup:
     """What is trained: `how` is "rounds", the name of an asynchronous scheduler, or "averaged" for Flower's strategy.
 
-    `asked` of the `clients` take part in a round, and a state is saved `every` so many rounds.
+    `asked` of the `clients` take part in a round, and a state is saved `every` so many rounds. With a `fork` another
+    run goes on from the state after that round, once the first has ended. With `held_out` the clients score the models
+    on this share of their samples, `evaluated` every so many rounds.
     """
 
     how: str
@@ -67,6 +69,9 @@ class Setup:
     every: int
     minimum: int
     remember: bool
+    fork: int
+    held_out: float
+    evaluated: int
     seed: int
 
     @classmethod
@@ -76,16 +81,24 @@ class Setup:
         clients = chance.randint(1, 5)
         asked = chance.randint(1, clients)
         methods = ["scaffold", *METHODS] if how == "rounds" else ASYNCHRONOUS
+        rounds = chance.randint(4, 30)
+        every = chance.randint(1, 3)
+        fork = 0
+        if how == "rounds" and chance.random() < 0.3:
+            fork = every * chance.randint(1, rounds // every)
         return cls(
             how=how,
             method=chance.choice(methods),
             averages=chance.choice(list(AVERAGES)),
             clients=clients,
             asked=asked,
-            rounds=chance.randint(4, 30),
-            every=chance.randint(1, 3),
+            rounds=rounds,
+            every=every,
             minimum=chance.randint(1, asked),
             remember=chance.random() < 0.8,
+            fork=fork,
+            held_out=chance.choice([0.0, 0.0, 0.4]),
+            evaluated=chance.choice([3, 1000]),
             seed=seed,
         )
 
@@ -96,19 +109,20 @@ class Setup:
         torch.manual_seed(self.seed)
         return Federation(
             nn.Linear(2, 1).double(),
-            self._data(),
+            self.data(),
             method=method,
             server=server,
             averages=dict(AVERAGES[self.averages]),
             local=LocalTraining(lr=0.1, batch=2, epochs=1),
             sampling=sampling,
-            evaluation=Evaluation(every=1000, last=1),
+            evaluation=Evaluation(every=self.evaluated, last=1, held_out=self.held_out),
             engine=ONE_BY_ONE,
             device="cpu",
             seed=self.seed,
         )
 
-    def _data(self) -> FederatedData:
+    def data(self) -> FederatedData:
+        """The samples of all clients."""
         chance = np.random.default_rng(self.seed)
         count = self.clients * SAMPLES - 1
         x = chance.normal(size=(count, 2))

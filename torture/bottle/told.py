@@ -33,6 +33,11 @@ class Told:
             self.violation(f"goes back to round {round}, though round {durable} was on the disk")
         self.saved = [saved for saved in self.saved if saved <= round]
 
+    def forked(self, round: int) -> None:
+        """Another run begins after this round of a run that has ended."""
+        self._world.tell(f"a fork is to begin after round {round}")
+        self.saved = []
+
     def round(self, number: int, line: str) -> None:
         """A round has been made."""
         self.rounds += 1

@@ -67,7 +67,7 @@ class VectorFile:
     @classmethod
     def of(cls, path: Path, d: int, dtype: torch.dtype) -> VectorFile:
         """The file of a saved state, whose vector is `[d]`, of `dtype`. It may be removed meanwhile."""
-        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC), d, dtype)
+        return cls(host.disk.open(path, os.O_RDONLY | os.O_CLOEXEC), d, dtype)
 
     def vector(self) -> Tensor:
         """The vector `[d]`, mapped into memory; changes of it stay in memory."""

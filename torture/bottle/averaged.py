@@ -78,8 +78,8 @@ class AveragedStrategy:
         """Whether the server has made all rounds."""
         return True
 
-    def violations(self, strategy: Any) -> Iterator[str]:
-        """The averages that differ from those of the same replies without faults."""
+    def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
+        """The averages that differ from those of the same replies without faults; nodes keep nothing."""
         expected = self._start(FedAvg, Replies(self.heard), None)
         for name in ("model", *strategy.averages):
             ours = strategy.value(name)["w"].numpy().tobytes()

@@ -61,7 +61,8 @@ class Play:
         self._plan()
         try:
             result = self._serve_until_done()
-            for line in self.served.violations(result):
+            disks = [node.machine.disk.root for node in self.nodes]
+            for line in self.served.violations(result, disks):
                 self.told.violation(line)
         except Hang as hang:
             self.told.violation(f"it hangs: {hang}")

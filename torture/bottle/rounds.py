@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
 from .told import Told
 
+SPARE = 6
+"""How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
 TOLERANCE = 1e-12
 """How far SCAFFOLD's c may be from the mean of all c_i."""
 
@@ -92,14 +94,25 @@ class Rounds:
         self.told.forked(self.setup.fork)
         return False
 
-    def violations(self, result: Result) -> Iterator[str]:
-        """What does not hold at the end of a run."""
+    def violations(self, result: Result, nodes: Iterable[Path]) -> Iterator[str]:
+        """What does not hold at the end of a run; `nodes` are the folders of the nodes' disks."""
         yield from self.differences(result)
         yield from self._unexplained()
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
         if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:
             yield "the last state is not saved"
+        if not self.setup.fork:
+            yield from self._too_many_versions(nodes)
+
+    def _too_many_versions(self, nodes: Iterable[Path]) -> Iterator[str]:
+        """Clients that keep more versions of their state than the two saved states of the server may ask for."""
+        most = 2 * self.setup.every + SPARE
+        for node in nodes:
+            for client in node.glob("clients/*/*"):
+                versions = len(list(client.iterdir()))
+                if versions > most:
+                    yield f"{node.name} keeps {versions} files of a client"
 
     def differences(self, result: Result) -> Iterator[str]:
         """What differs from a run without faults, in which the uploads are accepted that are by the run's records."""

@@ -1,0 +1,205 @@
+"""The federation in a bottle: its disk forgets what a disk may forget, its dead do nothing, a seed tells one story."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torture.bottle.case import Case
+from torture.bottle.machine import Machine, forget_process
+from torture.bottle.world import Hang, Killed, World
+
+from fedsash.runs.records import Records
+from fedsash.system.files import replace_file
+from fedsash.system.host import NEW, host, make_folders, opened, write_all
+from fedsash.vector import saved
+
+FACTS = {"format": 1}
+
+
+def machine(folder: Path, seed: int = 0) -> Machine:
+    """A machine whose process has started."""
+    made = Machine(World(limit=1e6), "the machine", folder / "disk", Random(seed))
+    made.start()
+    return made
+
+
+def restart(dead: Machine) -> None:
+    """Kill the process, lose the power and start again."""
+    dead.die("dies")
+    forget_process()
+    dead.disk.cut_power(dead.chance)
+    dead.deaths.clear()
+    dead.start()
+
+
+@contextmanager
+def empty() -> Iterator[Path]:
+    """An empty folder, for one example of a law."""
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def save(folder: Path, round: int) -> None:
+    """Save a state with a part of its own and one that never changes."""
+    parts = {f"part-{round}.safetensors": {"w": torch.ones(2) * round}, "same.safetensors": {"w": torch.ones(3)}}
+    saved.save(folder, round, {"w": torch.full((2,), float(round))}, parts, FACTS)
+
+
+def readable(folder: Path) -> int:
+    """The round of the newest readable state; 0 without any state."""
+    loaded, _ = saved.newest(folder, lambda path: saved.read(path, 1)[1]["w"])
+    return 0 if loaded is None else int(loaded[0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_story_of_a_seed_is_always_the_same(seed: int) -> None:
+    outcome = Case(seed).go()
+    assert outcome.violations == [] and outcome.rounds > 0
+    assert Case(seed).go().story == outcome.story
+
+
+def test_without_its_faults_a_case_is_the_same_federation() -> None:
+    whole = Case(11)
+    without = Case(11, whole.places)
+    assert without.setup == whole.setup and without.faults == []
+    assert without.go().violations == []
+
+
+@pytest.mark.full
+def test_a_minute_in_the_bottle_violates_nothing() -> None:
+    seed = 10_000
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        outcome = Case(seed).go()
+        assert not outcome.violations, "\n".join(outcome.story)
+        seed += 1
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6))
+@settings(deadline=None, max_examples=60)
+def test_after_any_power_cut_the_state_before_the_newest_is_there(seed: int, count: int) -> None:
+    """Also if an earlier process, which was killed, has saved the states so far."""
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        states = bottle.disk.root / "runs" / "run" / "state"
+        with bottle.at_work():
+            for round in range(1, count + 1):
+                save(states, round)
+                if bottle.chance.random() < 0.3:
+                    bottle.die("dies")
+                    forget_process()
+                    bottle.start()
+        restart(bottle)
+        assert readable(states) >= max(count - 1, 1)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 200))
+@settings(deadline=None, max_examples=100)
+def test_wherever_a_process_dies_while_it_saves_another_one_saves_on(seed: int, step: int) -> None:
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        states = bottle.disk.root / "run" / "state"
+        bottle.deaths[step] = lambda: bottle.die("dies")
+        done = 0
+        try:
+            with bottle.at_work():
+                for round in range(1, 6):
+                    save(states, round)
+                    done = round
+        except Killed:
+            pass
+        restart(bottle)
+        with bottle.at_work():
+            assert readable(states) >= done - 1 and (done == 0 or readable(states) > 0)
+            saved.cut(states, readable(states))
+            save(states, 9)
+        assert readable(states) == 9
+        assert not list(states.glob(".*.tmp"))
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=60)
+def test_a_file_that_was_replaced_is_the_old_or_the_new_one_after_a_power_cut(seed: int) -> None:
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        file = bottle.disk.root / "file"
+        with bottle.at_work():
+            replace_file(file, b"old")
+            bottle.deaths[bottle.steps + 1 + bottle.chance.randrange(12)] = lambda: bottle.die("dies")
+            try:
+                replace_file(file, b"new")
+                expected = [b"new"]
+            except Killed:
+                expected = [b"old", b"new"]
+        restart(bottle)
+        assert file.read_bytes() in expected
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=60)
+def test_rows_that_were_flushed_outlive_a_power_cut_and_others_at_most_in_part(seed: int) -> None:
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        file = bottle.disk.root / "metrics.jsonl"
+        with bottle.at_work():
+            replace_file(file, b"one\n")
+            with opened(file, os.O_WRONLY | os.O_APPEND) as handle:
+                write_all(handle, b"two\n")
+            Records(bottle.disk.root).flush()
+            with opened(file, os.O_WRONLY | os.O_APPEND) as handle:
+                write_all(handle, b"three\n")
+        restart(bottle)
+        content = file.read_bytes()
+        assert content.startswith(b"one\ntwo\n") and len(content) <= len(b"one\ntwo\nthree\n")
+
+
+def test_what_was_not_synced_may_be_lost_and_what_is_lost_depends_on_chance(tmp_path: Path) -> None:
+    """The disk would see a missing fsync of a file, and of a folder."""
+    seen = set()
+    for seed in range(60):
+        bottle = machine(tmp_path / str(seed), seed)
+        with bottle.at_work(), opened(bottle.disk.root / "file", NEW) as handle:
+            write_all(handle, b"abcdef")
+        restart(bottle)
+        file = bottle.disk.root / "file"
+        seen.add(file.read_bytes() if file.exists() else None)
+    assert {None, b"", b"abcdef"} <= seen
+    assert any(content and content != b"abcdef" for content in seen)
+
+
+def test_a_dead_process_changes_nothing_whatever_it_catches(tmp_path: Path) -> None:
+    bottle = machine(tmp_path)
+    with bottle.at_work():
+        make_folders(bottle.disk.root / "folder")
+        bottle.die("dies")
+        with pytest.raises(Killed):
+            replace_file(bottle.disk.root / "file", b"late")
+        with pytest.raises(Killed):
+            host.disk.remove_folder(bottle.disk.root / "folder")
+        with pytest.raises(Killed):
+            host.clock.sleep(1.0)
+        with pytest.raises(Killed):
+            host.process.background().submit(len, "").result()
+    assert [path.name for path in bottle.disk.root.iterdir()] == ["folder"]
+    assert bottle.world.now == 0.0
+
+
+def test_time_goes_on_while_somebody_sleeps_and_does_not_go_on_for_ever() -> None:
+    world = World(limit=10.0)
+    moments: list[float] = []
+    world.after(2.0, lambda: moments.append(world.now))
+    world.after(1.0, lambda: moments.append(world.now))
+    world.wait(5.0)
+    assert moments == [1.0, 2.0] and world.now == 5.0
+    with pytest.raises(Hang):
+        world.wait(6.0)

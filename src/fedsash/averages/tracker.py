@@ -167,7 +167,9 @@ class Tracker(Shown):
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed.
 
-        A warning names those with a value that is not finite.
+        They are those that are averaged, so they need no batches: with `buffers = "latest"` or `"re-estimate"` they are
+        parameters alone. What a whole module needs is `averaged_state_dict`. A warning names those with a value that is
+        not finite.
         """
         self._check_whole()
         name = self._name(name)

@@ -167,7 +167,7 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
 def _node(args: Namespace) -> int:
     from ...engines import pick_device
     from ..served.apps import data_of
-    from ..served.superlink import check_encryption, environment, program
+    from ..served.superlink import check_encryption, check_port, environment, program
 
     pick_device(args.device)
     supernode = program("flower-supernode")
@@ -175,6 +175,7 @@ def _node(args: Namespace) -> int:
     if args.state is not None:
         check_folder(args.state)
     check_encryption(args.superlink, options)
+    check_port(options)
     data = data_of(args.data, args.number, args.own_code)
     if len(data.clients) > 1:
         data = data.shard([args.number])

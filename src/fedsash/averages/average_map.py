@@ -49,7 +49,11 @@ OTHER_FOLDER = ": name another folder"
 
 @dataclass(frozen=True)
 class WindowValue:
-    """The window of `size` models that ends with the model number `end`, its value, and the names of its models."""
+    """A window and its `value`: the `size` models up to the one numbered `end`, which is in it.
+
+    Models count from 1; of a Tracker `end` is the update after which the newest one was taken. `models` are their
+    names, from the oldest to the newest; a Tracker's have none.
+    """
 
     end: int
     size: int

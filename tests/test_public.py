@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import getdoc, isfunction
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ REGISTRIES = (
     (SERVERS, fedsash.optimisers),
 )
 """What an experiment file can name, and the public module that has it."""
+RAISES = re.compile(r"\b[Rr]aises .*?(?:\.\s|$)", re.DOTALL)
+"""A sentence about errors."""
 
 
 def test_every_public_name_is_there_and_is_what_it_is_called() -> None:
@@ -66,3 +69,17 @@ def test_a_misspelt_name_is_told_which_one_is_meant(name: str, hint: str) -> Non
     with pytest.raises(AttributeError) as error:
         getattr(fedsash, name)
     assert str(error.value) == f"module 'fedsash' has no attribute '{name}'{hint}"
+
+
+def test_each_function_and_what_is_asked_of_a_tracker_says_which_errors_there_are() -> None:
+    """By the names under which they can be caught: those of `fedsash.errors`, and Python's own."""
+    errors = {name for name in dir(fedsash.errors) if name.endswith("Error")} | {"OSError", "FileNotFoundError"}
+    objects: dict[str, object] = {name: getattr(fedsash, name) for name in fedsash.__all__}
+    for name, method in vars(fedsash.Tracker).items():
+        if not name.startswith("_"):
+            objects[f"Tracker.{name}"] = method
+    for name, thing in objects.items():
+        docstring = getdoc(thing) or ""
+        named = {error for sentence in RAISES.findall(docstring) for error in re.findall(r"`(\w+Error)`", sentence)}
+        assert named or not isfunction(thing) or name.startswith("Tracker."), f"{name} names no error"
+        assert named <= errors, f"{name} names {named - errors}"

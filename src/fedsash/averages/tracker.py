@@ -72,7 +72,8 @@ class Tracker(Shown):
     With `trajectory_every = k` it keeps the sum of all models after every k rounds, 16 bytes a parameter each. Two of
     them give any `window` between them, exactly, after the fact, and all of them nearly any `ema` or `power_ema`.
 
-    Raises `ModelError` if nothing in the module trains.
+    Raises `SettingError` for an argument that it can't have, and `ModelError` if nothing in the module trains, or if it
+    is not finite and an average begins with it.
     """
 
     @torch.inference_mode(False)

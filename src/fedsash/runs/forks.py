@@ -22,7 +22,8 @@ ANEW = " (anew)"
 class Fork(Setting):
     """The start of a run: the state that another run has saved after a round, with its metrics up to then.
 
-    An average that has other settings there, or observed other vectors (see `Broadcast.order`), begins anew.
+    An average that has other settings there, or observed other vectors (see `Broadcast.order`), begins anew. The run
+    raises `RunError` as it begins if there is no such state, or if it is of another model or method.
     """
 
     folder: Path | str

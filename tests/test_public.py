@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from inspect import getdoc, isfunction
 from pathlib import Path
@@ -83,3 +84,17 @@ def test_each_function_and_what_is_asked_of_a_tracker_says_which_errors_there_ar
         named = {error for sentence in RAISES.findall(docstring) for error in re.findall(r"`(\w+Error)`", sentence)}
         assert named or not isfunction(thing) or name.startswith("Tracker."), f"{name} names no error"
         assert named <= errors, f"{name} names {named - errors}"
+
+
+def test_formulas_in_docstrings_are_blocks_of_code() -> None:
+    """Their lines are indented: else the site makes one paragraph of them, in which `*` is emphasis."""
+    flat = []
+    for file in sorted(Path(fedsash.__file__).parent.rglob("*.py")):
+        source = file.read_text()
+        if " <- " not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                flat += [f"{file.name}: {line}" for line in lines if re.match(r"\w+ <- ", line)]
+    assert flat == []

@@ -110,11 +110,13 @@ class Claim:
 class Claims:
     """The claims of one paper by name, in the order in which their functions stand in its file.
 
-    claims = Claims("WiMA")
+        claims = Claims("WiMA")
 
-    @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
-    def every_method_gains(accuracy):
-        return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
+        @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
+        def every_method_gains(accuracy):
+            return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
+
+    A name that is there already raises `SettingError`.
     """
 
     paper: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..server.state import State
 from ..settings.errors import RunError, check
 from ..settings.fingerprint import differences
+from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
 
 log = logging.getLogger("fedsash")
@@ -28,7 +29,7 @@ class Fork(Setting):
 
     folder: Path | str
     """the folder of the other run"""
-    round: int
+    round: CountFromZero
     """the round after which the state was saved"""
     names: Mapping[str, str] = field(default_factory=dict)
     """the name of an average in the other run, by its name in this run, if the names differ"""

@@ -1,7 +1,8 @@
 """The whole site as a folder of Markdown, for any generator: `python -m site_build.folder OUT`.
 
 All that the site's hooks make is inside: generated pages, the Python reference written out, executed notebooks, links
-between pages, and `llms.txt`. Headings keep the names of their places (`{#place}`), to which pages link.
+between pages, formulas as MathML, and `llms.txt`. Headings keep the names of their places (`{#place}`), to which pages
+link.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from site_build import contents, plain
+from site_build import contents, formulas, plain
 
 Content = str | bytes | Path
 
@@ -42,7 +43,8 @@ def written(files: dict[str, Content]) -> dict[str, bytes]:
         if isinstance(content, str):
             content = content.encode()
         if place.endswith(".md"):
-            content = contents.complete(contents.with_links(content.decode(), place), place).encode()
+            page = contents.complete(contents.with_links(content.decode(), place), place)
+            content = formulas.in_markdown(page).encode()
         result[place] = content
     result["llms.txt"] = _index(result).encode()
     return result

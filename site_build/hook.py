@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from site_build import contents, plain
+from site_build import contents, formulas, plain
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.nav import Navigation
     from mkdocs.structure.pages import Page
-
-FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 # Stubs list the public names, and griffe reads them there.
 logging.getLogger("mkdocs.plugins.griffe").addFilter(lambda record: "__all__" not in record.getMessage())
@@ -61,9 +56,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Formulas as MathML, which browsers draw themselves."""
-    display = {"span": "inline", "div": "block"}
-    return FORMULA.sub(lambda match: convert(unescape(match[2]), display=display[match[1]]), html)
+    """Formulas as MathML."""
+    return formulas.in_html(html)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:

@@ -24,6 +24,7 @@ STEPS = {
     "files": "import fedsash.system.files",
     "command line": "import fedsash.lab.cli",
     "called": f"import fedsash; said = [{', '.join(f'fedsash.{name}.__name__' for name in NAMES)}]",
+    "averages": "from fedsash.averages.window import Window; from fedsash.averages import AVERAGES; said = [*AVERAGES]",
     "federation": "from fedsash import Federation, FederatedData, models, network, run",
     "all": "from fedsash import *",
     "dropout": "import torch; from fedsash.engines.dropout import draws_dropout; "
@@ -66,6 +67,13 @@ def steps() -> dict[str, Step]:
 def test_nothing_heavy_is_imported_before_it_is_used(step: str, banned: set[str], steps: dict[str, Step]) -> None:
     brought = sorted(banned & steps[step].modules)
     assert brought == []
+
+
+def test_averages_have_the_order_of_their_list_and_bring_no_reader_of_checkpoints(steps: dict[str, Step]) -> None:
+    """Also if the last one is imported first."""
+    assert steps["averages"].said == ["ema", "swa", "bema", "power_ema", "window"]
+    readers = {"fedsash.averages.average_map", "fedsash.averages.checkpoints"}
+    assert not readers & steps["federation"].modules
 
 
 def test_completion_shows_the_public_names_and_the_modules_from_the_first_moment_on(steps: dict[str, Step]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from inspect import getdoc, isfunction
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,8 @@ REGISTRIES = (
     (SERVERS, fedsash.optimisers),
 )
 """What an experiment file can name, and the public module that has it."""
+RAISES = re.compile(r"\b[Rr]aises .*?(?:\.\s|$)", re.DOTALL)
+"""A sentence about errors."""
 
 
 def test_every_public_name_is_there_and_is_what_it_is_called() -> None:
@@ -66,3 +70,31 @@ def test_a_misspelt_name_is_told_which_one_is_meant(name: str, hint: str) -> Non
     with pytest.raises(AttributeError) as error:
         getattr(fedsash, name)
     assert str(error.value) == f"module 'fedsash' has no attribute '{name}'{hint}"
+
+
+def test_each_function_and_what_is_asked_of_a_tracker_says_which_errors_there_are() -> None:
+    """By the names under which they can be caught: those of `fedsash.errors`, and Python's own."""
+    errors = {name for name in dir(fedsash.errors) if name.endswith("Error")} | {"OSError", "FileNotFoundError"}
+    objects: dict[str, object] = {name: getattr(fedsash, name) for name in fedsash.__all__}
+    for name, method in vars(fedsash.Tracker).items():
+        if not name.startswith("_"):
+            objects[f"Tracker.{name}"] = method
+    for name, thing in objects.items():
+        docstring = getdoc(thing) or ""
+        named = {error for sentence in RAISES.findall(docstring) for error in re.findall(r"`(\w+Error)`", sentence)}
+        assert named or not isfunction(thing) or name.startswith("Tracker."), f"{name} names no error"
+        assert named <= errors, f"{name} names {named - errors}"
+
+
+def test_formulas_in_docstrings_are_blocks_of_code() -> None:
+    """Their lines are indented: else the site makes one paragraph of them, in which `*` is emphasis."""
+    flat = []
+    for file in sorted(Path(fedsash.__file__).parent.rglob("*.py")):
+        source = file.read_text()
+        if " <- " not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                lines = (ast.get_docstring(node) or "").splitlines()
+                flat += [f"{file.name}: {line}" for line in lines if re.match(r"\w+ <- ", line)]
+    assert flat == []

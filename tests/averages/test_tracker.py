@@ -181,6 +181,15 @@ def test_re_estimated_statistics_are_the_plain_mean_over_the_batches(kind: Any) 
     assert norm.momentum == 0.1 and not norm._forward_pre_hooks
 
 
+@pytest.mark.parametrize("buffers", ["latest", "re-estimate"])
+def test_the_value_of_an_average_has_no_statistics_that_are_not_averaged(buffers: str) -> None:
+    tracker = Tracker(Window(3, buffers=buffers), with_norm())
+    tracker.update()
+    assert tracker.value().keys() == dict(tracker.module.named_parameters()).keys()
+    loader = [torch.randn(8, 4)] if buffers == "re-estimate" else None
+    assert tracker.averaged_state_dict(batches=loader).keys() == tracker.module.state_dict().keys()
+
+
 def test_batches_must_be_given_where_statistics_are_estimated_again_and_nowhere_else() -> None:
     missing = Tracker(Window(3, buffers="re-estimate"), with_norm())
     with pytest.raises(ValueError, match=r"^Tracker: batches = None: must be given"), missing.applied():

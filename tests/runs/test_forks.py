@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
+from fedsash import (
+    EMA,
+    Broadcast,
+    Checkpoint,
+    Evaluation,
+    Federation,
+    Fork,
+    Personal,
+    RunError,
+    SettingError,
+    Window,
+    run,
+)
 from fedsash.methods import Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.methods.server_optimisers import FedAdam
@@ -230,3 +242,8 @@ def test_a_fork_whose_clients_remember_what_they_learned_keeps_their_samples(
     with pytest.raises(RunError, match="a fork must keep the samples from which clients remember something: "):
         start(other, 4, tmp_path / "b", fork=Fork(tmp_path / "a", 2))
     assert not caplog.records
+
+
+def test_a_round_below_zero_is_refused_when_the_fork_is_made() -> None:
+    with pytest.raises(SettingError, match=r"Fork\.round = -1: must be at least 0"):
+        Fork("runs/a", -1)

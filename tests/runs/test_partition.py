@@ -9,10 +9,12 @@ import torch
 
 from fedsash.data import IID, PARTITIONS, Dirichlet, DirichletReuse, Domains, FederatedData, Samples, Source, Transform
 from fedsash.lab.cli import main
+from fedsash.runs import plot_clients
 from fedsash.runs.partition import record, table
 from fedsash.runs.pictures import Bars, Dots
 from fedsash.runs.pictures.paper import draw
 from fedsash.runs.pictures.partition import DRAWN, partition
+from fedsash.settings.errors import SettingError
 from support.places import HOW_TO
 
 
@@ -162,3 +164,8 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_data_are_read(
     assert main(["partition", "e.toml", "--out", file]) == 2
     out, said = capsys.readouterr()
     assert line in said and said.count("\n") == 1 and not out
+
+
+def test_a_picture_of_something_else_than_a_partition_is_refused() -> None:
+    with pytest.raises(SettingError, match="must be a FederatedData"):
+        plot_clients([1, 2])  # type: ignore[arg-type]

@@ -45,6 +45,30 @@ def test_lines_and_errors_are_shown_as_text(capsys: pytest.CaptureFixture[str]) 
     assert (out, error) == (f"{SHOWN}\n", f"fedsash: {SHOWN} second\n")
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "longest"), [("72", 72), ("200", 100)])
+def test_prose_is_broken_on_a_terminal_and_nowhere_else(
+    columns: str, longest: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "  rounds 12 (full scale: 300)" + " and so on" * 30
+    terminal.say_prose(line)
+    assert capsys.readouterr().out == f"{line}\n"
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("COLUMNS", columns)
+    terminal.say_prose(line)
+    lines = stream.getvalue().splitlines()
+    assert longest - 10 < max(map(len, lines)) <= longest
+    assert all(each.startswith("  ") for each in lines)
+    assert " ".join(stream.getvalue().split()) == line.strip()
+
+
 @pytest.mark.parametrize("colours", [False, True])
 def test_tables_are_too_and_stay_aligned(colours: bool) -> None:
     table, file = empty_table(), io.StringIO()

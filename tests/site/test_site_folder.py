@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from site_build import contents, folder
+from markdown import markdown
+from site_build import contents, folder, formulas
 
+MATH = re.compile(r"<math.*?</math>", re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)#?([^)\s]*)[^)]*\)")
 
 
@@ -43,6 +45,23 @@ def test_each_page_of_the_navigation_is_there_with_the_reference_written_out(wri
     assert "(concepts/whole.md)" in index and "(changelog.md)" in index
     daily = written["reference/python/daily.md"].decode()
     assert "## fedsash.Tracker {#fedsash.Tracker}" in daily and ":::" not in daily
+
+
+def test_each_formula_is_the_mathml_that_the_site_has() -> None:
+    """Rendered as generators of the site do, whose Markdown is that of `markdown` with these extensions."""
+    extensions = ["attr_list", "md_in_html", "tables", "pymdownx.arithmatex", "pymdownx.superfences"]
+    settings = {"pymdownx.arithmatex": {"generic": True}}
+    pages = {
+        place: file for place, file in folder.from_docs().items() if file.suffix == ".md" and "$$" in file.read_text()
+    }
+    assert len(pages) >= 5
+    for place, content in folder.written({**pages}).items():
+        if place == "llms.txt":
+            continue
+        on_site = markdown(pages[place].read_text(), extensions=extensions, extension_configs=settings)
+        found = markdown(content.decode(), extensions=extensions, extension_configs=settings)
+        assert MATH.findall(found) == MATH.findall(formulas.in_html(on_site)) != []
+        assert "arithmatex" not in found
 
 
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,35 +1,20 @@
-"""Averages of the global models of successive rounds. They observe the training and never change it."""
+"""Averages of the global models of successive rounds. They observe the training and never change it.
 
-from ..vector.arrays import Vectors
-from ..vector.pieces import Pieces
-from .average_map import AverageMap, WindowValue
-from .base import Average, Retention, check_names
-from .bema import BEMA
-from .ema import EMA
-from .observers import AverageStates, Observer, Observers
-from .power_ema import PowerEMA
-from .swa import SWA
-from .tracker import Tracker
-from .window import Window
+The names are listed in `__init__.pyi`. A name's module is imported when the name is first asked for.
+"""
 
-AVERAGES = Average.by_name
+from ..system.lazy import LazyNames
 
-__all__ = [
-    "AVERAGES",
-    "BEMA",
-    "EMA",
-    "SWA",
-    "Average",
-    "AverageMap",
-    "AverageStates",
-    "Observer",
-    "Observers",
-    "Pieces",
-    "PowerEMA",
-    "Retention",
-    "Tracker",
-    "Vectors",
-    "Window",
-    "WindowValue",
-    "check_names",
-]
+_names = LazyNames(__name__, __file__)
+
+__all__ = _names.public
+
+
+def __getattr__(name: str) -> object:
+    found = _names.load(name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*_names]

@@ -6,7 +6,6 @@ import hashlib
 import math
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from .afterwards import RunningSum, Triangle, by_size, window_starts
 from .checkpoints.formats import Checkpoint
 from .checkpoints.states import AveragedTensors, Say, States
 from .lent import check_fits, checksums, lent, modes_kept
+from .progress import ProgressLines
 from .tracker import Tracker
 
 if TYPE_CHECKING:
@@ -46,13 +46,14 @@ SUMS = "sums"
 OTHER_FOLDER = ": name another folder"
 """What can be done where a folder is of another map, or damaged."""
 
-OFTEN = 5.0
-"""The seconds between two lines of progress."""
-
 
 @dataclass(frozen=True)
 class WindowValue:
-    """The window of `size` models that ends with the model number `end`, its value, and the names of its models."""
+    """A window and its `value`: the `size` models up to the one numbered `end`, which is in it.
+
+    Models count from 1; of a Tracker `end` is the update after which the newest one was taken. `models` are their
+    names, from the oldest to the newest; a Tracker's have none.
+    """
 
     end: int
     size: int
@@ -213,12 +214,12 @@ def average_map(
         values = _Values(folder / VALUES, plan)
         sums.fill(folder / SUMS, values, say)
         triangle = Triangle.of(sums.counts)
-        progress = _Progress(say, f"of {len(triangle)} windows")
+        progress = ProgressLines(say)
         for end, size in list(triangle)[len(values.list) :]:
             with sums.lent(sums.mean(size, end)):
                 value = _number(evaluate(module))
             values.append(value)
-            progress.show(len(values.list))
+            progress.show(f"{len(values.list)} of {len(triangle)} windows")
         result = AverageMap(mode, triangle.ends, triangle.sizes, values.rows(triangle), sums.names)
         result.to_json(folder / RESULT)
         shutil.rmtree(folder / SUMS, ignore_errors=True)
@@ -275,7 +276,7 @@ class _SumsOnDisk:
         last = self._last_sum(finished)
         running: RunningSum | None = None
         digest = hashlib.sha256()
-        progress = _Progress(say, "models are read")
+        progress = ProgressLines(say)
         for number, checkpoint in enumerate(self.states.checkpoints, 1):
             tensor_of = self.tensors.model(checkpoint, say)
             self.names.append(str(checkpoint.path))
@@ -295,7 +296,7 @@ class _SumsOnDisk:
             if is_end and number > last and not finished:
                 self._check_room(1)
                 sum_files.write(folder, number, running)
-            progress.show(number)
+            progress.show(f"{number} models are read")
         self._check_every(len(self.names))
         if self.states.files is None:
             values.bind(digest.hexdigest())
@@ -442,22 +443,6 @@ class _Values:
 
     def _write(self) -> None:
         write_table(self.file, {"plan": self.plan, "digest": self.digest, "values": self.list})
-
-
-class _Progress:
-    """A line now and then."""
-
-    def __init__(self, say: Say, what: str) -> None:
-        self.say = say
-        self.what = what
-        self.said = time.monotonic()
-
-    def show(self, done: int) -> None:
-        """Say how much is done, if the last line was said some seconds ago."""
-        now = time.monotonic()
-        if now - self.said >= OFTEN:
-            self.said = now
-            self.say(f"{done} {self.what}")
 
 
 @contextmanager

@@ -72,7 +72,8 @@ class Tracker(Shown):
     With `trajectory_every = k` it keeps the sum of all models after every k rounds, 16 bytes a parameter each. Two of
     them give any `window` between them, exactly, after the fact, and all of them nearly any `ema` or `power_ema`.
 
-    Raises `ModelError` if nothing in the module trains.
+    Raises `SettingError` for an argument that it can't have, and `ModelError` if nothing in the module trains, or if it
+    is not finite and an average begins with it.
     """
 
     @torch.inference_mode(False)
@@ -167,7 +168,9 @@ class Tracker(Shown):
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed.
 
-        A warning names those with a value that is not finite.
+        They are those that are averaged, so they need no batches: with `buffers = "latest"` or `"re-estimate"` they are
+        parameters alone. What a whole module needs is `averaged_state_dict`. A warning names those with a value that is
+        not finite.
         """
         self._check_whole()
         name = self._name(name)

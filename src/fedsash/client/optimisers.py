@@ -48,8 +48,11 @@ class Optimiser(Setting):
 class SGD(Optimiser, name="sgd"):
     """Stochastic gradient descent, with momentum and weight decay (as `torch.optim.SGD`).
 
-    v <- momentum * v + (1 - dampening) * g        v <- g in the first step
-    w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
+        v <- momentum * v + (1 - dampening) * g        v <- g in the first step
+        w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
+
+    w `[D]` is a client's model, g `[D]` the method's direction with the weight decay in it, and lr the step's rate. The
+    defaults are the plain step w <- w - lr * g. Raises `SettingError` for `nesterov` without a momentum.
     """
 
     momentum: Fraction = 0.0
@@ -91,8 +94,10 @@ class SGD(Optimiser, name="sgd"):
 class Adam(Optimiser, name="adam"):
     """Adam (Kingma & Ba 2015), both moments corrected (as `torch.optim.Adam`).
 
-    m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
-    w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
+        m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
+        w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
+
+    g `[D]` is the method's direction with the weight decay in it, and n = 1, 2, ... the number of the step.
     """
 
     beta1: Fraction = 0.9
@@ -130,7 +135,9 @@ class Adam(Optimiser, name="adam"):
 class AdamW(Adam, name="adamw"):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
 
-    w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
+        w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
+
+    g `[D]` is the method's direction.
     """
 
     weight_decay: Strength = 0.01
@@ -142,8 +149,10 @@ class AdamW(Adam, name="adamw"):
 class Adagrad(Optimiser, name="adagrad"):
     """Adagrad: steps divided by the root of all squared gradients (Duchi et al. 2011; as `torch.optim.Adagrad`).
 
-    v <- v + g^2                                                                          `initial` at first
-    w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
+        v <- v + g^2                                                                          `initial` at first
+        w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
+
+    g `[D]` is the method's direction with the weight decay in it, and n = 1, 2, ... the number of the step.
     """
 
     lr_decay: Strength = 0.0

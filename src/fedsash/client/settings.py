@@ -69,7 +69,16 @@ class Batching:
 
 @dataclass(frozen=True)
 class LocalTraining(Setting):
-    """The local training of every client: steps of an optimiser on its own samples."""
+    """The local training of every client: steps of an optimiser on its own samples.
+
+    In step k = 0, ..., K - 1 of round t, with d_k `[D]` the direction that the method makes of a batch's mean gradient,
+
+        w <- w - lr_t * f_k * u(d_k)
+
+    where u is the `optimiser`'s rule (plain SGD: d_k itself), lr_t the rate by `schedule` and f_k the factor of
+    `local_schedule`, by default `lr` and 1. A client with n samples takes K = `epochs` * ceil(n / `batch`) steps, or
+    `steps`.
+    """
 
     lr: Strength = 0.1
     """the learning rate"""

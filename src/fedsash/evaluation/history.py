@@ -36,8 +36,9 @@ OverClients = Mapping[str, Mapping[str, Mapping[str, Any]]]
 class History(Sequence[Record]):
     """All that a run has recorded, in the order in which it was recorded.
 
-    It is a sequence of `Score`, `Problems`, `PrivacySpent`, `Decision` and `NetworkLoad`; its functions give the
-    records of one type, and what they come to. `rows()` are flat tables, for example for a data frame.
+    It is a sequence of `Score`, `Problems`, `PrivacySpent`, `Decision` and `NetworkLoad`. Of one type are `scores()`,
+    `problems`, `privacy`, `decisions` and `network`; `curves(criterion)` are a metric's values by model and round, and
+    `reached(criterion)` the first scores at its target. `rows()` are flat tables, for example for a data frame.
     """
 
     def __init__(self, records: Iterable[Record] = ()) -> None:

@@ -19,7 +19,7 @@ MOST_NOISE = 1_000_000
 
 @dataclass(frozen=True)
 class Privacy:
-    """All models of a run so far are (`epsilon`, `delta`)-differentially private for every client.
+    """All models of a run so far are (`epsilon`, `delta`)-differentially private for every client (Dwork et al. 2006).
 
     For the runs on any two neighbouring sets of clients, and any set S of outcomes, P(S) <= exp(epsilon) P'(S) + delta.
     `neighbours` says in what neighbouring sets differ. `epsilon` is infinite without noise.

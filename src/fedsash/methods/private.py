@@ -62,8 +62,8 @@ class Private(Aggregation, name="private"):
     a round without clients adds noise, too. What is made of the update (the server optimiser, averages, a broadcast)
     needs no more noise.
 
-    With `adaptive`, a part of the noise hides the b_i: the sum's multiplier is (z^-2 - (2 sigma_b)^-2)^(-1/2) instead
-    of z, so that both together are as private as z says.
+    With `adaptive`, a part of the noise hides the b_i of `Adaptive`: the sum's multiplier is
+    (z^-2 - (2 sigma_b)^-2)^(-1/2) instead of z, so that both together are as private as z says.
 
     After each evaluation the records name epsilon. It needs the sampling `Poisson` or `Uniform`, and a method that
     sends up its update alone, with `weighting = "uniform"`.

@@ -125,7 +125,11 @@ class Sampling(Setting):
 
 @dataclass(frozen=True)
 class Uniform(Sampling, name="uniform"):
-    """A fixed number of clients, all equally likely, without replacement."""
+    """A fixed number of clients, all equally likely, without replacement.
+
+    Raises `SettingError` for both `count` and `fraction`, and, once the number N of clients is known, for a count
+    above it.
+    """
 
     count: Count | None = field(default=None, metadata={"unless": "fraction"})
     """how many clients each round asks. Without it and `fraction` it asks ten, or all if there are fewer"""

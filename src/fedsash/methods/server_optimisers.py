@@ -41,6 +41,8 @@ class ServerSGD(Server, name="sgd"):
         v <- momentum * v + delta                  v_0 = 0
         w <- sent + lr * v
 
+    `sent` `[D]` is the model that clients received, `delta` `[D]` the mean of their updates, and v `[D]`.
+
     The momentum is undamped, as in Flower and FedJAX: with a constant `delta` the step grows to
     `lr / (1 - momentum) * delta`. The defaults are FedAvg: `sent + delta`, without a state.
     """
@@ -105,6 +107,8 @@ class FedAdam(Server, name="adam"):
         m <- beta1 * m + (1 - beta1) * delta       m_0 = 0
         v <- beta2 * v + (1 - beta2) * delta^2     v_0 = initial_v
         w <- sent + lr * b * m / (sqrt(v) + tau)   element-wise
+
+    `sent` `[D]` is the model that clients received, `delta` `[D]` the mean of their updates; m and v are `[D]`.
 
     The defaults are IMA's (Table 5). Sources differ in `initial_v`, and in `bias_correction`, which gives the factor b
     in step n = 1, 2, ...:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data.federated import FederatedData
 from ..evaluation import Curves, History
+from ..settings.errors import check
 from ..tasks import Criterion
 from .client_results import CLIENTS
 from .partition import record
@@ -21,9 +22,11 @@ from .summaries import run_table
 def plot_clients(data: FederatedData) -> Picture:
     """The picture of a partition: each client's samples, and below them a dot for each class that it holds.
 
-    A notebook shows the picture; `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the
-    same one. Raises `LibraryError`, when it is drawn, without matplotlib.
+    A dot's area is the class's share of the client's samples. A notebook shows the picture;
+    `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the same one. Raises `SettingError`
+    for other things than a `FederatedData`, and `LibraryError`, when it is drawn, without matplotlib.
     """
+    check(isinstance(data, FederatedData), "data", data, "must be a FederatedData: data.partition(...) gives one")
     return partition(record(data))
 
 

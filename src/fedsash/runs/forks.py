@@ -10,6 +10,7 @@ from pathlib import Path
 from ..server.state import State
 from ..settings.errors import RunError, check
 from ..settings.fingerprint import differences
+from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
 
 log = logging.getLogger("fedsash")
@@ -22,12 +23,13 @@ ANEW = " (anew)"
 class Fork(Setting):
     """The start of a run: the state that another run has saved after a round, with its metrics up to then.
 
-    An average that has other settings there, or observed other vectors (see `Broadcast.order`), begins anew.
+    An average that has other settings there, or observed other vectors (see `Broadcast.order`), begins anew. The run
+    raises `RunError` as it begins if there is no such state, or if it is of another model or method.
     """
 
     folder: Path | str
     """the folder of the other run"""
-    round: int
+    round: CountFromZero
     """the round after which the state was saved"""
     names: Mapping[str, str] = field(default_factory=dict)
     """the name of an average in the other run, by its name in this run, if the names differ"""

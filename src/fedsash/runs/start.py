@@ -30,7 +30,7 @@ def run(
     until: int | None = None,
     trajectory: RunningSums = NEVER,
 ) -> Result:
-    """Train for `rounds` rounds, with evaluations in between.
+    """Train for `rounds` rounds, with evaluations in between. Returns the models, their numbers and the last state.
 
     `federation` is a `Federation`, an `Asynchronous` scheduler around one, or another driver. `checkpoint` says when
     the state is saved. With `progress`, the terminal or the notebook shows how far the run is. `config` has the
@@ -48,8 +48,9 @@ def run(
     `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete state saved, and has
     a note that says how to resume.
 
-    Raises `ValueError` if `out` holds a run already or another process works in it, or if the fork's state is missing,
-    damaged or does not fit.
+    Raises `SettingError` for an argument that it can't have; `RunError` if `out` holds a run already or files of
+    others, if another process works in it, or if the fork's state is missing, damaged or does not fit; `OSError` if it
+    can't be written.
     """
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.run(fork)
@@ -74,8 +75,9 @@ def resume(
     its last session. `rounds` may differ from before, but the evaluation after the former last round stays in the
     metrics. `progress`, `callbacks` (those of earlier sessions are forgotten) and `until` are as in `run`.
 
-    Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
-    are of another experiment.
+    Raises `SettingError` for an argument that it can't have; `RunError` if `out` holds no run, if another process works
+    in it, if all its states are damaged, or if they are of another experiment; `OSError` if it can't be read or
+    written.
     """
     folder = RunFolder(out)
     if checkpoint is None or trajectory is None:

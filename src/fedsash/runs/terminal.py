@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 """The spaces with which rich fills the lines of a table, before the codes that end their style."""
+READABLE = 100
+"""The longest line of prose on a terminal, however wide it is."""
 WIDE = 250
 """The longest line of a table where there is no terminal."""
 
@@ -44,6 +46,17 @@ def wrapped(line: str, columns: int) -> str:
     return textwrap.fill(
         visible(line), max(columns, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def say_prose(line: str) -> None:
+    """Print a line that may be long: on a terminal on lines of at most `READABLE` columns.
+
+    Who reads it in a file or through a pipe gets one line.
+    """
+    if is_terminal(sys.stdout):
+        print(wrapped(line, min(READABLE, console().width)), flush=True)
+    else:
+        say(line)
 
 
 def complain(line: str) -> None:

@@ -50,9 +50,17 @@ from .state import State
 class Federation(Setting, WithExecutor, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
-    `close()` or `with` ends all workers. Derived fields: `module`, the copy of the model, its `layout` and `sharing`,
-    `clients`, `goal` and `observers`. Two samples are tried out: raises `ModelError` or `SettingError` if model, loss
-    or metrics do not fit them.
+    In a round the clients i that `sampling` draws receive the model w_t `[D]`, train it to w_i as `local` and `method`
+    say, and send up w_i - w_t. With their weights p_i (the method's `weighting`), and the default `aggregation`,
+    `server` makes the next model of
+
+        delta = sum_i p_i (w_i - w_t),    by default w_{t+1} = w_t + delta
+
+    All draws follow from `seed`, so the same federation gives the same models. `close()` or `with` ends all workers.
+    Derived fields: `module`, the copy of the model, its `layout` and `sharing`, `clients`, `goal` and `observers`.
+
+    Raises `SettingError` for settings that contradict each other. Two samples are tried out: raises `ModelError` or
+    `SettingError` if model, loss or metrics do not fit them.
     """
 
     model: nn.Module

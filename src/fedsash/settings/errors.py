@@ -60,7 +60,7 @@ class DataError(FedsashError, ValueError):
 
 
 class RunError(FedsashError, ValueError):
-    """A run's folder or a file in it is missing or damaged, or does not fit what is asked for."""
+    """A run's folder or a file in it is missing, damaged or in use, or does not fit what is asked for."""
 
 
 class WorkerError(FedsashError, RuntimeError):

@@ -109,6 +109,18 @@ def axes_of(cls: type[Setting]) -> list[type[Setting]]:
     return [base for base in cls.__mro__ if Setting in base.__bases__]
 
 
+def in_order(axis: type[Setting], *classes: type[Setting]) -> dict[str, type[Any]]:
+    """The classes of an axis by their names: these first, in this order, whatever was imported first."""
+    before = dict(axis.by_name)
+    axis.by_name.clear()
+    for cls in classes:
+        for name, known_class in before.items():
+            if known_class is cls:
+                axis.by_name[name] = cls
+    axis.by_name.update(before)
+    return axis.by_name
+
+
 def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:
     """Enter a class under its name. With slots, `dataclass` makes the class again, beside it and without the name.
 

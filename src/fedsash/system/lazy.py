@@ -12,7 +12,8 @@ class LazyNames:
     """The names that a package's stub, `__init__.pyi`, imports. Type checkers read the same list.
 
     `from .averages import EMA as EMA` makes `EMA` of the module `averages` a public name. `from . import data as data`
-    does so for a module. Nothing is imported before `load`. `homes` has each name's module, empty for a module.
+    does so for a module. Nothing is imported before `load`. `homes` has each name's module with its dots, as the import
+    names it; empty for a module.
     """
 
     def __init__(self, package: str, file: str) -> None:
@@ -34,7 +35,7 @@ class LazyNames:
         home = self.homes[name]
         if not home:
             return import_module(f".{name}", self._package)
-        return getattr(import_module(f".{home}", self._package), name)
+        return getattr(import_module(home, self._package), name)
 
     def _hint(self, name: str) -> str:
         """A name like an unknown one, as the end of an error; empty if there is none."""
@@ -53,4 +54,5 @@ def _imported(stub: Path) -> Iterator[tuple[str, str]]:
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level:
             for alias in node.names:
-                yield alias.asname or alias.name, node.module or ""
+                home = "." * node.level + node.module if node.module else ""
+                yield alias.asname or alias.name, home

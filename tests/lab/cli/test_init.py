@@ -294,6 +294,33 @@ def test_a_table_with_times_is_told_that_its_test_set_is_drawn_at_random(
     assert capsys.readouterr().err == ""
 
 
+def test_gaps_are_told_by_column_before_a_run_refuses_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{i % 5},{i % 7},{'ab'[i % 2]},{i % 2}" for i in range(40)]
+    lines[3] = ",3,a,1"
+    lines[5] = "NA,,,"
+    (here / "cut").mkdir()
+    (here / "cut" / "train.csv").write_text("\n".join(["age,weight,sex,ill", *lines[:20]]))
+    (here / "cut" / "test.csv").write_text("\n".join(["age,weight,sex,ill", *lines[20:39], "1,,b,1"]))
+    assert main(["init", "--data", "table", "--path", "cut", "--label", "ill"]) == 0
+    left_out, *gaps = capsys.readouterr().err.splitlines()
+    assert "no feature" in left_out and '"sex"' in left_out
+    cure = "fedsash run refuses it, so fill them, or drop the rows or the column"
+    assert gaps == [
+        f"gaps: {lack}: {cure}"
+        for lack in ('1 of 40 rows lack "ill"', '2 of 40 rows lack "age"', '2 of 40 rows lack "weight"')
+    ]
+    assert load("experiment.toml").task is None
+    assert "a value is missing" in refused(capsys, "partition", "experiment.toml")
+
+
+def test_prices_beside_a_gap_are_a_regression(here: Path) -> None:
+    lines = [f"{i % 5},{200_000 + 993 * i}" for i in range(40)]
+    Path("p.csv").write_text("\n".join(["age,price", *lines, "3,"]))
+    assert main(["init", "--data", "table", "--path", "p.csv", "--label", "price"]) == 0
+    assert load("experiment.toml").task == Regression()
+    assert load("experiment.toml").model.options["hidden"] == ()
+
+
 def test_a_file_that_is_there_is_never_changed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("experiment.toml").write_text("mine")
     assert "experiment.toml is there already: name another file" in refused(capsys, "init")

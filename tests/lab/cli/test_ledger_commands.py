@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.cli import main
+from support.forms import write_cifar10
 
 
 @pytest.fixture(autouse=True)
@@ -15,21 +16,48 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+SMALLER = {
+    "rounds": "2",
+    "model": '{name="mlp"}',
+    "partition": '{name="iid", clients=2}',
+    "sampling.count": "2",
+    "evaluation.every": "1",
+    "evaluation.last": "1",
+}
+
+
 def test_one_cell_is_run_merged_and_no_longer_the_papers_setting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["reproduce", "wima-table-5", "--scale", "tiny", "--cell", "CIFAR-10 alpha=0 / all", "--out", "out"]
+    write_cifar10(tmp_path / "elsewhere" / "data" / "cifar10")
+    command = ["reproduce", "wima-table-5", "--scale", "small", "--cell", "CIFAR-10 alpha=0 / all", "--out", "out"]
+    command += ["--only", "seed=0"]
+    for key, value in SMALLER.items():
+        command += ["--set", f"{key}={value}"]
     assert main([*command, "--data", "elsewhere/data", "--no-progress"]) == 0
     assert "1 of the paper's numbers, for a ledger: fedsash reproduce --merge out/rows" in capsys.readouterr().out
     assert not (tmp_path / "out" / "pictures").exists()
     assert main(["reproduce", "--merge", "out/rows"]) == 0
     said = capsys.readouterr().out
-    assert "ours: rounds = 12 (print: 10000)" in said
+    assert "ours: rounds = 2 (print: 10000)" in said
     assert "1 rows taken into results" in said
     (file,) = (tmp_path / "results").rglob("*.json")
     (row,) = json.loads(file.read_text())["rows"]
-    assert sorted(row["values"]) == ["0", "1"]
+    assert sorted(row["values"]) == ["0"]
     assert row["source"].startswith("fedsash reproduce wima-table-5") and "elsewhere" not in row["source"]
+
+
+def test_the_tiny_scale_has_no_number_for_a_ledger_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "wima-table-5", "--scale", "tiny", "--only", "seed=0", "--out", "out", "--no-progress"]
+    assert main([*command, "--set", "rounds=4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == 'no number for a ledger: the data are "digits", and the paper\'s "cifar10" and "cifar100"'
+    assert '  - data.name "digits" (full scale: "cifar10")' in lines
+    assert not (tmp_path / "out" / "rows").exists()
+    (claim,) = [line for line in lines if line.startswith("WiMA W46")]
+    assert "Here: not decided: above 0? " in claim and "1 of the 3 seeds that a verdict needs" in claim
 
 
 def test_what_is_left_is_listed_with_its_cost(capsys: pytest.CaptureFixture[str]) -> None:

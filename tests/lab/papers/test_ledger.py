@@ -157,6 +157,21 @@ def test_a_cell_that_no_paper_has_is_left_out(tmp_path: Path) -> None:
     assert "no paper has the number wima-table-5 / CIFAR-10 a=0 / none" in line
 
 
+def test_a_number_of_other_data_is_none_of_the_cell(tmp_path: Path) -> None:
+    """Such as that of `--scale tiny`, which is a check of the structure on scikit-learn's digits."""
+    theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
+    theirs.enter(cell(), row({"0": 90.0}, **{"data.name": '"digits"'}))
+    claim = claims()["WiMA"]["W46"]
+    numbers = Numbers.measured(DIMS, {(PLACE["row"], "all", ""): [90.0]}).saved()
+    run = {**cell().settings[0].words, "data.name": '"digits"'}
+    theirs.enter_claim("WiMA", claim, {"evidence": {"accuracy": numbers}, "runs": [run], "setting": "ours: x"})
+    merged = merge(theirs.folder, ours, REPRODUCTIONS, claims())
+    assert merged.taken == 0 and not ours.rows(cell()) and not ours.evidence("WiMA", claim)
+    claims_line, cells_line = merged.lines
+    assert claims_line.endswith('left out: the data are "digits", and the paper\'s "cifar10" and "cifar100"')
+    assert cells_line.endswith('left out: the data are "digits", and the paper\'s "cifar10"')
+
+
 def test_a_file_says_of_which_cell_it_is_wherever_it_lies(tmp_path: Path) -> None:
     theirs = Ledger(tmp_path / "theirs")
     theirs.enter(cell(), row({"3": 59.5}))

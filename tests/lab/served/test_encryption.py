@@ -1,4 +1,4 @@
-"""A node and a SuperLink of which one speaks with encryption and the other without: one line, and no endless tries."""
+"""A node and a SuperLink that can't speak with each other, by encryption or by ports: one line, no endless tries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+import tomli_w
 
 pytest.importorskip("flwr")
 
 from fedsash.lab.cli import main
-from fedsash.lab.served.superlink import check_encryption
+from fedsash.lab.served.superlink import SuperLink, check_encryption, check_port
 from fedsash.settings.errors import RunError
 
 WITH = ["--root-certificates", "ca.crt"]
@@ -80,3 +82,48 @@ def test_equal_ones_and_a_superlink_that_is_not_there_yet_are_left_to_flower(cer
     check_encryption(address, WITHOUT)
     check_encryption(address, WITH)
     check_encryption("no address", WITH)
+
+
+def test_a_port_that_is_taken_is_one_line_that_names_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "mine.toml"
+    data.write_text('data.name = "digits"\n')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        option = f"--supernode=--insecure --port {port}"
+        assert main(["flower", "node", str(data), "--number", "0", "--superlink", "127.0.0.1:9", option]) == 2
+        with pytest.raises(RunError, match="is in use"):
+            check_port([f"--port={port}", "--host=127.0.0.1"])
+    line = capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 is in use" in line and f"'--port {port + 1}'" in line and line.count("\n") == 1
+    for options in ([f"--port={port}"], ["--port", "x"], ["--port=99999"]):
+        check_port(options)
+
+
+class NoSuperLink(BaseHTTPRequestHandler):
+    """A server that knows no request."""
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.full
+def test_another_server_at_the_port_of_the_superlink_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HTTPServer(("127.0.0.1", 0), NoSuperLink) as server:
+        address = f"127.0.0.1:{server.server_port}"
+        Thread(target=server.serve_forever, daemon=True).start()
+        home = tmp_path / ".flwr"
+        home.mkdir()
+        (home / "config.toml").write_text(f'[superlink.lab]\naddress = "{address}"\ninsecure = true\n')
+        monkeypatch.setenv("FLWR_HOME", str(home))
+        app = {"publisher": "a", "components": {"serverapp": "app:app", "clientapp": "app:app"}}
+        (tmp_path / "app").mkdir()
+        project = {"project": {"name": "a", "version": "1.0.0"}, "tool": {"flwr": {"app": app}}}
+        (tmp_path / "app" / "pyproject.toml").write_text(tomli_w.dumps(project))
+        (tmp_path / "app" / "app.py").write_text("app = None\n")
+        with pytest.raises(
+            RunError, match=f"who answers at {address} is no SuperLink: if another program has its port"
+        ):
+            SuperLink("lab").submit(tmp_path / "app")
+        server.shutdown()

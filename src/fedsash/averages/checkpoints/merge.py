@@ -66,7 +66,12 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Merged:
-    """What was made: the files, from the oldest to the newest, each with its step, share and checksum."""
+    """What was made, and where it is (`out`).
+
+    `files` are the checkpoints from the oldest to the newest; `steps` are their steps of training, None where no name
+    or file says it, and `weights` their shares of the mean, which add up to 1. `rule` says in words how they were
+    weighted, and `notes` what should be known of it.
+    """
 
     out: Path
     files: tuple[Path, ...]
@@ -97,20 +102,31 @@ def merge_checkpoints(
 ) -> Merged:
     """Write the weighted mean of checkpoints into `out`: a new file, or a new folder if the name has no ending.
 
+    With the n checkpoints w_1, ..., w_n from the oldest to the newest and their weights a_i, each entry is
+
+        (a_1 w_1 + ... + a_n w_n) / (a_1 + ... + a_n)
+
+    exactly, rounded once to the type of the newest checkpoint (see `vector.exact_means`). All a_i are 1, or by one of
+    `ema` (the D of a_i = D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`: WSM, arXiv 2507.17634)
+    and `weights` `[n]`.
+
     `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these.
-    Weights are equal, or by one of `ema` (the D of D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see
-    `decay_weights`) and `weights`, from the oldest on. `key` chooses one of several state dictionaries in a file. The
-    mean has the layout, the names and the types of the newest checkpoint; tensors of integers are the newest's. It is
-    whole or absent. A card beside it says what it is made of.
+    `key` chooses one of several state dictionaries in a file. The mean has the layout and the names of the newest
+    checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
 
     `last` takes the newest so many, `every` of these every so many, and `best` of these the best so many `by` a metric.
     `mode` says whether less (`min`) or more (`max`) is better, if the metric's name does not; `scores` is a file with
-    the metric of each. See `scores.best`. `bema` needs the model `initial`, from which the training began.
+    the metric of each. See `scores.best`. `bema` needs the model `initial`, from which the training began; its weights
+    are those of `bema_weights`.
 
     Adapters of LoRA need `lora`: `exact`, the mean of the products of their factors, whose rank is the sum of theirs; a
     rank to which it is cut; or `factors`, the mean factors, whose product is not the mean of the products.
 
-    Raises `RunError`, `ModelError` and `SettingError`, which name the file, and `OSError`.
+    `progress(done, total)` is called with the numbers of entries that are done, and of all.
+
+    Raises `SettingError` for a wrong argument; `RunError` for a path without checkpoints, for a file that can't be
+    read, and if `out` is there already; `ModelError` for models whose tensors differ in names or shapes, with the
+    file; `OSError` if the disk has no room.
     """
     notes = list[str]()
     if isinstance(paths, str | Path):

@@ -119,7 +119,8 @@ def _show(out: Path) -> int:
 def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
     """Submit the app and show the run's progress until it has ended. Returns its exit code and a line.
 
-    A signal that asks to stop stops the run of Flower, and then raises `StoppedError`.
+    A signal that asks to stop stops the run of Flower, and then raises `StoppedError`, unless the run has come to its
+    end meanwhile.
     """
     from ...runs.interrupts import StoppedError, stop_flag
     from ...runs.progress import Progress
@@ -134,7 +135,7 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
         superlink = SuperLink(args.superlink)
         number = superlink.submit(folder)
         progress.say(f"run {number} of Flower trains {args.experiment} into {args.out}")
-        while not stop:
+        while True:
             time.sleep(0.2)
             for news in listener.news():
                 last_news = time.monotonic()
@@ -144,6 +145,8 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
                     progress.say(news["note"])
                 else:
                     progress.update(news["round"], news["values"])
+            if stop:
+                break
             if finished:
                 log = f"flwr log {number} {args.superlink} --show"
                 return WRONG, f"the server's process has ended: `{log}` says why; the same command goes on"
@@ -154,14 +157,17 @@ def _follow(folder: Path, args: Namespace, rounds: int) -> tuple[int, str]:
                 silence = reason
                 finished = status.startswith("finished")
                 last_news = time.monotonic()
-        progress.say(superlink.stop(number, args.out))
+        line = superlink.stop(number, args.out)
+        if any(news.get("code") == OK for news in listener.news()):
+            return OK, ""
+        progress.say(line)
         raise StoppedError(stop.number)
 
 
 def _node(args: Namespace) -> int:
     from ...engines import pick_device
     from ..served.apps import data_of
-    from ..served.superlink import check_encryption, environment, program
+    from ..served.superlink import check_encryption, check_port, environment, program
 
     pick_device(args.device)
     supernode = program("flower-supernode")
@@ -169,6 +175,7 @@ def _node(args: Namespace) -> int:
     if args.state is not None:
         check_folder(args.state)
     check_encryption(args.superlink, options)
+    check_port(options)
     data = data_of(args.data, args.number, args.own_code)
     if len(data.clients) > 1:
         data = data.shard([args.number])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,6 @@ from .common import OK
 
 if TYPE_CHECKING:
     from ...averages.checkpoints import Merged
-
-OFTEN = 5.0
-"""The seconds between two lines of progress."""
 
 
 def add(parser: Parser) -> None:
@@ -66,7 +63,7 @@ def _merge(args: Namespace) -> int:
         weights = _numbers(args.weights)
     progress = None
     if args.progress:
-        progress = Progress().show
+        progress = _progress()
     merged = merge_checkpoints(
         args.paths,
         args.out,
@@ -115,19 +112,17 @@ def _numbers(path: Path) -> list[float]:
         raise RunError(f"{path} must hold numbers alone: {error}") from None
 
 
-class Progress:
-    """A line on standard error now and then."""
+def _progress() -> Callable[[int, int], None]:
+    """What shows the progress of a merge: a line on standard error now and then, if that is a terminal."""
+    from ...averages.progress import ProgressLines
 
-    def __init__(self) -> None:
-        self.said = time.monotonic()
+    lines = ProgressLines(terminal.complain)
 
-    def show(self, done: int, total: int) -> None:
-        """Say how much is done, if the last line was said some seconds ago."""
-        now = time.monotonic()
-        if now - self.said < OFTEN or not terminal.is_terminal(sys.stderr):
-            return
-        self.said = now
-        terminal.complain(f"{100 * done // total} % of {total:,} entries")
+    def show(done: int, total: int) -> None:
+        if terminal.is_terminal(sys.stderr):
+            lines.show(f"{100 * done // total} % of {total:,} entries")
+
+    return show
 
 
 def _answer(merged: Merged) -> dict[str, object]:

@@ -74,18 +74,21 @@ def _train(args: Namespace) -> int:
         terminal.say()
         terminal.show(_table(content))
         for line in (*content.get("missing", ()), *content.get("chosen", ())):
-            terminal.show(line)
+            terminal.say_prose(line)
     terminal.say()
-    terminal.show(outcome.note)
+    for line in order.note_lines():
+        terminal.say_prose(line)
     for line in outcome.missing:
         terminal.say(line)
     if outcome.claims:
         terminal.say("\nWhat the paper claims, and what these runs say of it:")
     for line in outcome.claims:
-        terminal.show(line)
+        terminal.say_prose(line)
     terminal.say(f"\nruns, tables, analyses and pictures: {out}")
     if outcome.rows:
         terminal.say(f"{outcome.rows} of the paper's numbers, for a ledger: fedsash reproduce --merge {out / ROWS}")
+    elif outcome.other_data:
+        terminal.say(f"no number for a ledger: {outcome.other_data}")
     if outcome.nothing:
         terminal.complain(f"fedsash: nothing was trained: no run has its data below --data {args.data}")
         return WRONG

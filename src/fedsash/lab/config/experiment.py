@@ -56,7 +56,8 @@ def changes_numbers(key: str) -> bool:
 class Experiment(Setting):
     """An experiment file as an object, with every default. Its tables are objects, too.
 
-    Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
+    Raises `ConfigError` or `SettingError` if settings contradict each other. `federation` raises errors that depend on
+    the data.
     """
 
     seed: Seed = 0

@@ -20,11 +20,12 @@ from .registries import REGISTRIES
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:
-    """The experiment in a TOML file, after `overrides` such as `"local.lr=0.05"`, in order.
+    """The experiment in a TOML file, with every default, after `overrides` such as `"local.lr=0.05"`, in order.
 
     The value of an override is written as in TOML. If it is not TOML, it is a string. An experiment that names code
     outside fedsash, as `"package.module:name"`, is refused before anything is imported, unless `own_code` allows it:
-    True, or the names that are allowed. Raises `ConfigError`.
+    True, or the names that are allowed. Raises `ConfigError`, with the file and the key, if the file can't be read or
+    holds anything that is wrong.
     """
     with prefixed(path):
         return parse(read(path), overrides, own_code)
@@ -75,7 +76,7 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     """The experiment that the content of a file describes, after `overrides`. See `load` for `own_code`.
 
     It is a `NetworkExperiment` if the table has `network` or `scheduler`, and an `OwnExperiment` if it has `built_by`.
-    Raises `ConfigError`.
+    Raises `ConfigError`, with the key, for anything that is wrong.
     """
     if "axes" in table:
         raise ConfigError("this is a sweep: train it with fedsash sweep", "axes")

@@ -7,7 +7,10 @@ import statistics
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...data.sources import frames
 from ...data.sources.formats.memory import UNPACKED
@@ -21,6 +24,9 @@ from .parsing import parse
 from .registries import REGISTRIES, Registry, registry_of
 from .tables import plain, table_in
 from .words import ENDS, show
+
+if TYPE_CHECKING:
+    import pandas
 
 WIDTH = 120
 """The longest line."""
@@ -64,9 +70,11 @@ SERIES = "# the test set is drawn at random; with time in [data] it is the lates
 """Begins a line on a column that may be a time."""
 TIME = re.compile(r"(.*[^a-z])?(date|datetime|timestamp)s?|time|year|month|week|day|hour", re.IGNORECASE)
 """The names of columns that may be times."""
+GAPS = "# gaps: "
+"""Begins a line on a column that lacks values."""
 SIZES = "# the images differ: "
 """Begins a line on what makes them alike."""
-SAID = (LEFT, SERIES, SIZES)
+SAID = (LEFT, GAPS, SERIES, SIZES)
 """The beginnings of lines that are printed, too, when the file is written."""
 LOOKED_AT = 1000
 """So many images of a split are looked at, at most."""
@@ -153,7 +161,7 @@ def _columns(
     path: str, labels: Sequence[str], user: str
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[str]]:
     """The features of a table, if not all of its other columns hold numbers; what labels need that are no classes; and
-    lines on the columns that are left out, or that may be times.
+    lines on the columns that are left out, that lack values, or that may be times.
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
@@ -166,12 +174,14 @@ def _columns(
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
     learned: dict[str, dict[str, Any]] = {}
     for label in labels:
-        if rows[label].dtype.kind in "iuf" and not are_classes(rows[label].to_numpy()):
+        if rows[label].dtype.kind in "iuf" and not are_classes(_without_gaps(rows[label])):
             learned["task"] = {"name": "regression"}
             if rows[label].abs().max() > LARGE:
                 learned |= _linear(len(numbers))
     no_numbers = [name for name in others if name not in numbers]
     remarks = [f"{LEFT}{show(str(name))}" for name in no_numbers]
+    tables = [rows] if test is None else [rows, test]
+    remarks += _gaps(tables, [*columns, *numbers])
     if test is None:
         for name in others:
             if TIME.fullmatch(str(name)) or rows[name].dtype.kind == "M":
@@ -179,6 +189,26 @@ def _columns(
                 break
     features = {"features": numbers} if no_numbers else {}
     return features, learned, remarks
+
+
+def _without_gaps(labels: pandas.Series[Any]) -> NDArray[Any]:
+    """The labels that a column has. Whole numbers are integers again, which pandas makes floats beside a gap."""
+    present: NDArray[Any] = labels.dropna().to_numpy()
+    if len(present) < len(labels) and (present % 1 == 0).all():
+        return present.astype(np.int64)
+    return present
+
+
+def _gaps(tables: Sequence[pandas.DataFrame], columns: Sequence[str]) -> list[str]:
+    """A line on each column that lacks values in the rows for training or for testing: no run starts with it."""
+    remarks = []
+    total = sum(map(len, tables))
+    for name in columns:
+        missing = sum(int(table[name].isna().sum()) for table in tables)
+        if missing:
+            lack = f"{missing:,} of {total:,} rows lack {show(str(name))}"
+            remarks.append(f"{GAPS}{lack}: fedsash run refuses it, so fill them, or drop the rows or the column")
+    return remarks
 
 
 def _alike(path: str, label: str, user: str) -> tuple[dict[str, Any], int, list[str]]:

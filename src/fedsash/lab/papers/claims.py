@@ -110,11 +110,13 @@ class Claim:
 class Claims:
     """The claims of one paper by name, in the order in which their functions stand in its file.
 
-    claims = Claims("WiMA")
+        claims = Claims("WiMA")
 
-    @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
-    def every_method_gains(accuracy):
-        return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
+        @claims.add("W19", "A", where="Table 2", cost="print; X18", printed=table_2)
+        def every_method_gains(accuracy):
+            return above(accuracy.at(cell="WiMA") - accuracy.at(cell="base"))
+
+    A name that is there already raises `SettingError`.
     """
 
     paper: str
@@ -232,8 +234,10 @@ def _all(
     if not numbers:
         return Finding(None, NO_NUMBERS)
     holds = [_side(quantity, yes, no) for quantity in numbers.values()]
-    count = _counted(holds.count(True), numbers, what)
-    return Finding(_conjunction(holds), f"{count}: {_listed(numbers)}{_short_of_seeds(numbers)}")
+    count = f"{_counted(holds.count(True), numbers, what)}:"
+    if _none_has_seeds(numbers):
+        count = f"{what}?"
+    return Finding(_conjunction(holds), f"{count} {_listed(numbers)}{_short_of_seeds(numbers)}")
 
 
 def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
@@ -286,6 +290,11 @@ def _named(key: Key, value: float) -> str:
         words.append(f"{label:g}" if isinstance(label, float) else str(label))
     labels = ", ".join(words)
     return f"{value:.4g} ({labels})" if labels else f"{value:.4g}"
+
+
+def _none_has_seeds(numbers: Numbers) -> bool:
+    """Whether all numbers are of runs with too few seeds to say anything: none can be counted for or against."""
+    return all(not quantity.exact and len(quantity.values) < SEEDS for quantity in numbers.values())
 
 
 def _short_of_seeds(numbers: Numbers) -> str:

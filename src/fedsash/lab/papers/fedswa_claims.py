@@ -340,7 +340,9 @@ CASES: tuple[Case, ...] = ("non-convex", "strongly convex")
 def constant(case: Case, steps: int, rounds: int, share: Fraction = Fraction(1, 2)) -> Fraction:
     """The constant of Theorem 5.1, exactly: c, or b for a strongly convex loss with `share` = mu/(beta + mu).
 
-    c = 1 + (2 + 1/(K T))^(K - 1) / T,    b = 1 + (mu/((beta + mu) K))^(K - 1) / T
+        c = 1 + (2 + 1/(K T))^(K - 1) / T,    b = 1 + (mu/((beta + mu) K))^(K - 1) / T
+
+    K are the local `steps`, and T the `rounds`.
     """
     base = share / steps
     if case == "non-convex":

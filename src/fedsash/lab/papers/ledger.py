@@ -39,6 +39,8 @@ SAME = 1e-9
 PRINTED = "the printed setting"
 CLAIMS = "claims"
 """The folder of the claims' files."""
+DATA = "data.name"
+"""The setting that says of which data a number is."""
 NO_SETTING = ("seed", "engine.precision", "data.path", "data.unpacked")
 """What a row's settings leave out: it has the seeds and the precision by themselves, and the rest changes no number."""
 SEPARATORS = re.compile(r"\s*/\s*")
@@ -131,6 +133,11 @@ def printed_settings(
         if settings not in distinct:
             distinct.append(settings)
     return distinct
+
+
+def papers_settings(reproduction: Reproduction) -> list[PrintedSettings]:
+    """The paper's settings of all runs of a reproduction, each once."""
+    return printed_settings(reproduction, planned(reproduction).runs)
 
 
 @dataclass(frozen=True)
@@ -231,6 +238,19 @@ class Row:
 def nearest_differences(settings: Mapping[str, str], printed: Sequence[PrintedSettings]) -> list[str]:
     """The differences from those of the paper's settings that are nearest."""
     return min((each.differences(settings) for each in printed), key=len, default=[])
+
+
+def other_data(runs: Iterable[Mapping[str, str]], printed: Sequence[PrintedSettings]) -> str:
+    """What is wrong with the settings of runs whose data are none of the paper's; "" if nothing is.
+
+    Other rounds or rates give another row of a number. Other data, as at scale tiny, give no row of it at all.
+    """
+    papers = dict.fromkeys(settings.words.get(DATA, "") for settings in printed)
+    for settings in runs:
+        data = settings.get(DATA)
+        if data is not None and papers and data not in papers:
+            return f"the data are {data}, and the paper's {' and '.join(papers)}"
+    return ""
 
 
 def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:
@@ -504,7 +524,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Numbers]:
 def collect(
     reproduction: Reproduction, results: Results, ledger: Ledger, wanted: Iterable[Cell], date: str, source: str
 ) -> int:
-    """Enter what runs gave for some cells into a ledger. Returns the number of cells."""
+    """Enter what runs of the paper's data gave for some cells into a ledger. Returns the number of cells."""
     entered = 0
     for cell in wanted:
         measured = cell.table.measured(cell.pick, results)
@@ -518,6 +538,8 @@ def collect(
         if any(stopped_early(results, run) for run in results.runs(pick)):
             continue
         run = results.runs(pick)[0]
+        if other_data([settings_of(run)], cell.settings):
+            continue
         summary = files.table(results.folder(run) / "summary.json")
         row = Row(
             values=dict(values),
@@ -546,7 +568,7 @@ def setting_of(reproduction: Reproduction, runs: Sequence[Mapping[str, str]], su
 
     `subject` are words for a claim whose runs are the paper's, but not those that it is about.
     """
-    printed = printed_settings(reproduction, planned(reproduction).runs)
+    printed = papers_settings(reproduction)
     lines: list[str] = []
     for settings in runs:
         lines += nearest_differences(settings, printed)

@@ -12,7 +12,18 @@ from ...settings.errors import FedsashError, RunError, check, one_line
 from ...system import files
 from ...system.lock import locked
 from .claims import Claim
-from .ledger import FORMAT, PRINTED, Cell, Ledger, Row, cells, setting_of
+from .ledger import (
+    FORMAT,
+    PRINTED,
+    Cell,
+    Ledger,
+    PrintedSettings,
+    Row,
+    cells,
+    other_data,
+    papers_settings,
+    setting_of,
+)
 from .reproduction import Reproduction
 
 Claims = Mapping[str, Mapping[str, Claim]]
@@ -99,6 +110,7 @@ def _entered(
     cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
     for row in rows:  # all of them are looked at before the first is entered
+        _check_data([row.settings], cell.settings)
         if row.unreached and not cell.has_target:
             raise RunError("unreached: must be empty, as the number is not counted up to a target")
         for name, numbers in (("values", row.values), ("unreached", row.unreached)):
@@ -134,12 +146,27 @@ def _entered_claim(
         runs = []
         for settings in row["runs"]:
             runs.append({str(key): str(word) for key, word in settings.items()})
+        if claim.of:
+            _check_data(runs, papers_settings(_reproduction(claim, reproductions)))
         setting = _setting_of_claim(claim, row, runs, reproductions)
         entry = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
         entry |= {"runs": runs, "setting": setting}
         finding = ledger.enter_claim(paper, claim, entry)
         whose = "the printed setting" if setting == PRINTED else "ours"
         yield f"{paper} {name}: {finding.verdict} ({whose})"
+
+
+def _check_data(runs: Sequence[Mapping[str, str]], printed: Sequence[PrintedSettings]) -> None:
+    """Raise `RunError` for runs of other data than the paper's."""
+    problem = other_data(runs, printed)
+    if problem:
+        raise RunError(problem)
+
+
+def _reproduction(claim: Claim, reproductions: Iterable[Reproduction]) -> Reproduction:
+    """The reproduction whose runs a claim is about."""
+    (reproduction,) = [each for each in reproductions if each.name == claim.of]
+    return reproduction
 
 
 def _setting_of_claim(
@@ -150,8 +177,7 @@ def _setting_of_claim(
 ) -> str:
     """The setting of a claim's row in words. What no reproduction runs has no printed setting: the row words it."""
     if claim.of:
-        (reproduction,) = [each for each in reproductions if each.name == claim.of]
-        return setting_of(reproduction, runs, str(row.get("subject", "")))
+        return setting_of(_reproduction(claim, reproductions), runs, str(row.get("subject", "")))
     setting = str(row["setting"])
     if not setting.startswith(OURS):
         raise RunError(f"its setting must begin with {OURS!r}, as no reproduction of the claim can show another one")

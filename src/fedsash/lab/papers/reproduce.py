@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,22 @@ from ...system.paths import check_folder
 from ..config import ConfigError
 from ..config.experiment import changes_numbers
 from ..config.registries import REGISTRIES
-from ..config.words import show
-from ..sweeps import Sweep, all_or, check_same, execute
+from ..config.words import ENDS, show
+from ..sweeps import PlannedRun, Sweep, all_or, check_same, execute
 from . import claims, reproductions
 from .claims import NO_NUMBERS
 from .figures import Job
-from .ledger import Cell, Ledger, cells, collect, setting_of, settings_of, stopped_early
+from .ledger import (
+    Cell,
+    Ledger,
+    cells,
+    collect,
+    other_data,
+    papers_settings,
+    setting_of,
+    settings_of,
+    stopped_early,
+)
 from .reproduction import SCALES, Reproduction
 from .results import Results, safe
 
@@ -91,10 +102,34 @@ class Order:
     def note(self) -> str:
         """What stands below its tables: how its runs differ from the paper's, and the reproduction's own note."""
         lines = []
-        if self.scale != "full" or self.overrides:
-            lines.append(_warning(self.scale, self.differences))
-        lines.append(self.reproduction.note_on([run.labels for run in self.requested.runs]))
+        if self._warning:
+            lines.append(f"{self._warning} {'; '.join(self.differences)}.")
+        lines.append(self._own_note)
         return "\n".join(line for line in lines if line)
+
+    def note_lines(self) -> list[str]:
+        """The note for a terminal: each difference and each sentence is a line."""
+        lines = []
+        if self._warning:
+            lines.append(f"{self._warning}:")
+            lines += [f"  - {difference}" for difference in self.differences]
+        if self._own_note:
+            lines += re.split(ENDS, self._own_note)
+        return lines
+
+    @cached_property
+    def _own_note(self) -> str:
+        return self.reproduction.note_on([run.labels for run in self.requested.runs])
+
+    @cached_property
+    def _warning(self) -> str:
+        """The warning on runs that differ from the full scale's settings, before a list of them; "" if none does."""
+        if (self.scale == "full" and not self.overrides) or not self.differences:
+            return ""
+        if self.scale == "full":
+            return "Not the full scale's settings, so the paper's numbers may be of others. It has"
+        which = f"Scale {self.scale} ({SCALES[self.scale]})"
+        return f"{which}: these numbers are not comparable with the paper's. It has"
 
     @cached_property
     def differences(self) -> list[str]:
@@ -106,16 +141,17 @@ class Order:
 class Outcome:
     """The tables of a reproduction, its pictures, and the reasons for what could not be made.
 
-    `rows` is the number of printed numbers that have a row in the folder `rows`, and `claims` are the lines on claims.
+    `rows` is the number of printed numbers that have a row in the folder `rows`, and `claims` are the lines on claims;
+    `other_data` says why runs of other data than the paper's have no rows there.
     `failed` are the runs that failed, with the reason, and `signal` is the signal that asked to stop, or 0.
     """
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Path] = field(default_factory=list)
-    note: str = ""
     missing: list[str] = field(default_factory=list)
     nothing: bool = False
     rows: int = 0
+    other_data: str = ""
     claims: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     signal: int = 0
@@ -143,7 +179,7 @@ def reproduce(
     order.check_runs(out)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
-    outcome = Outcome(nothing=not sweep.runs, note=order.note())
+    outcome = Outcome(nothing=not sweep.runs)
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed
@@ -151,10 +187,11 @@ def reproduce(
         outcome.signal = executed.signal
     with locked(out, wait=say):  # another call may train other runs into the same folder
         results = order.results(out, missing)
-        for name, filled in _tables(order.reproduction, results, outcome.note):
+        for name, filled in _tables(order.reproduction, results, order.note()):
             table = filled | {"command": command}
             _write(out, name, table)
             outcome.tables.append(table)
+        outcome.other_data = _other_data(order, results)
         outcome.rows = _rows(order, results, command)
         if not outcome.signal and not order.cells:
             job = Job(command, outcome.missing.append, progress)
@@ -163,10 +200,26 @@ def reproduce(
     return outcome
 
 
+def _has_ledger(order: Order) -> bool:
+    """Whether a ledger has its cells: of a reader's own reproduction none has."""
+    return order.reproduction.name in reproductions()
+
+
+def _other_data(order: Order, results: Results) -> str:
+    """Why no ledger takes what the runs gave, as they are of other data than the paper's; "" if they are not."""
+    if not _has_ledger(order):
+        return ""
+    return other_data([settings_of(run) for run in _finished(results)], papers_settings(order.reproduction))
+
+
+def _finished(results: Results) -> list[PlannedRun]:
+    return [run for run in results.sweep.runs if run.name in results.finished]
+
+
 def _rows(order: Order, results: Results, command: str) -> int:
     """Write what the runs gave for each number that a paper prints into `rows`, for a ledger. Returns how many."""
-    if order.reproduction.name not in reproductions():
-        return 0  # it is the reader's own: no ledger has its cells
+    if not _has_ledger(order):
+        return 0
     wanted = order.cells or cells(order.reproduction)
     source = _without_data(command)
     return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), source)
@@ -182,8 +235,11 @@ def _without_data(command: str) -> str:
 
 
 def _claims(order: Order, results: Results, command: str) -> list[str]:
-    """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each."""
-    runs = [run for run in results.sweep.runs if run.name in results.finished]
+    """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each.
+
+    Evidence of other data than the paper's is judged and not written.
+    """
+    runs = _finished(results)
     if not runs or any(stopped_early(results, run) for run in runs):
         return []
     settings: list[dict[str, str]] = []
@@ -192,6 +248,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         if words not in settings:
             settings.append(words)
     row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
+    of_papers_data = not _other_data(order, results)
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():
@@ -207,7 +264,8 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
             subject = claim.subject(results) if claim.subject else ""
             setting = setting_of(order.reproduction, settings, subject)
             saved = {name: numbers.saved() for name, numbers in evidence.items()}
-            ledger.enter_claim(paper, claim, row | {"evidence": saved, "subject": subject, "setting": setting})
+            if of_papers_data:
+                ledger.enter_claim(paper, claim, row | {"evidence": saved, "subject": subject, "setting": setting})
             lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
     return lines
 
@@ -296,16 +354,6 @@ def _few(values: Iterable[str]) -> str:
     if len(words) > MOST_VALUES:
         return ", ".join(words[:MOST_VALUES]) + ", ..."
     return ", ".join(words)
-
-
-def _warning(scale: str, differs: Sequence[str]) -> str:
-    """The warning below tables and pictures of runs that differ from the full scale's settings."""
-    if not differs:
-        return ""
-    if scale == "full":
-        return f"Not the full scale's settings, so the paper's numbers may be of others. It has {'; '.join(differs)}."
-    which = f"Scale {scale} ({SCALES[scale]})"
-    return f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}."
 
 
 def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:

@@ -110,8 +110,8 @@ def server_app() -> Any:
         progress = ProgressWriter(Path(config["news"]))
         try:
             result = serve(grid, config, [progress])
-            code = 2 if result.signal else 0
-            line = STOPPED if result.signal else ""
+            code = 2 if result.interrupted else 0  # a signal after the last round has stopped nothing
+            line = STOPPED if result.interrupted else ""
         except (FedsashError, OSError) as error:
             code = 2
             line = one_line(error)

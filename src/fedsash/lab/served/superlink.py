@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -20,6 +22,8 @@ from ...system.lock import InUseError, check_free
 
 PROBE = 5.0
 """How long a node waits for the SuperLink's first answer, in seconds."""
+STRANGER = re.compile(r"error '(?:404|405|501)\b.*?' for url '\w+://([^/']+)/")
+"""What Flower says of a server that does not know the requests to a SuperLink; its address."""
 STOP = 60.0
 """How long a stopped server's process is waited for, in seconds."""
 
@@ -96,6 +100,42 @@ def check_encryption(address: str, options: Sequence[str]) -> None:
         raise RunError(f"the SuperLink at {address} speaks without encryption, and this node with it (TLS): {how}")
 
 
+def check_port(options: Sequence[str]) -> None:
+    """Raise `RunError` if the port of a node with these `options` of flower-supernode is in use: Flower 1.42 would end
+    in a traceback.
+
+    A node serves its own processes there. What is wrong with an address in another way, Flower says.
+    """
+    host = _value(options, "--host")
+    port = _value(options, "--port")
+    try:
+        from flwr.supercore import constant
+
+        host = host or str(constant.UVICORN_DEFAULT_HOST)
+        port = port or str(constant.SUPERNODE_UVICORN_DEFAULT_PORT)
+    except (ImportError, AttributeError):  # another version of Flower
+        if not host or not port:
+            return
+    try:
+        socket.create_server((host, int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            cure = f"give this node another one, such as --supernode='--port {int(port) + 1}'"
+            raise RunError(
+                f"port {port} of {host} is in use, and each node serves its processes at one: {cure}"
+            ) from None
+
+
+def _value(options: Sequence[str], name: str) -> str:
+    """The value of an option, written `--port 1` or `--port=1`; "" if it is not there."""
+    for place, option in enumerate(options):
+        if option == name:
+            return "".join(options[place + 1 : place + 2])
+        if option.startswith(f"{name}="):
+            return option.removeprefix(f"{name}=")
+    return ""
+
+
 def _speaks_tls(address: str) -> bool | None:
     """Whether who listens at host:port answers a greeting of TLS; None if nobody listens, or says neither."""
     host, _, port = address.rpartition(":")
@@ -116,7 +156,12 @@ def _speaks_tls(address: str) -> bool | None:
 
 def _why(answer: dict[str, Any]) -> str:
     """The reason for which a command of Flower was refused, in one line."""
-    return " ".join(str(answer.get("error-message") or answer).split())
+    reason = " ".join(str(answer.get("error-message") or answer).split())
+    stranger = STRANGER.search(reason)
+    if stranger is None:
+        return reason
+    start = "start it at another one (--port), and name that in ~/.flwr/config.toml"
+    return f"who answers at {stranger[1]} is no SuperLink: if another program has its port, {start}"
 
 
 def environment(command: str) -> dict[str, str]:

@@ -256,12 +256,16 @@ class OpenRun(Shown):
 
 
 def open_run(folder: Path | str, own_code: bool = False, federation: Federation | str = "") -> OpenRun:
-    """Open the run in `folder`. With `own_code` it may name any code, not only what was allowed when it was made here.
+    """Open the run in `folder`: its models, their numbers, its data and federation.
+
+    With `own_code` it may name any code, not only what was allowed when it was made here.
 
     A run that was made in Python needs its `federation`, or the place of the function that makes it,
-    `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
-    built, and `RunError` if it is a run of another federation. The data of an experiment file are loaded later, when
-    something needs them: its models in models/ open without.
+    `"package.module:function"`. The data of an experiment file are loaded later, when something needs them: its models
+    in models/ open without.
+
+    Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be built, and `RunError` if it is a
+    run of another federation, or of none.
     """
     folder = Path(folder)
     function = federation if isinstance(federation, str) else ""

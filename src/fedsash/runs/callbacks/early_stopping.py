@@ -18,7 +18,8 @@ class EarlyStopping(Callback, name="early_stopping"):
     """Ends the run when a model has not become better in `patience` evaluations.
 
     Only a strictly better value counts, and NaN never does. A fork counts from its start. The callback looks at the
-    recorded metrics alone. So a resumed run ends in the round in which the run without a stop would have ended.
+    recorded metrics alone. So a resumed run ends in the round in which the run without a stop would have ended. The run
+    raises `SettingError` as it begins if it has no such model, metric or samples.
     """
 
     patience: Count = 10

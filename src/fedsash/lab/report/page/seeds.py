@@ -26,32 +26,42 @@ def comparisons(runs: Sequence[CollectedRun], warnings: list[str]) -> dict[str, 
     runs can't be compared, `warnings` gets the reason.
     """
     runs = comparable(runs)
-    numbers = [""]  # the metric that decides
-    splits = [list(run.summary["over_clients"]) for run in runs]
-    if splits and splits.count(splits[0]) == len(splits):
-        numbers += [f"{split}/worst_tenth" for split in splits[0]]
-    compared = {}
+    rows_by_number: dict[str, list[list[Row]]] = {}
     try:
-        for number in numbers:
-            compared[number] = by_decided(compare(runs, of=number))
+        for number in ["", *_worst_tenths(runs)]:
+            rows_by_number[number] = by_decided(compare(runs, of=number))
     except RunError as error:
         warnings.append(f"seeds are not compared: {error}")
         return {}
-    several = any(len(row.values) > 1 for rows in compared[""] for row in rows)
-    return compared if several else {}
+    for rows in rows_by_number[""]:
+        if any(len(row.values) > 1 for row in rows):
+            return rows_by_number
+    return {}
+
+
+def _worst_tenths(runs: Sequence[CollectedRun]) -> list[str]:
+    """The worst tenth of the clients on each split, as `compare` names it, if all runs have the same splits."""
+    if not runs:
+        return []
+    splits = list(runs[0].summary["over_clients"])
+    for run in runs:
+        if list(run.summary["over_clients"]) != splits:
+            return []
+    return [f"{split}/worst_tenth" for split in splits]
 
 
 def means(runs: Sequence[CollectedRun]) -> list[CollectedRun]:
     """One run for each setting, whose curves are the means over the seeds."""
-    settings: dict[str, list[CollectedRun]] = {}
+    runs_by_setting: dict[str, list[CollectedRun]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         if run.curves:
-            settings.setdefault(labels_text(labels), []).append(run)
+            runs_by_setting.setdefault(labels_text(labels), []).append(run)
     mean_runs = []
-    for name, of_setting in settings.items():
-        if len(settings) == 1 and len(of_setting) > 1:
-            name = f"{len(of_setting)} seeds"
-        mean_runs.append(_mean(name, of_setting))
+    for setting, runs_of_setting in runs_by_setting.items():
+        name = setting
+        if len(runs_by_setting) == 1 and len(runs_of_setting) > 1:
+            name = f"{len(runs_of_setting)} seeds"
+        mean_runs.append(_mean(name, runs_of_setting))
     return mean_runs
 
 
@@ -75,27 +85,36 @@ def labels_text(labels: dict[str, str]) -> str:
 
 def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
     """One run in place of several: its curves are their means, at the rounds that all of them have."""
-    first = runs[0].curves
-    models = {}
-    summaries = {}
-    for model in first.models:
-        models[model] = _mean_curve([run.curves.models.get(model, {}) for run in runs])
-        last_means = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
-        summaries[model] = {"last_mean": mean_or_none(last_means)}
+    first = runs[0]
+    curves_of_models = {}
+    summaries_of_models = {}
+    for model in first.curves.models:
+        curves_of_models[model] = _mean_curve([run.curves.models.get(model, {}) for run in runs])
+        summaries_of_models[model] = {"last_mean": mean_or_none(_last_means(model, runs))}
+    # An adaptive broadcast begins by itself, at another round with each seed.
+    broadcast_start = common_value(run.broadcast_start for run in runs)
     return replace(
-        runs[0],
+        first,
         name=name,
-        curves=replace(first, models=models),
-        summary={"models": summaries},
-        broadcast_start=common_value(run.broadcast_start for run in runs),  # an adaptive broadcast begins by itself
+        curves=replace(first.curves, models=curves_of_models),
+        summary={"models": summaries_of_models},
+        broadcast_start=broadcast_start,
     )
+
+
+def _last_means(model: str, runs: Sequence[CollectedRun]) -> list[float | None]:
+    """A model's mean over the last evaluations in each run; None in one that has no such model."""
+    values = []
+    for run in runs:
+        summary = run.summary["models"].get(model, {})
+        values.append(summary.get("last_mean"))
+    return values
 
 
 def _mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """The mean of curves, which are values by round, at the rounds that all of them have."""
     mean = {}
     for round in curves[0]:
-        values = [curve[round] for curve in curves if round in curve]
-        if len(values) == len(curves):
-            mean[round] = fmean(values)
+        if all(round in curve for curve in curves):
+            mean[round] = fmean(curve[round] for curve in curves)
     return mean

@@ -55,19 +55,22 @@ class BranchEngine(Engine):
 
     `torch.compile` loses BatchNorm's number of batches in float64, so "loss" refuses models that count them.
 
-    Without "step" the weights of convolutions lie channels-last. Methods must then be element by element, as FedAvg,
-    FedProx and SCAFFOLD are: in the vectors that they see these weights have another order than in `layout`.
+    With `channels_last`, and without "step", images and the weights of convolutions lie so. Methods must then be
+    element by element, as FedAvg, FedProx and SCAFFOLD are: in the vectors that they see, these weights have another
+    order than in `layout`.
     """
 
     block: int = 10
     window: int = 1
     compile: Compiled = "nothing"
+    channels_last: bool = True
 
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         x = self._samples(work)
         count = min(self.block, len(work.numbers))
         trainer = work.trainer(stacked=True, precision=self.precision)
-        vector = BranchVector(work.training.sharing.layout, x, channels_last=work.images and self.compile != "step")
+        channels_last = self.channels_last and work.images and self.compile != "step"
+        vector = BranchVector(work.training.sharing.layout, x, channels_last)
         steps: Sequence[Steps] = [CompiledStep(trainer.steps)] * count
         if self.compile != "step":
             steps = [self._plain_step(work, vector) for _ in range(count)]

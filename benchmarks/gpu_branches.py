@@ -44,8 +44,9 @@ COMPILED = "stacked, compiled"
 WAYS: Mapping[str, Engine] = {
     ALONE: gpu.ENGINES[ALONE],
     COMPILED: gpu.ENGINES[COMPILED],
-    "branches": BranchEngine(),
     "branches, loss compiled": BranchEngine(compile="loss"),
+    "branches": BranchEngine(),
+    "branches, contiguous": BranchEngine(channels_last=False),
     "branches, step compiled": BranchEngine(compile="step"),
     "branches, 5 steps a graph": BranchEngine(window=5),
     "branches, 5 steps a graph, loss compiled": BranchEngine(window=5, compile="loss"),

@@ -24,7 +24,8 @@ WITH_LIBRARIES := tests/averages/test_accelerate.py tests/averages/test_lightnin
 	tests/engines/test_ray*.py tests/runs/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
 ON_GPU = tests/engines/test_on_device.py tests/engines/test_replayed.py tests/data/test_data_federated.py \
-	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/averages/test_tracker_host.py tests/test_peers.py
+	tests/data/test_data_transform.py tests/flower/test_node_devices.py tests/averages/test_tracker_host.py tests/test_peers.py \
+	tests/test_gpu_branches.py
 
 # Also where the environment forbids it, Python keeps the bytecode of what it imports: the tests start many processes,
 # and each would compile the library anew.

@@ -30,6 +30,9 @@ from .peers.modules import loss, module
 from .peers.own import federation_of
 from .peers.works import PER_ROUND, Given
 
+ALONE = fs.LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
+STACKED = replace(ALONE, kind="vectorised", block=PER_ROUND)
+ENGINES = {"one client at a time": ALONE, "stacked": STACKED, "stacked, compiled": replace(STACKED, compile=True)}
 GOAL = 10.0
 CIFAR_GOAL = 120.0
 SECONDS = 5.0
@@ -123,10 +126,7 @@ def cifar(device: str, samples: int = 50_000, rounds: int = 400) -> float:
 
 def engines(device: str, samples: int = 50_000, rounds: int = 10) -> Iterator[str]:
     """A line for each engine: the milliseconds of a round of the same federation, without evaluations."""
-    alone = fs.LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
-    together = replace(alone, kind="vectorised", block=10)
-    ways = {"one client at a time": alone, "stacked": together, "stacked, compiled": replace(together, compile=True)}
-    for (name, engine), precision in product(ways.items(), ("full", "bfloat16")):
+    for (name, engine), precision in product(ENGINES.items(), ("full", "bfloat16")):
         with ima(device, samples, engine=replace(engine, precision=precision)) as federation:
             state, _ = federation.round(federation.start())
             began = time.perf_counter()

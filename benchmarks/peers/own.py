@@ -16,20 +16,26 @@ from fedsash.averages import Observer, Observers
 
 from .clock import Clock
 from .modules import module, trained
-from .works import PER_ROUND, Given
+from .works import PER_ROUND, Given, Work
 
 WINDOWS = (5, 20, 100)
 
 
 def federation_of(given: Given, model: nn.Module, seed: int, device: str) -> fs.Federation:
     """The work as a federation on a device."""
-    work = given.work
-    indices = [np.arange(first, first + size) for first, size in given.clients]
+    return federation_on(given.work, given.x, given.y, given.clients, model, seed, device)
+
+
+def federation_on(
+    work: Work, x: np.ndarray, y: np.ndarray, clients: np.ndarray, model: nn.Module, seed: int, device: str
+) -> fs.Federation:
+    """The work as a federation with these samples; row i of `clients` has the first of client i, and their number."""
+    indices = [np.arange(first, first + size) for first, size in clients]
     return fs.Federation(
         model,
         fs.FederatedData.from_arrays(
-            given.x,
-            given.y,
+            x,
+            y,
             indices,
             classes=work.classes,
             task=fs.tasks.TASKS["next_token" if work.name == "W6" else "classification"](),

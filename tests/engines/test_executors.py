@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from torch import Tensor
 from fedsash.client.messages import Request
 from fedsash.data import OwnTransform
 from fedsash.engines import buffers
+from fedsash.engines.local_engine import Kind
 from fedsash.methods import Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.methods.server_optimisers import ServerSGD
@@ -29,7 +30,7 @@ from support.worlds import ENGINES, EVERY_ENGINE, SIZES, SPAWNED, SPAWNED_TOO, a
 EVERYBODY = Uniform(len(SIZES))
 
 
-ALL = EVERY_ENGINE | {"own": Own()}
+ALL = EVERY_ENGINE | {"own": Own(), "compiled": replace(ENGINES["vectorised"], compile=True)}
 EACH = pytest.mark.parametrize("name", [*ENGINES, pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO])
 ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 
@@ -37,10 +38,15 @@ ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.full if name == "workers" else ()) for name in ENGINES]
-    + [pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO],
+    + [pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO, pytest.param("compiled", marks=pytest.mark.slow)],
 )
 def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) -> None:
     check_executor(ALL[name])
+
+
+def test_every_kind_of_the_local_engine_is_among_those_that_are_checked() -> None:
+    kinds = {engine.kind for engine in EVERY_ENGINE.values()}
+    assert kinds == set(get_args(Kind)) - {"auto"}
 
 
 def test_a_round_that_fits_into_shared_memory_only_in_parts_has_the_bytes_of_one_process(

@@ -6,13 +6,14 @@ import copy
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 
-from fedsash.flower.nodes.wire import ROLL_CALL
+from fedsash.flower.nodes.wire import ACTIONS, ROLL_CALL
 
 from .altered import WAYS, altered
 from .disk import Content
@@ -178,6 +179,10 @@ class BottleGrid:
         self.run = None
         self._answers: dict[str, list[Any]] = {}
         self._numbers = count(1)
+        self._jump = machine.jump
+        self._sent: dict[str, float] = {}
+        self._came: dict[str, float] = {}
+        self._pulled: set[str] = set()
 
     def get_node_ids(self) -> list[int]:
         """The nodes that the network takes to be there."""
@@ -191,6 +196,8 @@ class BottleGrid:
             self._pass()
             name = f"{self.machine.process}-{next(self._numbers)}"
             message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
+            if message.metadata.message_type == ACTIONS["train"]:
+                self._sent[name] = self.network.world.now
             self.network.send(message, self._arrived)
             ids.append(name)
         return ids
@@ -200,7 +207,9 @@ class BottleGrid:
         self._pass()
         answers: list[Any] = []
         for name in message_ids:
-            answers += self._answers.pop(name, [])
+            if name in self._answers:
+                answers += self._answers.pop(name)
+                self._pulled.add(name)
         return answers
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
@@ -216,11 +225,27 @@ class BottleGrid:
             world.wait(1.0)
         return answers
 
+    def unheard(self, deadline: float) -> list[str]:
+        """The requests to train that were answered within so many seconds, and whose answers nobody has pulled.
+
+        None if the server's clock has jumped, or if its process has ended before it had to pull them.
+        """
+        now = self.network.world.now
+        if self.machine.jump != self._jump:
+            return []
+        names = []
+        for name, sent in self._sent.items():
+            in_time = self._came.get(name, inf) <= sent + deadline
+            if in_time and name not in self._pulled and now > sent + deadline + 2:
+                names.append(name)
+        return names
+
     def _pass(self) -> None:
         self.machine.step()
         self.network.world.wait(1e-3)
         self.machine.step()
 
     def _arrived(self, answer: Any) -> None:
-        if answer.has_content() or answer.has_error():
-            self._answers.setdefault(answer.metadata.reply_to_message_id, []).append(answer)
+        name = answer.metadata.reply_to_message_id
+        self._came.setdefault(name, self.network.world.now)
+        self._answers.setdefault(name, []).append(answer)

@@ -14,7 +14,7 @@ from .faults import NODE_FAULTS, SERVER_DISK_FAULTS, SERVER_FAULTS, SERVER_MOMEN
 from .machine import Machine, forget_process
 from .nodes import BottleGrid, Network, Node
 from .real_time import InRealTime
-from .rounds import Rounds
+from .rounds import DEADLINE, Rounds
 from .setup import Setup
 from .told import Told
 from .world import Hang, Killed, World
@@ -85,9 +85,10 @@ class Play:
         self.server.start()
         self.world.tell("the server starts")
         result = None
+        grid = BottleGrid(self.network, self.server)
         try:
             with self.server.at_work():
-                result = self.served.serve(BottleGrid(self.network, self.server))
+                result = self.served.serve(grid)
         except Killed:
             pass
         except (RunError, OSError) as error:
@@ -95,6 +96,9 @@ class Play:
             self._check_end(str(error))
         self.server.alive = False
         forget_process()
+        if self.setup.how == "rounds":
+            for name in grid.unheard(DEADLINE):
+                self.told.violation(f"the answer to the request {name} came in time and was not heard")
         if self._power_is_cut:
             self._power_is_cut = False
             self.server.disk.cut_power(self.server.chance)

@@ -27,6 +27,8 @@ from .told import Told
 
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
+DEADLINE = 30.0
+"""How long a round waits for answers, in seconds."""
 TOLERANCE = 1e-12
 """How far SCAFFOLD's c may be from the mean of all c_i."""
 
@@ -78,7 +80,7 @@ class Rounds:
             self.setup.clients,
             evaluation=self.simulation.evaluation,
             seed=self.setup.seed,
-            waiting=Waiting(deadline=30.0, roll_call=200.0, poll=0.5, minimum=minimum),
+            waiting=Waiting(deadline=DEADLINE, roll_call=200.0, poll=0.5, minimum=minimum),
             remember=self.setup.remember,
         )
         return replace(self.simulation, data=clients)

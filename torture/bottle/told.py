@@ -31,7 +31,9 @@ class Told:
         durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
         if round < durable:
             self.violation(f"goes back to round {round}, though round {durable} was on the disk")
-        self.saved = [saved for saved in self.saved if saved <= round]
+        self.saved = [saved for saved in self.saved if saved < round]
+        if round:
+            self.saved.append(round)  # its process may have died before it could tell
 
     def forked(self, round: int) -> None:
         """Another run begins after this round of a run that has ended."""

@@ -46,5 +46,6 @@ class Told:
         self._world.tell(f"round {number}: {line}")
 
     def state_saved(self, round: int) -> None:
-        """The state after a round has been saved."""
-        self.saved.append(round)
+        """The state after a round has been saved; it may have been told before."""
+        if round not in self.saved:
+            self.saved.append(round)

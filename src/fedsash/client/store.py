@@ -19,7 +19,19 @@ from ..vector.spaces import ClientRows, ClientState
 from ..vector.storage import client_rows
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
-"""The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
+"""The runs that a run consists of, since a fork continues another run: the first round of each, and its id.
+
+Where clients keep their state themselves, each later session of a run is named, too, as `RUN.2` and so on.
+"""
+
+
+def run_and_session(name: str) -> tuple[str, int]:
+    """The id of the run, and the number of the session, that a name in a lineage stands for.
+
+    Raises `ValueError` if what follows the point is no number.
+    """
+    run, _, session = name.partition(".")
+    return run, int(session or 1)
 
 
 @dataclass(eq=False)
@@ -93,7 +105,7 @@ class StateVersions(ClientTicket):
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. The
       client continues from this version. Anything later was refused or lost, and does not count;
     - `oldest`: the run is never set back to a round before this one;
-    - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source.
+    - `lineage`: the runs and sessions that this run consists of; that of a fork begins with the lineage of its source.
     """
 
     last: Ints
@@ -104,15 +116,15 @@ class StateVersions(ClientTicket):
     def only(self, places: slice | Ints) -> StateVersions:
         return StateVersions(last=self.last[places], oldest=self.oldest, lineage=self.lineage)
 
-    def run_of(self, version: int) -> str:
-        """The id of the run that made a version of client state, so that two runs do not mix their versions.
+    def maker(self, version: int) -> tuple[str, int]:
+        """The run and the session that made a version of client state, so that no two of them mix their versions.
 
-        It is empty for version 0, the state before the first round.
+        The run is empty for version 0, the state before the first round. Raises `ValueError` as `run_and_session`.
         """
-        for first, run in reversed(self.lineage):
+        for first, name in reversed(self.lineage):
             if first < version:
-                return run
-        return ""
+                return run_and_session(name)
+        return "", 1
 
 
 @dataclass(repr=False)

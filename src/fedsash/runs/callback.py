@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client.messages import RoundReport
+from ..client.store import run_and_session
 from ..evaluation import Curves, History, Score
 from ..server.federation import Federation
 from ..server.state import State
@@ -54,7 +55,9 @@ class LiveRun(RunModels, Shown):
     @property
     def id(self) -> str:
         """The run's own id, which all of its sessions share."""
-        return self.state.clients.lineage[-1][1]
+        _, name = self.state.clients.lineage[-1]
+        run, _ = run_and_session(name)
+        return run
 
     def curves(self, split: str = "") -> Curves:
         """The values of the metric that decides by model and round, on a split: by default the test set."""

@@ -7,7 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,9 +37,12 @@ from .tally import Tally
 
 T = TypeVar("T")
 
+SESSIONS = "sessions.json"
+"""How often a run has been gone on with whose clients keep their state themselves."""
+
 WRITTEN = (
     *("config.toml", own_code.NAME, "engine.json", GOAL, "partition.json", SHAPE, CLIENTS),
-    *("summary.json", INDEX, "models", "curves.png", "clients.png"),
+    *(SESSIONS, "summary.json", INDEX, "models", "curves.png", "clients.png"),
     *("timeline.json", "timeline.png", "link.png", "progress.png"),
 )
 """The files and folders that a run writes beside `metrics.jsonl`, its states and its running sums."""
@@ -57,6 +60,7 @@ class RunFolder:
     | `partition.json` | at the beginning | the clients' labels |
     | `model.json` | with it, if the experiment names the model | which inputs and outputs it has, see `write_shape` |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
+    | `sessions.json` | when a run over nodes goes on | how many sessions it has had; of clients that keep their state |
     | `clients.json` | with the state after an evaluation | each client's own results in it, see `client_results` |
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
@@ -109,6 +113,17 @@ class RunFolder:
         file = self.path / "engine.json"
         if file.exists() and not files.table(file) and not (self.path / "partition.json").exists():
             raise RunError(f"{self.path} holds a run over nodes: go on with the fedsash flower serve that began it")
+
+    def new_session(self, last: int) -> int:
+        """The number of a new session, above `last` and above those of all sessions before, which it counts.
+
+        Raises `RunError` if the file of the number is damaged.
+        """
+        file = self.path / SESSIONS
+        with suppress(FileNotFoundError):
+            last = max(last, int(files.table(file, sealed=True)["sessions"]))
+        files.write_table(file, {"sessions": last + 1})
+        return last + 1
 
     def check_whole(self) -> None:
         """Raise `RunError` if a file is lost or damaged from which pages and tables of a finished run are made."""

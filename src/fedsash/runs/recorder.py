@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from ..client.store import Lineage, run_and_session
 from ..evaluation import Decision, History, Record, Score
 from ..server.broadcast import Choice
 from ..server.federation import Federation
@@ -99,9 +100,24 @@ class RunRecorder:
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
         self.driver = self.folder.settled(self.driver)
+        if self.federation.clients.remember:
+            state.clients.lineage = self._with_new_session(self.folder, state)
         self.note(state, self._with_evaluation_due(tally, state))
         if saved_rounds(self.folder.states):
             self.saved = self.state, self.tally
+
+    def _with_new_session(self, folder: RunFolder, state: State) -> Lineage:
+        """The lineage of a state from which a session goes on whose clients keep their state themselves.
+
+        They may still be at work for a server that was killed. What they do for it belongs to its session, and does not
+        mix with what they do for this one.
+        """
+        first, name = state.clients.lineage[-1]
+        run, session = run_and_session(name)
+        others = state.clients.lineage
+        if first == state.round:  # that session has made no round that counts
+            others = others[:-1]
+        return (*others, (state.round, f"{run}.{folder.new_session(session)}"))
 
     def record(self, records: Sequence[Record]) -> None:
         """Add records."""

@@ -91,8 +91,6 @@ def save(
     syncing = _syncing.pop(folder, None)
     if syncing is not None:
         syncing.result()
-    else:  # an earlier process has saved it, and may have been killed before it was on the disk
-        _to_disk(state_before)
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
     _clear(folder)
@@ -190,8 +188,12 @@ def tensors(path: Path) -> Vectors:
 
 
 def cut(folder: Path, round: int) -> None:
-    """Remove the states after `round`, and states that were not written completely."""
+    """Go on from the state after `round`: remove later ones, and those that were not written completely.
+
+    It is on the disk then: the process that saved it may have been killed before it had waited for that.
+    """
     _clear(folder)
+    _to_disk(place(folder, round))
     for later in saved_rounds(folder):
         if later > round:
             _remove(place(folder, later))

@@ -27,12 +27,15 @@ class NoVersion(LookupError):
 
 @dataclass(frozen=True)
 class Versions:
-    """The states of clients in `folder`, each in a file `run/client/version-from.safetensors`.
+    """The states of clients in `folder`, each in a file `run/client/version-from-session.safetensors`.
 
-    `run` is the id of the run of fedsash that made the version, and not Flower's, which changes when a run is resumed.
-    A client that trains in round r starts `from` the version that the request names, and writes version r + 1. Whether
-    that version counts the server says with the next request. So nothing needs to be put back when an upload was
-    refused, late or lost, or when the server was set back: the file is ignored, and written again.
+    `run` is the id of the run of fedsash that made the version, and not Flower's, which changes when a run is resumed;
+    `session` counts how often the run was. A client that trains in round r starts `from` the version that the request
+    names, and writes version r + 1. Whether that version counts the server says with the next request. So nothing needs
+    to be put back when an upload was refused, late or lost, or when the server was set back: the file is ignored.
+
+    A request may come late from a server that was killed, for a round that a later session has made anew. Its version
+    has another session in its name; and once the later session has asked the client, it is refused.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class Versions:
         reasons: dict[int, str] = {}
         for place, (client, version) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             try:
+                self._check_session(named, client, request.round + 1)
                 states[place] = self._read_client(named, client, version, start)
             except NoVersion as error:
                 reasons[place] = str(error)
@@ -59,10 +63,11 @@ class Versions:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
         named = _named(request)
         version = request.round + 1
+        _, session = named.maker(version)
         for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             folder = self._client_folder(named, version, client)
             make_folders(folder)
-            file = folder / _name(version, before)
+            file = folder / _name(version, before, session)
             replace_file(file, _content({name: rows[place] for name, rows in client_state.items()}))
             for other in _files(folder):
                 same_version = _version(other) == version and other.name != file.name
@@ -71,13 +76,21 @@ class Versions:
                     unlink_if_there(other)
             self._prune(folder, before, named.oldest)
 
+    def _check_session(self, named: StateVersions, client: int, version: int) -> None:
+        """Raise `NoVersion` if a later session of the run has asked the client than the one that asks for `version`."""
+        _, session = named.maker(version)
+        for file in _files(self._client_folder(named, version, client)):
+            if _session(file) > session:
+                raise NoVersion(f"client {client} was asked by a server that has been started again since")
+
     def _read_client(self, named: StateVersions, client: int, version: int, start: ClientState) -> ClientState:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if version == 0:
             return start
-        files = sorted(self._client_folder(named, version, client).glob(f"{version:08d}-*.safetensors"))
+        _, session = named.maker(version)
+        files = sorted(self._client_folder(named, version, client).glob(f"{version:08d}-*-{session}.safetensors"))
         try:
             state = load_file(files[0])
         except (IndexError, OSError, SafetensorError) as error:
@@ -90,7 +103,8 @@ class Versions:
         return ClientState({name: state[name].to(value) for name, value in start.items()})
 
     def _client_folder(self, named: StateVersions, version: int, client: int) -> Path:
-        run = named.run_of(version) or "run"
+        run, _ = named.maker(version)
+        run = run or "run"
         if not RUN.fullmatch(run):
             raise NoVersion(f"{run[:80]!r} can't be the id of a run")
         return self.folder / run / f"{int(client)}"
@@ -100,7 +114,7 @@ class Versions:
 
         It is found from the `newest` that counts, since each version names the one before it.
         """
-        before = {_version(file): int(file.stem[9:]) for file in _files(folder)}
+        before = {_version(file): _before(file) for file in _files(folder)}
         while newest > oldest and newest in before:
             newest = before[newest]
         unfinished = folder.glob(".[0-9]*-*")
@@ -115,18 +129,28 @@ def _named(request: Request) -> StateVersions:
     return request.clients
 
 
-def _name(version: int, before: int) -> str:
-    return f"{version:08d}-{before:08d}.safetensors"
+def _name(version: int, before: int, session: int) -> str:
+    return f"{version:08d}-{before:08d}-{session}.safetensors"
 
 
 def _version(file: Path) -> int:
     """The version in a file, also in one that a killed process left unfinished: its name begins with a dot."""
-    return int(file.name.lstrip(".")[:8])
+    return int(file.name.lstrip(".").split("-")[0])
+
+
+def _before(file: Path) -> int:
+    """The version from which the one in a file was made."""
+    return int(file.stem.split("-")[1])
+
+
+def _session(file: Path) -> int:
+    """The session that made the version in a file."""
+    return int(file.stem.split("-")[2])
 
 
 def _files(folder: Path) -> list[Path]:
     """The versions in a client's folder, without what a killed process was writing."""
-    return sorted(folder.glob("[0-9]*-[0-9]*.safetensors"))
+    return sorted(folder.glob("[0-9]*-[0-9]*-[0-9]*.safetensors"))
 
 
 def _content(vectors: dict[str, Tensor]) -> bytes:

@@ -21,6 +21,7 @@ from fedsash.averages.trajectory import Trajectory
 from fedsash.client.store import ClientStore
 from fedsash.runs.checkpoints import load, load_newest, save
 from fedsash.server.state import State
+from fedsash.system.host import Disk, host
 from fedsash.vector.saved import cut, place, saved_rounds
 from support.by_default import full
 from support.script import Script, tell
@@ -82,14 +83,14 @@ def test_ctrl_c_between_the_two_steps_of_a_removal_leaves_nothing_behind(
 ) -> None:
     for round in (1, 2):
         save(_numbered(round), tmp_path)
-    rename = Path.rename
 
-    def interrupted(self: Path, target: Path) -> Path:
-        rename(self, target)
-        raise KeyboardInterrupt
+    class Interrupted(Disk):
+        def rename(self, source: Path, target: Path) -> None:
+            super().rename(source, target)
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "rename", interrupted)
+        patched.setattr(host, "disk", Interrupted())
         cut(tmp_path, 1)
     assert saved_rounds(tmp_path) == [1] and not list(tmp_path.glob(".*"))
 

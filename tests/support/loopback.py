@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Loopback:
         if self.one_port:
             self.control = self.fleet
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.before: list[str] = []
+        """The words before each command, such as those of a tracer."""
         self.environment = os.environ | {
             "FLWR_HOME": str(home / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -93,7 +95,12 @@ class Loopback:
         words = [sys.executable, "-m", *command] if command[0] == "fedsash" else command
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                words, env=self.environment, cwd=folder or self.home, stdout=log, stderr=log, start_new_session=True
+                [*self.before, *words],
+                env=self.environment,
+                cwd=folder or self.home,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.processes[name] = process
         return process
@@ -145,11 +152,11 @@ def loopback(home: Path) -> Iterator[Loopback]:
         for process in reversed(found.processes.values()):
             process.send_signal(signal.SIGTERM)
         for process in found.processes.values():
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(15)
-            except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):  # a ClientApp that has just begun outlives its node
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(15)
+            process.wait(15)
 
 
 def content(**tables: Any) -> str:

@@ -23,7 +23,8 @@ from typing import Any
 
 from ..settings.resolve import was_resolved
 from ..system.files import json_of
-from ..system.paths import plain_file
+from ..system.host import NEW, host, make_folders, opened, unlink_if_there, write_all
+from ..system.paths import beside, plain_file
 
 log = logging.getLogger("fedsash")
 
@@ -118,16 +119,16 @@ def _key(make: bool) -> bytes | None:
 
 def _make_key(file: Path) -> None:
     """Write a new key, completely or not at all. If another process is quicker, its key stays."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    writing = file.with_name(f".key.{os.getpid()}.tmp")
+    make_folders(file.parent)
+    writing = beside(file)
     try:
-        with open(os.open(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(secrets.token_bytes(KEY_BYTES))
-        os.link(writing, file)
+        with opened(writing, NEW, 0o600) as handle:
+            write_all(handle, secrets.token_bytes(KEY_BYTES))
+        host.disk.link(writing, file)
     except FileExistsError:
         pass
     finally:
-        writing.unlink(missing_ok=True)
+        unlink_if_there(writing)
 
 
 def _texts(value: Any) -> Iterator[str]:

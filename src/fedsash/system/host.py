@@ -8,6 +8,7 @@ Files are read without it.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,11 @@ class Disk:
     def truncate(self, handle: int, length: int) -> None:
         """Cut an open file to this length."""
         os.ftruncate(handle, length)
+
+    def reserve(self, handle: int, length: int) -> None:
+        """Take the space of so many bytes of an open file on the disk, where the system can do so."""
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(handle, 0, length)
 
     def sync(self, handle: int) -> None:
         """Wait until the content of an open file is on the disk, or of an open folder the names in it."""
@@ -149,6 +155,22 @@ def write_all(handle: int, *content: bytes | memoryview) -> None:
         while unwritten:
             count = host.disk.write(handle, unwritten)
             unwritten = unwritten[count:]
+
+
+def nameless(folder: Path) -> int:
+    """A handle of a new file in `folder` that has no name. It is gone when no process has it open any more.
+
+    The folder is made if it is not there. `Disk.link_open` can name the file, if the system and the file system have
+    that.
+    """
+    make_folders(folder)
+    try:
+        return host.disk.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except (AttributeError, OSError):
+        path = folder / f".{secrets.token_hex(8)}.tmp"
+        handle = host.disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        host.disk.unlink(path)
+        return handle
 
 
 def unlink_if_there(path: Path) -> None:

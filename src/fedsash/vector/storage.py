@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..system import posix
+from ..system.host import host, make_folders, nameless
 
 Storage = Literal["auto", "device", "host", "disk"]
 CGROUP = Path("/sys/fs/cgroup")
@@ -70,7 +72,7 @@ def check_room(size: int, w: Tensor, folder: Path, already: bool = False) -> Non
     With `already`, the files in `folder` count as free: they may be of these tensors.
     """
     size_bytes = size * w.numel() * w.element_size()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     room = shutil.disk_usage(folder).free
     if size_bytes > room and already:
         room += _bytes_of_files(folder)
@@ -96,18 +98,22 @@ def mapped(size: int, w: Tensor, folder: Path, reserve: bool = False) -> Tensor:
     `reserve` all of it is taken at once, where the system can do so; this raises `OSError`, which names the folder, if
     the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="rows-") as file:
-        if reserve and hasattr(os, "posix_fallocate"):  # not on macOS
-            _reserve(file.fileno(), size * w.numel() * w.element_size(), folder)
-        flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
-    return flat.view(size, *w.shape)
+    size_bytes = size * w.numel() * w.element_size()
+    handle = nameless(folder)
+    try:
+        if reserve:
+            _reserve(handle, size_bytes, folder)
+        host.disk.truncate(handle, size_bytes)
+        content = mmap.mmap(handle, size_bytes)
+    finally:
+        os.close(handle)
+    return torch.frombuffer(content, dtype=w.dtype).view(size, *w.shape)
 
 
 def _reserve(handle: int, size_bytes: int, folder: Path) -> None:
     """Take the space of an open file on the disk. Raises `OSError`, which names the folder, if it is full."""
     try:
-        os.posix_fallocate(handle, 0, size_bytes)
+        host.disk.reserve(handle, size_bytes)
     except OSError as error:
         reason = f"{size_bytes:,} bytes can't be kept on the disk: {error.strerror}"
         raise OSError(error.errno, reason, str(folder)) from error

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..system import posix
-from ..system.host import NEW, host, make_folders, opened, write_all
+from ..system.host import NEW, host, nameless, opened, write_all
 
 ONCE = 1 << 20
 """How many bytes are read at a time."""
@@ -52,8 +52,9 @@ class VectorFile:
         It is in the system's cache when this returns. Raises `OSError`, for example if the disk is full.
         """
         with _named(folder):
-            handle = _nameless(folder)
+            handle = nameless(folder)
             try:
+                os.fchmod(handle, folder.stat().st_mode & 0o666)
                 write_all(handle, _header(d, dtype))
                 for chunk in chunks:
                     write_all(handle, chunk.contiguous().cpu().view(torch.uint8).numpy().data)
@@ -161,18 +162,6 @@ posix.after_fork_in_child(_without_thread)
 def rested() -> None:
     """Wait for that thread: a process that is forked now inherits no file that it has open."""
     host.process.background().submit(lambda: None).result()
-
-
-def _nameless(folder: Path) -> int:
-    """A new file in `folder` without a name. `os.link` can name it, if the system and the file system have that."""
-    make_folders(folder)
-    try:
-        handle = host.disk.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
-    except (AttributeError, OSError):
-        handle, name = tempfile.mkstemp(dir=folder)
-        os.unlink(name)
-    os.fchmod(handle, folder.stat().st_mode & 0o666)
-    return handle
 
 
 def _header(d: int, dtype: torch.dtype) -> bytes:

@@ -23,6 +23,7 @@ from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.server.state import State
 from fedsash.vector.arrays import Vectors
+from fedsash.vector.spaces import ClientState, Download, WholeModel
 from support.by_default import full
 from support.faults import run_of
 from support.flower import assert_same, grid, here, there
@@ -160,6 +161,36 @@ def test_a_node_whose_disk_is_full_leaves_nothing_behind_and_its_clients_are_mis
         assert reason.startswith("failed: OSError: [Errno 28] No space left on device: ")
     assert len(report.missing) == len(report.clients)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def asked(round: int, last: int, *sessions: tuple[int, str]) -> Request:
+    """A request to client 3, whose state of round `last` counts."""
+    return Request(
+        job="train",
+        round=round,
+        ids=np.array([3]),
+        sent=WholeModel(torch.zeros(2)),
+        server_state=Download({}),
+        clients=StateVersions(last=np.array([last]), oldest=0, lineage=sessions),
+    )
+
+
+def test_a_late_request_of_a_server_that_was_killed_changes_no_state_that_counts(tmp_path: Path) -> None:
+    """The killed server has asked for round 9; the next session goes on after round 6, and makes rounds 7 to 9 anew.
+
+    Also if the late request was begun before the next session has asked, in another process of the node.
+    """
+    versions = Versions(tmp_path)
+    start = ClientState({"c": torch.zeros(2)})
+    first, second = (0, "run"), (6, "run.2")
+    late = asked(8, 6, first)
+    versions.write(asked(5, 0, first), ClientState({"c": torch.full((1, 2), 6.0)}))
+    versions.write(asked(8, 6, first, second), ClientState({"c": torch.full((1, 2), 9.0)}))
+    versions.write(late, ClientState({"c": torch.full((1, 2), -1.0)}))
+    _, rows, why = versions.read(asked(9, 9, first, second), start)
+    assert not why and torch.equal(rows.own["c"], torch.full((1, 2), 9.0))
+    _, _, why = versions.read(late, start)
+    assert why == {0: "client 3 was asked by a server that has been started again since"}
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class Versions:
             file = folder / _name(version, before, session)
             replace_file(file, _content({name: rows[place] for name, rows in client_state.items()}))
             for other in _files(folder):
+                if _session(other) > session:  # it has asked meanwhile
+                    continue
                 same_version = _version(other) == version and other.name != file.name
                 uncounted = before < _version(other) <= request.round  # its upload was late, lost or refused
                 if same_version or uncounted:

@@ -25,14 +25,14 @@ def altered(reply: Any, way: str) -> Any:
         return Message(_roll_call(content, facts, way), metadata=reply.metadata)
     if way == "records":
         del content[wire.UPLOAD]
-    elif way == "fingerprint":
+    else:
+        content[wire.UPLOAD] = ArrayRecord({name: _array(array, way) for name, array in content[wire.UPLOAD].items()})
+    if way == "fingerprint":
         facts["fingerprint"] = "another"
     elif way == "samples":
         facts["sizes"] = [size + 1 for size in facts["sizes"]]
     elif way == "places":
         facts |= {"without": [7], "why": ["because"]}
-    else:
-        content[wire.UPLOAD] = ArrayRecord({name: _array(array, way) for name, array in content[wire.UPLOAD].items()})
     content[wire.REPLY] = ConfigRecord(facts)
     return Message(content, metadata=reply.metadata)
 
@@ -61,6 +61,7 @@ def _roll_call(content: Any, facts: dict[str, Any], way: str) -> Any:
 
 
 def _array(array: Any, way: str) -> Any:
+    """An altered array; if the alteration is elsewhere, one with other numbers, so that it must not be used."""
     if way == "bytes":
         return Array(array.dtype, array.shape, array.stype, b"nonsense")
     if way == "half":
@@ -70,4 +71,6 @@ def _array(array: Any, way: str) -> Any:
         return Array(np.concatenate([values, values]))
     if way == "type":
         return Array(values.astype(np.float16))
-    return Array(np.full_like(values, np.nan))
+    if way == "nan":
+        return Array(np.full_like(values, np.nan))
+    return Array(values + 1)

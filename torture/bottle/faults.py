@@ -7,6 +7,7 @@ from random import Random
 
 MESSAGE_FAULTS = (
     "the request is lost",
+    "the request is not stored",
     "the reply is lost",
     "the request is late",
     "the reply is late",
@@ -40,6 +41,24 @@ SERVER_MOMENTS = ("the server's disk is full", "the server is paused")
 """What can befall the server at a moment, for a while."""
 
 
+SERVER_ROUNDS = ("the server's callback fails",)
+"""What can befall the server after a round."""
+
+FAILING = (
+    "the reply is altered",
+    "the training fails",
+    "the node dies in it",
+    "the node loses its power",
+    "the node gets an earlier disk",
+    "the node lies about its samples",
+    "the node's disk is full",
+)
+"""The faults after which a node may answer that it has failed, or what can't be used; without any of them none does."""
+
+LATEST = 31.0
+"""A little more than the deadline of a round: many late messages come just before or after it."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault: what it is, the number of the message, the moment or the operation, for which node, and how much.
@@ -60,16 +79,19 @@ class Fault:
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
-    """The faults of a case with so many nodes and rounds."""
+    """The faults of a case with so many nodes and rounds; each case has some kinds of them only."""
     messages = 2 * nodes * rounds
     seconds = 8.0 * rounds
     operations = 120 * rounds
     disk_operations = 30 * rounds
     faults: list[Fault] = []
+    of_messages = chance.sample(MESSAGE_FAULTS, chance.randint(1, len(MESSAGE_FAULTS)))
+    of_nodes = chance.sample(NODE_FAULTS, chance.randint(1, len(NODE_FAULTS)))
     for _ in range(chance.randint(0, messages // 2)):
-        faults.append(Fault(chance.choice(MESSAGE_FAULTS), chance.randrange(messages), amount=chance.uniform(0, 90)))
+        amount = chance.choice([chance.uniform(0, 90), chance.uniform(LATEST - 3, LATEST)])
+        faults.append(Fault(chance.choice(of_messages), chance.randrange(messages), amount=amount))
     for _ in range(chance.randint(0, rounds // 2)):
-        what = chance.choice(NODE_FAULTS)
+        what = chance.choice(of_nodes)
         faults.append(Fault(what, chance.uniform(0, seconds), chance.randrange(nodes), chance.uniform(0, 90)))
     for _ in range(chance.randint(0, 3)):
         faults.append(Fault(chance.choice(SERVER_FAULTS), chance.randrange(1, operations)))
@@ -77,4 +99,6 @@ def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
         faults.append(Fault(chance.choice(SERVER_DISK_FAULTS), chance.randrange(1, disk_operations)))
     for _ in range(chance.randint(0, 1)):
         faults.append(Fault(chance.choice(SERVER_MOMENTS), chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
+    for _ in range(chance.randint(0, 1)):
+        faults.append(Fault(chance.choice(SERVER_ROUNDS), chance.randrange(1, rounds + 1)))
     return faults

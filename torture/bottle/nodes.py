@@ -81,7 +81,7 @@ class Network:
         self.faults: dict[int, list[Fault]] = {}
         for fault in faults:
             self.faults.setdefault(int(fault.at), []).append(fault)
-        self.requests = count()
+        self._following = 0
         self.old_replies: list[Any] = []
         self.begun = False
         self.lied = False
@@ -93,9 +93,20 @@ class Network:
                 return node
         return None
 
+    def stores(self, message: Any) -> bool:
+        """Whether the network takes the next request; one that it does not take is lost, and its sender knows."""
+        number = self._following
+        for fault in self.faults.get(number, ()):
+            if fault.what == "the request is not stored":
+                self.world.tell(f"request {number}: {fault.what}")
+                self._following += 1
+                return False
+        return True
+
     def send(self, message: Any, arrived: Callable[[Any], None]) -> None:
         """Send a request to its node; `arrived` is called with each answer that comes back."""
-        number = next(self.requests)
+        number = self._following
+        self._following += 1
         faults = {fault.what: fault for fault in self.faults.get(number, ())}
         node = self.with_id(message.metadata.dst_node_id)
         for fault in faults.values():
@@ -192,14 +203,21 @@ class BottleGrid:
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         """Send messages; returns their ids."""
         ids = []
+        missing = False
         for message in messages:
             self._pass()
             name = f"{self.machine.process}-{next(self._numbers)}"
             message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
             if message.metadata.message_type == ACTIONS["train"]:
                 self._sent[name] = self.network.world.now
+            if not self.network.stores(message):
+                missing = True
+                ids.append("")
+                continue
             self.network.send(message, self._arrived)
             ids.append(name)
+        if missing and self.machine.chance.random() < 0.5:
+            return [name for name in ids if name]  # as other grids of Flower do
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:

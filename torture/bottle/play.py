@@ -10,11 +10,19 @@ from typing import Any
 from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
-from .faults import NODE_FAULTS, SERVER_DISK_FAULTS, SERVER_FAULTS, SERVER_MOMENTS, Fault
+from .faults import (
+    FAILING,
+    NODE_FAULTS,
+    SERVER_DISK_FAULTS,
+    SERVER_FAULTS,
+    SERVER_MOMENTS,
+    SERVER_ROUNDS,
+    Fault,
+)
 from .machine import Machine, forget_process
 from .nodes import BottleGrid, Network, Node
 from .real_time import InRealTime
-from .rounds import DEADLINE, Rounds
+from .rounds import DEADLINE, CallbackError, Rounds
 from .setup import Setup
 from .told import Told
 from .world import Hang, Killed, World
@@ -49,7 +57,7 @@ class Play:
             name = f"node {number}"
             machine = Machine(self.world, name, folder / name, self._chance(name))
             self.nodes.append(Node(number, machine, self.served.new_app))
-        others = (*NODE_FAULTS, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_MOMENTS)
+        others = (*NODE_FAULTS, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_MOMENTS, *SERVER_ROUNDS)
         of_messages = [fault for fault in faults if fault.what not in others]
         self.network = Network(self.world, self.nodes, of_messages, self._chance("network"))
 
@@ -91,6 +99,9 @@ class Play:
                 result = self.served.serve(grid)
         except Killed:
             pass
+        except CallbackError as error:
+            if self.server.disk.room is None:
+                self.told.rescued(error.round)
         except (RunError, OSError) as error:
             self.world.tell(f"the server ends: {error}")
             self._check_end(str(error))
@@ -101,6 +112,7 @@ class Play:
                 self.told.violation(f"the answer to the request {name} came in time and was not heard")
         if self._power_is_cut:
             self._power_is_cut = False
+            self.told.power_cut()
             self.server.disk.cut_power(self.server.chance)
         return result
 
@@ -112,11 +124,14 @@ class Play:
 
     def _plan(self) -> None:
         """Let the faults of nodes, and those of the server, happen at their moments."""
+        self.told.may_fail = any(fault.what in FAILING for fault in self.faults)
         for fault in self.faults:
             if fault.what in NODE_FAULTS:
                 self.world.after(fault.at, partial(self._befall_node, fault))
             elif fault.what in SERVER_MOMENTS:
                 self.world.after(fault.at, partial(self._befall_server, fault))
+            elif fault.what in SERVER_ROUNDS:
+                self.told.failing_callbacks.add(int(fault.at))
             elif fault.what in SERVER_FAULTS:
                 self.server.deaths[int(fault.at)] = partial(self._end_server, fault)
             elif fault.what in SERVER_DISK_FAULTS:

@@ -147,11 +147,21 @@ class Rounds:
             for client, why in row.get("missing", {}).items():
                 if not why:
                     yield f"client {client} is missing in round {row['round']} without a reason"
+                if not self.told.may_fail and not why.startswith(("late", "lost", "away")):
+                    yield f"client {client} is missing in round {row['round']} though nothing befell its node: {why}"
 
     def _problems(self) -> list[dict[str, Any]]:
         """The records of the rounds with problems."""
         rows = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
         return [row for row in rows if row["split"] == "guard"]
+
+
+class CallbackError(Exception):
+    """A callback has failed after this round."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__(f"a callback fails after round {round}")
+        self.round = round
 
 
 class Recorder(Callback):
@@ -167,5 +177,8 @@ class Recorder(Callback):
         rounds = self._rounds
         text = "; ".join(report.lines()) or "all answered"
         rounds.told.round(report.round, f"{report.clients.tolist()}: {text}")
+        if report.round in rounds.told.failing_callbacks:
+            rounds.told.failing_callbacks.remove(report.round)
+            raise CallbackError(report.round)
         if report.round % rounds.setup.every == 0 or report.round == rounds.setup.rounds:
             rounds.told.state_saved(report.round)

@@ -9,6 +9,7 @@ class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
+    `may_fail` says whether a node may fail in this case, and after `failing_callbacks` a callback raises.
     """
 
     def __init__(self, world: World) -> None:
@@ -16,6 +17,9 @@ class Told:
         self.violations: list[str] = []
         self.rounds = 0
         self.saved: list[int] = []
+        self.may_fail = True
+        self.failing_callbacks: set[int] = set()
+        self._rescued = 0
 
     def violation(self, line: str) -> None:
         """Something that must not be."""
@@ -31,9 +35,21 @@ class Told:
         durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
         if round < durable:
             self.violation(f"goes back to round {round}, though round {durable} was on the disk")
+        if round < self._rescued:
+            self.violation(f"goes back to round {round}, though an exception came after round {self._rescued}")
+        self._rescued = 0
         self.saved = [saved for saved in self.saved if saved < round]
         if round:
             self.saved.append(round)  # its process may have died before it could tell
+
+    def rescued(self, round: int) -> None:
+        """An exception has ended a process of the server after a round, whose state must have been saved."""
+        self._world.tell(f"a callback fails after round {round}")
+        self._rescued = round
+
+    def power_cut(self) -> None:
+        """The newest state may be lost."""
+        self._rescued = 0
 
     def forked(self, round: int) -> None:
         """Another run begins after this round of a run that has ended."""

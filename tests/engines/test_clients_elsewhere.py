@@ -92,7 +92,7 @@ class AtNodes(Executor):
             reply = self._trainers[client].answer(asked, np.array([place]))
             if request.job == "train" and isinstance(named, StateVersions):
                 made = {name: rows[0] for name, rows in reply.client_state.items()}
-                self._nodes.kept[named.maker(request.round + 1), client, request.round + 1] = made
+                self._nodes.kept[named.maker(request.round + 1)[0], client, request.round + 1] = made
             factor = {"nan": float("nan"), "huge": 1e9}.get(fault)
             upload = reply.upload if factor is None else {n: v * factor for n, v in reply.upload.items()}
             norms = reply.norms if factor is None else reply.norms * factor
@@ -106,7 +106,7 @@ class AtNodes(Executor):
         client, version = int(request.ids[place]), int(named.last[place])
         if version == 0:
             return self._training.memory.first(request.sent)
-        return self._nodes.kept[named.maker(version), client, version]
+        return self._nodes.kept[named.maker(version)[0], client, version]
 
 
 METHODS: dict[str, Method] = {

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
+from fedsash.averages import Window
 from fedsash.flower import Averaged
 
 from .machine import Machine
@@ -21,6 +22,9 @@ from .told import Told
 
 D = 3
 """The length of the model's only vector."""
+
+TOLERANCE = 1e-12
+"""How far a window may be from the mean of its models."""
 
 Heard = dict[int, list[Any]]
 """The replies that a strategy aggregated, by their round."""
@@ -36,17 +40,16 @@ class AveragedStrategy:
         self.heard: Heard = {}
         self._first = np.random.default_rng(setup.seed).normal(size=D)
 
-    def new_app(self, machine: Machine) -> Any:
-        """The app of a node: a step towards the client's own point."""
+    def new_app(self, node: int, machine: Machine) -> Any:
+        """The app of a node: a step towards its own point."""
         app = ClientApp()
 
         @app.train()  # type: ignore[untyped-decorator]
         def train(message: Any, context: Any) -> Any:
-            client = int(context.node_config["partition-id"])
-            point = np.random.default_rng([self.setup.seed, client]).normal(size=D)
+            point = np.random.default_rng([self.setup.seed, node]).normal(size=D)
             w = message.content["arrays"]["w"].numpy()
             arrays = ArrayRecord({"w": Array(w + 0.3 * (point - w))})
-            metrics = MetricRecord({"num-examples": client + 1})
+            metrics = MetricRecord({"num-examples": node + 1})
             return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
         return app
@@ -85,8 +88,28 @@ class AveragedStrategy:
             ours = strategy.value(name)["w"].numpy().tobytes()
             if ours != expected.value(name)["w"].numpy().tobytes():
                 yield f"{name} is not that of the run without faults"
+        models = self._models()
+        for name, average in strategy.averages.items():
+            if isinstance(average, Window) and models:
+                mean = np.mean(models[-average.size :], axis=0)
+                error = float(np.abs(strategy.value(name)["w"].numpy() - mean).max())
+                if not error <= TOLERANCE:
+                    yield f"{name} is {error:.1e} away from the mean of the last models"
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
+
+    def _models(self) -> list[Any]:
+        """The models of the rounds that made one: means of the replies, weighted by their numbers of samples."""
+        models = []
+        for round in sorted(self.heard):
+            replies = [reply.content for reply in self.heard[round] if reply.has_content()]
+            if not replies:
+                continue
+            weights = [content["metrics"]["num-examples"] for content in replies]
+            model = np.average([content["arrays"]["w"].numpy() for content in replies], axis=0, weights=weights)
+            if np.isfinite(model).all():
+                models.append(model)
+        return models
 
     def _start(self, kind: type[FedAvg], grid: Any, folder: Path | None) -> Averaged:
         inner = kind(

@@ -39,7 +39,7 @@ class Case:
     def __init__(self, seed: int, without: Collection[int] = ()) -> None:
         chance = Random(f"bottle {seed}")
         self.setup = Setup.drawn(chance, seed)
-        faults = drawn(chance, self.setup.clients, self.setup.rounds)
+        faults = drawn(chance, self.setup.nodes, self.setup.rounds)
         self.places = [place for place in range(len(faults)) if place not in without]
         self.faults = [faults[place] for place in self.places]
 

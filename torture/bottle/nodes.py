@@ -25,7 +25,7 @@ from .world import Killed, World
 class Node:
     """A node: a machine, the app that its process runs, and its id in the network."""
 
-    def __init__(self, number: int, machine: Machine, new_app: Callable[[Machine], Any]) -> None:
+    def __init__(self, number: int, machine: Machine, new_app: Callable[[int, Machine], Any]) -> None:
         self.number = number
         self.id = 100 - 7 * number
         self.machine = machine
@@ -40,7 +40,7 @@ class Node:
     def start(self) -> None:
         """Start its process."""
         self.machine.start()
-        self._app = self._new_app(self.machine)
+        self._app = self._new_app(self.number, self.machine)
         self._state = RecordDict()
         self.seen = True
 

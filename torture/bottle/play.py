@@ -53,7 +53,7 @@ class Play:
         else:
             self.served = InRealTime(setup, out, self.told)
         self.nodes = []
-        for number in range(setup.clients):
+        for number in range(setup.nodes):
             name = f"node {number}"
             machine = Machine(self.world, name, folder / name, self._chance(name))
             self.nodes.append(Node(number, machine, self.served.new_app))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fedsash.client.messages import Answers, Executor, Missing, Reply, Request
 from fedsash.engines import Training
@@ -63,13 +64,15 @@ class OnlyClients:
         return getattr(self._clients, name)
 
 
-def reference(federation: Federation, accepted: Accepted, minimum: int, rounds: int) -> State:
-    """The state after so many rounds of a simulation in which only these uploads count."""
+def reference(federation: Federation, accepted: Accepted, minimum: int, rounds: int, models: list[Tensor]) -> State:
+    """The state after so many rounds of a simulation in which only these uploads count; `models` gets their models."""
     clients: Any = OnlyClients(federation.clients, accepted, minimum)
     with replace(federation, data=clients) as only:
         state = only.start()
         for _ in range(rounds):
-            state, _ = only.round(state)
+            state, report = only.round(state)
+            if report.moved:
+                models.append(state.w.clone())
     return state
 
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from fedsash.averages import Window
 from fedsash.client.messages import RoundReport
 from fedsash.flower import FlowerClients, Waiting, client_app
 from fedsash.methods import Scaffold
@@ -30,7 +32,7 @@ SPARE = 6
 DEADLINE = 30.0
 """How long a round waits for answers, in seconds."""
 TOLERANCE = 1e-12
-"""How far SCAFFOLD's c may be from the mean of all c_i."""
+"""How far SCAFFOLD's c may be from the mean of all c_i, and a window from the mean of its models."""
 
 
 class Rounds:
@@ -47,10 +49,13 @@ class Rounds:
         self._data = setup.data()
         self.source: Path | None = None
 
-    def new_app(self, machine: Machine) -> Any:
+    def new_app(self, node: int, machine: Machine) -> Any:
         """The app of a node in a new process of its machine."""
         model = nn.Linear(2, 1).double()
-        return client_app(self._data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
+        data = self._data
+        if self.setup.nodes < self.setup.clients:
+            data = data.shard(self.setup.held_by(node))
+        return client_app(data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
 
     def serve(self, grid: Any) -> Result:
         """One process of the server: it begins the run, or goes on with it, until the end."""
@@ -118,9 +123,16 @@ class Rounds:
 
     def differences(self, result: Result) -> Iterator[str]:
         """What differs from a run without faults, in which the uploads are accepted that are by the run's records."""
-        expected = reference(self.simulation, self._accepted(), self.setup.minimum, self.setup.rounds)
+        models: list[Tensor] = []
+        expected = reference(self.simulation, self._accepted(), self.setup.minimum, self.setup.rounds, models)
         for name in differences(result.state, expected):
             yield f"{name} is not that of the run without faults"
+        for name, average in self.simulation.averages.items():
+            if isinstance(average, Window) and models:
+                mean = torch.stack(models[-average.size :]).mean(0)
+                error = float((result.vectors()[name] - mean).abs().max())
+                if not error <= TOLERANCE:
+                    yield f"{name} is {error:.1e} away from the mean of the last models"
         if isinstance(self.simulation.method, Scaffold):
             mean = expected.client_state["c"].mean(0)
             error = float((result.state.server_state["c"] - mean).abs().max())

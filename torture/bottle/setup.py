@@ -55,15 +55,17 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 class Setup:
     """What is trained: `how` is "rounds", the name of an asynchronous scheduler, or "averaged" for Flower's strategy.
 
-    `asked` of the `clients` take part in a round, and a state is saved `every` so many rounds. With a `fork` another
-    run goes on from the state after that round, once the first has ended. With `held_out` the clients score the models
-    on this share of their samples, `evaluated` every so many rounds.
+    The `clients` are on some `nodes`, client i on node i modulo their number. `asked` of them take part in a round, and
+    a state is saved `every` so many rounds. With a `fork` another run goes on from the state after that round, once the
+    first has ended. With `held_out` the clients score the models on this share of their samples, `evaluated` every so
+    many rounds.
     """
 
     how: str
     method: str
     averages: str
     clients: int
+    nodes: int
     asked: int
     rounds: int
     every: int
@@ -91,6 +93,7 @@ class Setup:
             method=chance.choice(methods),
             averages=chance.choice(list(AVERAGES)),
             clients=clients,
+            nodes=chance.choice([clients, chance.randint(1, clients)]),
             asked=asked,
             rounds=rounds,
             every=every,
@@ -120,6 +123,10 @@ class Setup:
             device="cpu",
             seed=self.seed,
         )
+
+    def held_by(self, node: int) -> list[int]:
+        """The clients of a node."""
+        return list(range(node, self.clients, self.nodes))
 
     def data(self) -> FederatedData:
         """The samples of all clients."""

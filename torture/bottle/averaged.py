@@ -17,6 +17,7 @@ from fedsash.averages import Window
 from fedsash.flower import Averaged
 
 from .machine import Machine
+from .nodes import node_id
 from .setup import AVERAGES, Setup
 from .told import Told
 
@@ -38,6 +39,7 @@ class AveragedStrategy:
         self.out = out
         self.told = told
         self.heard: Heard = {}
+        self.asked: dict[int, list[int]] = {}
         self._first = np.random.default_rng(setup.seed).normal(size=D)
 
     def new_app(self, node: int, machine: Machine) -> Any:
@@ -56,13 +58,18 @@ class AveragedStrategy:
 
     def serve(self, grid: Any) -> Any:
         """One process of the server: it begins the training, or goes on with it, until the end."""
-        setstate(Random(self.setup.seed).getstate())  # a new process draws anew
         told = self.told
+        asked = self.asked
         heard = self.heard
         every_round: list[int] = []
 
         class Listening(FedAvg):  # type: ignore[misc]
             """Notes what it aggregates."""
+
+            def configure_train(self, server_round: int, *more: Any) -> Iterable[Message]:
+                messages = list(super().configure_train(server_round, *more))
+                asked[server_round] = [message.metadata.dst_node_id for message in messages]
+                return messages
 
             def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
                 if not every_round:
@@ -83,7 +90,10 @@ class AveragedStrategy:
 
     def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
         """The averages that differ from those of the same replies without faults; nodes keep nothing."""
-        expected = self._start(FedAvg, Replies(self.heard), None)
+        replies = Replies(self.heard, [node_id(node) for node in range(self.setup.nodes)])
+        expected = self._start(FedAvg, replies, None)
+        if not self.told.nodes_change and self.asked != replies.asked:
+            yield "other nodes were asked than without faults"
         for name in ("model", *strategy.averages):
             ours = strategy.value(name)["w"].numpy().tobytes()
             if ours != expected.value(name)["w"].numpy().tobytes():
@@ -120,6 +130,7 @@ class AveragedStrategy:
             min_available_nodes=1,
         )
         averages = dict(AVERAGES[self.setup.averages]) or dict(AVERAGES["window"])
+        setstate(Random(self.setup.seed).getstate())  # each process draws anew, but for what its state tells it
         strategy = Averaged(inner, averages, folder=folder)
         first = ArrayRecord({"w": Array(self._first)})
         strategy.start(grid, first, num_rounds=self.setup.rounds, timeout=30.0, train_config=ConfigRecord())
@@ -129,18 +140,22 @@ class AveragedStrategy:
 class Replies:
     """A grid that gives the replies that were heard, round by round."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, nodes: list[int]) -> None:
         self._heard = heard
+        self._nodes = nodes
         self._round = 0
+        self.asked: dict[int, list[int]] = {}
         self.run = None
 
     def get_node_ids(self) -> list[int]:
-        """A node for each client."""
-        return [100]
+        """All nodes, which are always there."""
+        return self._nodes
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
         """The replies of the round; there is no evaluation."""
-        if not list(messages):
+        requests = list(messages)
+        if not requests:
             return []
         self._round += 1
+        self.asked[self._round] = [request.metadata.dst_node_id for request in requests]
         return self._heard.get(self._round, [])

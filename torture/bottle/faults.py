@@ -28,6 +28,7 @@ NODE_FAULTS = (
     "the node comes back under another id",
     "the node lies about its samples",
     "the node's disk is full",
+    "the node has a twin",
 )
 """What can befall a node at a moment."""
 
@@ -55,6 +56,9 @@ FAILING = (
 )
 """The faults after which a node may answer that it has failed, or what can't be used; without any of them none does."""
 
+LEAVING = ("the node is killed", "the node comes back under another id")
+"""The faults after which a twin without the clients' state may be asked in a node's place."""
+
 LATEST = 31.0
 """A little more than the deadline of a round: many late messages come just before or after it."""
 
@@ -76,6 +80,14 @@ class Fault:
         if self.what in NODE_FAULTS:
             text = text.replace("the node", f"node {self.node}")
         return f"{text} ({self.amount:.0f})"
+
+
+def may_fail(faults: list[Fault]) -> bool:
+    """Whether a node may answer that it has failed, or what can't be used, after these faults."""
+    kinds = {fault.what for fault in faults}
+    if "the node has a twin" in kinds and kinds & {*LEAVING, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_ROUNDS}:
+        return True
+    return bool(kinds & set(FAILING))
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:

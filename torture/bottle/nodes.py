@@ -22,12 +22,17 @@ from .machine import Machine
 from .world import Killed, World
 
 
+def node_id(number: int) -> int:
+    """The first id of a node in the network; the ids are not in the order of the numbers."""
+    return 100 - 7 * number
+
+
 class Node:
     """A node: a machine, the app that its process runs, and its id in the network."""
 
     def __init__(self, number: int, machine: Machine, new_app: Callable[[int, Machine], Any]) -> None:
         self.number = number
-        self.id = 100 - 7 * number
+        self.id = node_id(number)
         self.machine = machine
         self.seen = False
         self.paused_until = 0.0

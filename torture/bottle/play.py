@@ -11,13 +11,13 @@ from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
 from .faults import (
-    FAILING,
     NODE_FAULTS,
     SERVER_DISK_FAULTS,
     SERVER_FAULTS,
     SERVER_MOMENTS,
     SERVER_ROUNDS,
     Fault,
+    may_fail,
 )
 from .machine import Machine, forget_process
 from .nodes import BottleGrid, Network, Node
@@ -39,6 +39,7 @@ class Play:
 
     def __init__(self, setup: Setup, faults: list[Fault], folder: Path) -> None:
         self.setup = setup
+        self._folder = folder
         self.faults = faults
         self.world = World(limit=setup.rounds * HOUR)
         self.told = Told(self.world)
@@ -59,7 +60,7 @@ class Play:
             self.nodes.append(Node(number, machine, self.served.new_app))
         others = (*NODE_FAULTS, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_MOMENTS, *SERVER_ROUNDS)
         of_messages = [fault for fault in faults if fault.what not in others]
-        self.network = Network(self.world, self.nodes, of_messages, self._chance("network"))
+        self.network = Network(self.world, list(self.nodes), of_messages, self._chance("network"))
 
     def go(self) -> Told:
         """Let it happen, and check what must hold at the end."""
@@ -124,7 +125,8 @@ class Play:
 
     def _plan(self) -> None:
         """Let the faults of nodes, and those of the server, happen at their moments."""
-        self.told.may_fail = any(fault.what in FAILING for fault in self.faults)
+        self.told.may_fail = may_fail(self.faults)
+        self.told.nodes_change = any(fault.what in NODE_FAULTS for fault in self.faults)
         for fault in self.faults:
             if fault.what in NODE_FAULTS:
                 self.world.after(fault.at, partial(self._befall_node, fault))
@@ -175,6 +177,9 @@ class Play:
             node.lies = True
             self.world.after(fault.amount, node.be_honest)
             return
+        if fault.what == "the node has a twin":
+            self._add_twin(node)
+            return
         if fault.what == "the node's disk is full":
             self._fill(machine, fault.amount)
             return
@@ -187,6 +192,15 @@ class Play:
             node.id += 1000
         self.world.after(RESTART, node.be_missed)
         self.world.after(fault.amount, node.start_again)
+
+    def _add_twin(self, node: Node) -> None:
+        """Let another node join that says that it holds the same clients; it has none of their state."""
+        name = f"twin {len(self.network.nodes)} of node {node.number}"
+        machine = Machine(self.world, name, self._folder / name, self._chance(name))
+        twin = Node(node.number, machine, self.served.new_app)
+        twin.id += 500 * len(self.network.nodes)
+        twin.start()
+        self.network.nodes.append(twin)
 
     def _chance(self, what: str) -> Random:
         return Random(f"{what} {self.setup.seed}")

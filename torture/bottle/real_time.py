@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedsash.flower import RealTime
+from fedsash.flower.real_time.arrivals import read
 from fedsash.network import Asynchronous, FedWindow
 from fedsash.runs import Driver, Result, run
 
@@ -29,3 +30,14 @@ class InRealTime(Rounds):
         expected = run(replay, self.setup.rounds, progress=False).state
         for name in differences(result.state, expected):
             yield f"{name} is not that of a replay of the record"
+        yield from self._without_end()
+
+    def _without_end(self) -> Iterator[str]:
+        """Trips that have no end in the record, though their client has ended a later one."""
+        ended: dict[int, list[int]] = {}
+        for arrival in read(self.out):
+            if arrival.number >= 0:
+                ended.setdefault(arrival.client, []).append(arrival.number)
+        for client, numbers in ended.items():
+            if sorted(numbers) != list(range(len(numbers))):
+                yield f"of client {client} the trips {sorted(numbers)} have an end in the record"

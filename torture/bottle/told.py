@@ -9,7 +9,8 @@ class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `may_fail` says whether a node may fail in this case, and after `failing_callbacks` a callback raises.
+    `may_fail` says whether a node may fail in this case, `nodes_change` whether one may come or go, and after
+    `failing_callbacks` a callback raises.
     """
 
     def __init__(self, world: World) -> None:
@@ -18,6 +19,7 @@ class Told:
         self.rounds = 0
         self.saved: list[int] = []
         self.may_fail = True
+        self.nodes_change = True
         self.failing_callbacks: set[int] = set()
         self._rescued = 0
 

@@ -11,8 +11,11 @@ from fedsash.network import Asynchronous, FedWindow
 from fedsash.runs import Driver, Result, run
 
 from .reference import differences
-from .rounds import Rounds
+from .rounds import DEADLINE, Rounds
 from .setup import SCHEDULERS
+
+LONGEST = 1.5 * DEADLINE
+"""The seconds after which a client that may train at any time must have been heard of."""
 
 
 class InRealTime(Rounds):
@@ -31,6 +34,8 @@ class InRealTime(Rounds):
         for name in differences(result.state, expected):
             yield f"{name} is not that of a replay of the record"
         yield from self._without_end()
+        if self.setup.asked == self.setup.clients and self.setup.how != "fedwindow" and not self.told.nodes_change:
+            yield from self._silent()
 
     def _without_end(self) -> Iterator[str]:
         """Trips that have no end in the record, though their client has ended a later one."""
@@ -41,3 +46,13 @@ class InRealTime(Rounds):
         for client, numbers in ended.items():
             if sorted(numbers) != list(range(len(numbers))):
                 yield f"of client {client} the trips {sorted(numbers)} have an end in the record"
+
+    def _silent(self) -> Iterator[str]:
+        """Clients of which nothing was heard for longer than a deadline, though all may train at any time."""
+        record = read(self.out)
+        last = dict.fromkeys(range(self.setup.clients), 0.0)
+        for arrival in record:
+            last[arrival.client] = arrival.time
+        for client, moment in last.items():
+            if record[-1].time - moment > LONGEST:
+                yield f"nothing was heard of client {client} after {moment:.0f} of {record[-1].time:.0f} s"

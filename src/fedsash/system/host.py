@@ -219,10 +219,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_folders(folder: Path) -> None:
-    """Wait until the names of a folder, and of those above it, are on the disk, as far as this process may read them.
+    """Wait until the names of a folder, and of those above it, are on the disk, as far as the system lets us.
 
-    A process that was killed may have made a folder, and not have waited for it.
+    A process that was killed may have made a folder, and not have waited for it. Those far above are not ours: they may
+    not be readable, or lie on a file system that syncs nothing.
     """
     for above in folder.absolute().parents:
-        with suppress(PermissionError):
+        with suppress(OSError):
             sync_folder(above)

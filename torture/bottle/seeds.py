@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import count
 
 from .case import Case, shrunk
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     cases = rounds = 0
     violated = []
-    for seed, violations, made in _played(seeds, asked.processes):
+    played = _played(seeds, asked.processes)
+    for seed, violations, made in played:
         cases += 1
         rounds += made
         if violations:
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         if asked.minutes is not None and time.monotonic() - began > 60 * asked.minutes:
             break
     seconds = time.monotonic() - began
+    played.close()
     each = 1000 * seconds / max(rounds, 1)
     print(
         f"{cases:,} cases, {rounds:,} rounds in {seconds:.0f} s ({each:.1f} ms a round), violated: {violated or 'none'}"
@@ -65,18 +67,19 @@ def play(seed: int) -> Result:
     return seed, outcome.violations, outcome.rounds
 
 
-def _played(seeds: Iterable[int], processes: int) -> Iterator[Result]:
+def _played(seeds: Iterable[int], processes: int) -> Generator[Result]:
     """The results of cases, as they come."""
     if processes == 1:
         yield from map(play, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        waiting = iter(seeds)
-        more = True
-        while more:
-            some = [seed for _, seed in zip(range(16 * processes), waiting, strict=False)]
-            more = bool(some)
+    pool = multiprocessing.get_context("spawn").Pool(processes)
+    waiting = iter(seeds)
+    try:
+        while some := [seed for _, seed in zip(range(4 * processes), waiting, strict=False)]:
             yield from pool.imap_unordered(play, some)
+    finally:  # a session in a worker takes the signal by which a pool is terminated for its own
+        pool.close()
+        pool.join()
 
 
 def _tell(seed: int) -> None:

@@ -162,4 +162,5 @@ def test_without_proc_half_of_the_memory_counts_as_available(monkeypatch: pytest
 
 def test_without_fork_nothing_is_called_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "register_at_fork")
+    monkeypatch.setattr(posix, "after_fork", [])
     posix.after_fork_in_child(no_file)

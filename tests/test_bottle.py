@@ -105,7 +105,7 @@ def test_after_any_power_cut_the_state_before_the_newest_is_there(seed: int, cou
 
 
 @given(st.integers(0, 10**6), st.integers(1, 200))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=70)
 def test_wherever_a_process_dies_while_it_saves_another_one_saves_on(seed: int, step: int) -> None:
     with empty() as folder:
         bottle = machine(folder, seed)

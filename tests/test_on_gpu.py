@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -62,3 +63,19 @@ def test_a_task_is_a_reproduction_and_its_cells() -> None:
     task = on_gpu.Task.of("ima-table-2: FedAvg / 150; FedAvg / FMA")
     assert task == on_gpu.Task("ima-table-2", ("FedAvg / 150", "FedAvg / FMA"))
     assert on_gpu.Task.of(str(task)) == task
+
+
+def test_a_row_is_printed_once_and_again_if_it_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r" / "task" / "rows" / "wima-table-5" / "1.json"
+    file.parent.mkdir(parents=True)
+    row = {"values": {"0": 58.0}, "settings": {}}
+    cell = {"table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "all", "cell": "", "printed": 59.53}
+    file.write_text(json.dumps(cell | {"rows": [row]}))
+    seen: dict[Path, float] = {}
+    on_gpu.print_rows(tmp_path, seen)
+    on_gpu.print_rows(tmp_path, seen)
+    printed = capsys.readouterr().out
+    assert printed.startswith("wima-table-5: CIFAR-10 a=0 / all: 58.0") and printed.count("(print: 59.53)") == 1
+    seen[file] -= 1  # as if the file were older
+    on_gpu.print_rows(tmp_path, seen)
+    assert capsys.readouterr().out == printed

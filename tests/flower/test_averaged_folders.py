@@ -52,9 +52,10 @@ def test_empty_folders_that_are_called_like_rounds_cost_no_state(tmp_path: Path)
     assert saved_rounds(tmp_path)[:2] == [5, 6]
 
 
-def test_a_folder_that_stands_where_a_state_belongs_is_not_overwritten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["precious", "model.safetensors"])
+def test_a_folder_that_stands_where_a_state_belongs_is_not_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / "00000002").mkdir()
-    (tmp_path / "00000002" / "precious").write_text("kept")
+    (tmp_path / "00000002" / name).write_text("kept")
     with pytest.raises(OSError, match="00000002 is not a state: move it elsewhere, or take another folder"):
         trained(tmp_path)
     assert saved_rounds(tmp_path) == [1]

@@ -93,6 +93,28 @@ def test_a_server_that_was_killed_goes_on_with_the_bytes_of_an_undisturbed_run(
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
 
 
+def test_each_session_whose_clients_keep_their_state_has_a_number_and_the_run_keeps_its_id(tmp_path: Path) -> None:
+    """A session without a round that counts leaves no trace in the lineage, and its number is not given again."""
+    ids = []
+
+    class Noting(Callback):
+        def begin(self, run: Any) -> None:
+            ids.append(run.id)
+
+    def go_on(rounds: int) -> list[tuple[int, str]]:
+        world = world_of(grid(tmp_path / "nodes"), Scaffold())
+        resumed = resume(world, rounds, tmp_path / "run", progress=False, callbacks=[Noting()])
+        return [*resumed.state.clients.lineage]
+
+    first = run(world_of(grid(tmp_path / "nodes"), Scaffold()), 2, out=tmp_path / "run", progress=False)
+    ((_, id),) = first.state.clients.lineage
+    assert not (tmp_path / "run" / "sessions.json").exists()
+    assert go_on(4) == [(0, id), (2, f"{id}.2")]
+    assert go_on(4) == [(0, id), (2, f"{id}.2"), (4, f"{id}.3")]
+    assert go_on(5) == [(0, id), (2, f"{id}.2"), (4, f"{id}.4")]
+    assert ids == [id, id, id]
+
+
 def test_a_run_does_not_go_on_with_clients_of_other_sizes(tmp_path: Path) -> None:
     trained(world_of(grid(tmp_path / "nodes"), FedAvg()), tmp_path / "a")
     other = grid(tmp_path / "nodes", data((7, 12, 3, 20, 9, 2)))

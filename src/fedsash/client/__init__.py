@@ -5,16 +5,4 @@ The names are listed in `__init__.pyi`. A name's module is imported when the nam
 
 from ..system.lazy import LazyNames
 
-_names = LazyNames(__name__, __file__)
-
-__all__ = _names.public
-
-
-def __getattr__(name: str) -> object:
-    found = _names.load(name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*_names]
+__getattr__, __dir__, __all__ = LazyNames(__name__, __file__).hooks()

@@ -5,16 +5,4 @@ What users import is listed in `__init__.pyi`, and Flower is imported with the f
 
 from ..system.lazy import LazyNames
 
-_names = LazyNames(__name__, __file__)
-
-__all__ = _names.public
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name."""
-    found = globals()[name] = _names.load(name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*_names]
+__getattr__, __dir__, __all__ = LazyNames(__name__, __file__).hooks()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -36,6 +37,16 @@ class LazyNames:
         if not home:
             return import_module(f".{name}", self._package)
         return getattr(import_module(home, self._package), name)
+
+    def hooks(self) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+        """The `__getattr__`, the `__dir__` and the `__all__` of the package: a name is looked up once."""
+
+        def get(name: str) -> object:
+            value = self.load(name)
+            setattr(sys.modules[self._package], name, value)
+            return value
+
+        return get, lambda: [*self], self.public
 
     def _hint(self, name: str) -> str:
         """A name like an unknown one, as the end of an error; empty if there is none."""

@@ -84,8 +84,8 @@ def save(
     If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
     `read` detects this by the checksums in `state.json`. The one before it is on the disk then: a state is brought
     there in the background, and the next `save` waits for that before it removes older ones. The first state of a
-    folder is on the disk before it counts. Raises `OSError`, for
-    example if the disk is full, and leaves everything as it was.
+    folder is on the disk before it counts. Raises `OSError`, for example if the disk is full, and leaves everything as
+    it was.
     """
     state_before = place(folder, max(saved_rounds(folder), default=0))
     syncing = _syncing.pop(folder, None)
@@ -102,6 +102,8 @@ def save(
         if is_first:  # there is nothing to go back to: it is on the disk before it has its name, and then with it
             _to_disk(writing)
             sync_folders(folder)
+        else:  # whatever a crash leaves of its files, their names say that it is a state
+            sync_folder(writing)
         if final.exists():
             if not _is_state(final):
                 raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
@@ -220,13 +222,12 @@ def saved_rounds(folder: Path) -> list[int]:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a folder holds a state, which may be damaged: a crash of the machine may leave any of its files, or none.
-
-    A folder with anything else in it is somebody's own.
-    """
+    """Whether a folder holds a state, which may be damaged: after a crash of the machine it may be empty."""
     if not path.is_dir():
         return False
-    return all(file.name == MANIFEST or file.suffix == ".safetensors" for file in path.iterdir())
+    if (path / MANIFEST).exists() or (path / TENSORS).exists():
+        return True
+    return not any(path.iterdir())
 
 
 def place(folder: Path, round: int) -> Path:

@@ -112,12 +112,9 @@ class RunRecorder:
         They may still be at work for a server that was killed. What they do for it belongs to its session, and does not
         mix with what they do for this one.
         """
-        first, name = state.clients.lineage[-1]
+        _, name = state.clients.lineage[-1]
         run, session = run_and_session(name)
-        others = state.clients.lineage
-        if first == state.round:  # that session has made no round that counts
-            others = others[:-1]
-        return (*others, (state.round, f"{run}.{folder.new_session(session)}"))
+        return (*state.clients.lineage, (state.round, f"{run}.{folder.new_session(session)}"))
 
     def record(self, records: Sequence[Record]) -> None:
         """Add records."""

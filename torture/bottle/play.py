@@ -30,7 +30,7 @@ from .world import Hang, Killed, World
 SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
 HOUR = 3600.0
-RESTART = 5.0
+NOTICED = 5.0
 """The seconds after which the network notices that a node has gone."""
 
 
@@ -168,21 +168,29 @@ class Play:
 
     def _befall_node(self, fault: Fault) -> None:
         node = self.nodes[fault.node]
-        machine = node.machine
         self.world.tell(f"{fault}")
-        if fault.what == "the node is paused":
-            node.paused_until = self.world.now + fault.amount
-            return
-        if fault.what == "the node lies about its samples":
-            node.lies = True
-            self.world.after(fault.amount, node.be_honest)
-            return
-        if fault.what == "the node has a twin":
-            self._add_twin(node)
-            return
-        if fault.what == "the node's disk is full":
-            self._fill(machine, fault.amount)
-            return
+        acts = {
+            "the node is paused": self._pause,
+            "the node lies about its samples": self._let_lie,
+            "the node has a twin": self._add_twin,
+            "the node's disk is full": self._fill_node,
+        }
+        act = acts.get(fault.what, self._take_away)
+        act(node, fault)
+
+    def _pause(self, node: Node, fault: Fault) -> None:
+        node.paused_until = self.world.now + fault.amount
+
+    def _let_lie(self, node: Node, fault: Fault) -> None:
+        node.lies = True
+        self.world.after(fault.amount, node.be_honest)
+
+    def _fill_node(self, node: Node, fault: Fault) -> None:
+        self._fill(node.machine, fault.amount)
+
+    def _take_away(self, node: Node, fault: Fault) -> None:
+        """Let a node be gone for so many seconds; it may come back with another disk or another id."""
+        machine = node.machine
         machine.alive = False
         if fault.what == "the node loses its power":
             machine.disk.cut_power(machine.chance)
@@ -190,10 +198,10 @@ class Play:
             machine.disk.put(machine.chance.choice(node.disks))
         elif fault.what == "the node comes back under another id":
             node.id += 1000
-        self.world.after(RESTART, node.be_missed)
+        self.world.after(NOTICED, node.be_missed)
         self.world.after(fault.amount, node.start_again)
 
-    def _add_twin(self, node: Node) -> None:
+    def _add_twin(self, node: Node, fault: Fault) -> None:
         """Let another node join that says that it holds the same clients; it has none of their state."""
         name = f"twin {len(self.network.nodes)} of node {node.number}"
         machine = Machine(self.world, name, self._folder / name, self._chance(name))

@@ -64,7 +64,10 @@ def shrunk(seed: int) -> Case:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """On one thread, without log lines, and without pictures, which take longer than all else."""
+    """On one thread, without log lines and pictures, which take longer than all else, and with one generator.
+
+    `torch.manual_seed` would seed accelerators, too, and keeps the stack of each call until there is one.
+    """
     identify()
     threads = torch.get_num_threads()
     disabled = logging.root.manager.disable
@@ -73,6 +76,7 @@ def _alone() -> Iterator[None]:
     try:
         with (
             patch("fedsash.runs.folder.can_draw", lambda: False),
+            patch("torch.manual_seed", torch.default_generator.manual_seed),
             patch("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: host.clock.sleep(seconds)),
         ):
             yield

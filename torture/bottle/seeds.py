@@ -13,7 +13,8 @@ import os
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
-from itertools import count
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from itertools import count, islice
 
 from .case import Case, shrunk
 
@@ -72,14 +73,14 @@ def _played(seeds: Iterable[int], processes: int) -> Generator[Result]:
     if processes == 1:
         yield from map(play, seeds)
         return
-    pool = multiprocessing.get_context("spawn").Pool(processes)
-    waiting = iter(seeds)
-    try:
-        while some := [seed for _, seed in zip(range(4 * processes), waiting, strict=False)]:
-            yield from pool.imap_unordered(play, some)
-    finally:  # a session in a worker takes the signal by which a pool is terminated for its own
-        pool.close()
-        pool.join()
+    remaining = iter(seeds)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        playing = {pool.submit(play, seed) for seed in islice(remaining, 2 * processes)}
+        while playing:
+            done, playing = wait(playing, return_when=FIRST_COMPLETED)
+            playing |= {pool.submit(play, seed) for seed in islice(remaining, len(done))}
+            for each in done:
+                yield each.result()
 
 
 def _tell(seed: int) -> None:

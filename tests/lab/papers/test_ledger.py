@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.papers import claims, ima
-from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find
+from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find, papers_settings
 from fedsash.lab.papers.measures import BEYOND, REACHED, entered_target
 from fedsash.lab.papers.merging import merge
-from fedsash.lab.papers.numbers import Numbers
+from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.tables import DIMS
 from fedsash.lab.papers.todo import complete
-from fedsash.lab.papers.wima import REPRODUCTIONS, TABLE_2, TABLE_5
+from fedsash.lab.papers.wima import FIGURE_2, REPRODUCTIONS, TABLE_2, TABLE_5
+from fedsash.lab.papers.wima_claims import EARLY, LATEST
 from fedsash.settings.errors import FedsashError
 
 PLACE = {"table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "all", "cell": ""}
@@ -168,8 +169,24 @@ def test_a_number_of_other_data_is_none_of_the_cell(tmp_path: Path) -> None:
     merged = merge(theirs.folder, ours, REPRODUCTIONS, claims())
     assert merged.taken == 0 and not ours.rows(cell()) and not ours.evidence("WiMA", claim)
     claims_line, cells_line = merged.lines
-    assert claims_line.endswith('left out: the data are "digits", and the paper\'s "cifar10" and "cifar100"')
+    papers = '"cifar10", "cifar100", "femnist", "shakespeare", "landmarks"'
+    assert claims_line.endswith(f'left out: the data are "digits", and the paper\'s {papers}')
     assert cells_line.endswith('left out: the data are "digits", and the paper\'s "cifar10"')
+
+
+def test_evidence_for_a_claim_may_be_of_any_data_of_the_paper(tmp_path: Path) -> None:
+    """Figure 2 is of CIFAR-100; what is found on CIFAR-10, which the paper has elsewhere, is kept as ours."""
+    theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
+    claim = claims()["WiMA"]["W31"]
+    (printed, *_) = papers_settings(FIGURE_2)
+    ends: dict[Key, list[float]] = {("WiMA",): [40.0], (LATEST,): [39.0], (EARLY,): [30.0]}
+    numbers = Numbers.measured(("line",), ends).saved()
+    run = {**printed.words, "data.name": '"cifar10"'}
+    theirs.enter_claim("WiMA", claim, {"evidence": {"accuracy": numbers}, "runs": [run], "setting": "ours: x"})
+    (line,) = merge(theirs.folder, ours, REPRODUCTIONS, claims()).lines
+    assert line.endswith("(ours)")
+    (row,) = ours.evidence("WiMA", claim)
+    assert 'data.name = "cifar10" (print: "cifar100")' in row["setting"]
 
 
 def test_a_file_says_of_which_cell_it_is_wherever_it_lies(tmp_path: Path) -> None:

@@ -240,17 +240,30 @@ def nearest_differences(settings: Mapping[str, str], printed: Sequence[PrintedSe
     return min((each.differences(settings) for each in printed), key=len, default=[])
 
 
-def other_data(runs: Iterable[Mapping[str, str]], printed: Sequence[PrintedSettings]) -> str:
-    """What is wrong with the settings of runs whose data are none of the paper's; "" if nothing is.
+def other_data(runs: Iterable[Mapping[str, str]], allowed: Sequence[str]) -> str:
+    """What is wrong with the settings of runs whose data are none of those that are `allowed`; "" if nothing is.
 
     Other rounds or rates give another row of a number. Other data, as at scale tiny, give no row of it at all.
     """
-    papers = dict.fromkeys(settings.words.get(DATA, "") for settings in printed)
     for settings in runs:
         data = settings.get(DATA)
-        if data is not None and papers and data not in papers:
-            return f"the data are {data}, and the paper's {' and '.join(papers)}"
+        if data is not None and allowed and data not in allowed:
+            return f"the data are {data}, and the paper's {', '.join(allowed)}"
     return ""
+
+
+def data_of(printed: Iterable[PrintedSettings]) -> list[str]:
+    """The data sets of a paper's settings, as words: what a number's runs may have."""
+    return list(dict.fromkeys(settings.words.get(DATA, "") for settings in printed))
+
+
+def data_of_paper(paper: str, reproductions: Iterable[Reproduction]) -> list[str]:
+    """The data sets that a paper uses anywhere, as words: what the runs of its claims may have."""
+    settings = []
+    for reproduction in reproductions:
+        if reproduction.paper == paper:
+            settings += papers_settings(reproduction)
+    return data_of(settings)
 
 
 def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:
@@ -538,7 +551,7 @@ def collect(
         if any(stopped_early(results, run) for run in results.runs(pick)):
             continue
         run = results.runs(pick)[0]
-        if other_data([settings_of(run)], cell.settings):
+        if other_data([settings_of(run)], data_of(cell.settings)):
             continue
         summary = files.table(results.folder(run) / "summary.json")
         row = Row(

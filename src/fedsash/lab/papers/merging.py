@@ -17,11 +17,11 @@ from .ledger import (
     PRINTED,
     Cell,
     Ledger,
-    PrintedSettings,
     Row,
     cells,
+    data_of,
+    data_of_paper,
     other_data,
-    papers_settings,
     setting_of,
 )
 from .reproduction import Reproduction
@@ -110,7 +110,7 @@ def _entered(
     cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
     for row in rows:  # all of them are looked at before the first is entered
-        _check_data([row.settings], cell.settings)
+        _check_data([row.settings], data_of(cell.settings))
         if row.unreached and not cell.has_target:
             raise RunError("unreached: must be empty, as the number is not counted up to a target")
         for name, numbers in (("values", row.values), ("unreached", row.unreached)):
@@ -147,7 +147,7 @@ def _entered_claim(
         for settings in row["runs"]:
             runs.append({str(key): str(word) for key, word in settings.items()})
         if claim.of:
-            _check_data(runs, papers_settings(_reproduction(claim, reproductions)))
+            _check_data(runs, data_of_paper(paper, reproductions))
         setting = _setting_of_claim(claim, row, runs, reproductions)
         entry = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
         entry |= {"runs": runs, "setting": setting}
@@ -156,9 +156,9 @@ def _entered_claim(
         yield f"{paper} {name}: {finding.verdict} ({whose})"
 
 
-def _check_data(runs: Sequence[Mapping[str, str]], printed: Sequence[PrintedSettings]) -> None:
-    """Raise `RunError` for runs of other data than the paper's."""
-    problem = other_data(runs, printed)
+def _check_data(runs: Sequence[Mapping[str, str]], allowed: Sequence[str]) -> None:
+    """Raise `RunError` for runs of other data than those that are allowed."""
+    problem = other_data(runs, allowed)
     if problem:
         raise RunError(problem)
 

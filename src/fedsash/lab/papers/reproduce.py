@@ -28,6 +28,8 @@ from .ledger import (
     Ledger,
     cells,
     collect,
+    data_of,
+    data_of_paper,
     other_data,
     papers_settings,
     setting_of,
@@ -209,7 +211,8 @@ def _other_data(order: Order, results: Results) -> str:
     """Why no ledger takes what the runs gave, as they are of other data than the paper's; "" if they are not."""
     if not _has_ledger(order):
         return ""
-    return other_data([settings_of(run) for run in _finished(results)], papers_settings(order.reproduction))
+    runs = [settings_of(run) for run in _finished(results)]
+    return other_data(runs, data_of(papers_settings(order.reproduction)))
 
 
 def _finished(results: Results) -> list[PlannedRun]:
@@ -237,7 +240,7 @@ def _without_data(command: str) -> str:
 def _claims(order: Order, results: Results, command: str) -> list[str]:
     """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each.
 
-    Evidence of other data than the paper's is judged and not written.
+    Evidence of data that the paper has nowhere, as at scale tiny, is judged and not written.
     """
     runs = _finished(results)
     if not runs or any(stopped_early(results, run) for run in runs):
@@ -248,7 +251,6 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         if words not in settings:
             settings.append(words)
     row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
-    of_papers_data = not _other_data(order, results)
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():
@@ -264,7 +266,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
             subject = claim.subject(results) if claim.subject else ""
             setting = setting_of(order.reproduction, settings, subject)
             saved = {name: numbers.saved() for name, numbers in evidence.items()}
-            if of_papers_data:
+            if not other_data(settings, data_of_paper(paper, reproductions().values())):
                 ledger.enter_claim(paper, claim, row | {"evidence": saved, "subject": subject, "setting": setting})
             lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
     return lines

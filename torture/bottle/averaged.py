@@ -17,7 +17,7 @@ from fedsash.averages import Window
 from fedsash.flower import Averaged
 
 from .machine import Machine
-from .nodes import node_id
+from .node import node_id
 from .setup import AVERAGES, Setup
 from .told import Told
 

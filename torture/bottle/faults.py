@@ -1,116 +1,252 @@
-"""The faults of a case: each at its place, so that one can be left out and the others stay."""
+"""The faults of a case. Each kind is a function, with its words in the story and the time at which it happens."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
+from typing import Any
 
-MESSAGE_FAULTS = (
-    "the request is lost",
-    "the request is not stored",
-    "the reply is lost",
-    "the request is late",
-    "the reply is late",
-    "the request comes twice",
-    "the reply comes twice",
-    "the reply is altered",
-    "an old reply comes again",
-    "the training fails",
-    "the node dies in it",
-)
-"""What can befall the n-th request of a case, or its reply."""
-
-NODE_FAULTS = (
-    "the node is killed",
-    "the node loses its power",
-    "the node gets an earlier disk",
-    "the node is paused",
-    "the node comes back under another id",
-    "the node lies about its samples",
-    "the node's disk is full",
-    "the node has a twin",
-)
-"""What can befall a node at a moment."""
-
-SERVER_FAULTS = ("the server is killed", "the server loses its power")
-"""What can befall the server at one of its operations: those of its disk, its looks at the clock and at the grid."""
-
-SERVER_DISK_FAULTS = ("the server is killed at its disk", "the server loses its power at its disk")
-"""What can befall the server at one of the operations of its disk."""
-
-SERVER_MOMENTS = ("the server's disk is full", "the server is paused")
-"""What can befall the server at a moment, for a while."""
-
-
-SERVER_ROUNDS = ("the server's callback fails",)
-"""What can befall the server after a round."""
-
-FAILING = (
-    "the reply is altered",
-    "the training fails",
-    "the node dies in it",
-    "the node loses its power",
-    "the node gets an earlier disk",
-    "the node lies about its samples",
-    "the node's disk is full",
-)
-"""The faults after which a node may answer that it has failed, or what can't be used; without any of them none does."""
-
-LEAVING = ("the node is killed", "the node comes back under another id")
-"""The faults after which a twin without the clients' state may be asked in a node's place."""
+from .altered import WAYS
+from .machine import Machine
+from .node import Node
+from .passage import Passage
+from .told import CallbackError, Told
 
 LATEST = 31.0
 """A little more than the deadline of a round: many late messages come just before or after it."""
 
 
+class When(Enum):
+    """What the number `at` of a fault counts, and to what the fault happens."""
+
+    REQUEST = "with the n-th request, to its passage"
+    NODE = "at a moment, to a node"
+    OPERATION = "at the server's n-th operation of its disk, or look at the clock or the grid, to its machine"
+    DISK_OPERATION = "at the n-th operation of the server's disk, to its machine"
+    SERVER = "at a moment, to the server's machine"
+    ROUND = "after a round, to what is told of the run"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault: its `words`, when it happens, and what it does to what it befalls, with an amount.
+
+    If it `spoils`, a node may answer afterwards that it has failed, or what can't be used. If somebody `leaves`, a node
+    may have to answer that holds the same clients, and not their state.
+    """
+
+    words: str
+    when: When
+    act: Callable[[Any, float], None]
+    spoils: bool
+    leaves: bool
+
+
+KINDS: list[Kind] = []
+"""All kinds, in the order of this file."""
+
+
+def kind(
+    words: str, when: When, *, spoils: bool = False, leaves: bool = False
+) -> Callable[[Callable[[Any, float], None]], Callable[[Any, float], None]]:
+    """Add a function to the kinds of faults."""
+
+    def add(act: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
+        KINDS.append(Kind(words, when, act, spoils, leaves))
+        return act
+
+    return add
+
+
+@kind("the request is lost", When.REQUEST)
+def _lose_request(passage: Passage, amount: float) -> None:
+    passage.requests.clear()
+
+
+@kind("the request is not stored", When.REQUEST)
+def _refuse_request(passage: Passage, amount: float) -> None:
+    passage.stored = False
+
+
+@kind("the reply is lost", When.REQUEST)
+def _lose_reply(passage: Passage, amount: float) -> None:
+    passage.replies.clear()
+
+
+@kind("the request is late", When.REQUEST)
+def _delay_request(passage: Passage, seconds: float) -> None:
+    passage.requests = [delay + seconds for delay in passage.requests]
+
+
+@kind("the reply is late", When.REQUEST)
+def _delay_reply(passage: Passage, seconds: float) -> None:
+    passage.replies = [delay + seconds for delay in passage.replies]
+
+
+@kind("the request comes twice", When.REQUEST)
+def _double_request(passage: Passage, seconds: float) -> None:
+    passage.requests += [delay + seconds for delay in passage.requests]
+
+
+@kind("the reply comes twice", When.REQUEST)
+def _double_reply(passage: Passage, seconds: float) -> None:
+    passage.replies += [delay + seconds for delay in passage.replies]
+
+
+@kind("the reply is altered", When.REQUEST, spoils=True)
+def _alter_reply(passage: Passage, variant: float) -> None:
+    passage.alteration = WAYS[int(variant) % len(WAYS)]
+
+
+@kind("an old reply comes again", When.REQUEST)
+def _repeat_old_reply(passage: Passage, amount: float) -> None:
+    passage.old_reply = True
+
+
+@kind("the training fails", When.REQUEST, spoils=True)
+def _fail_training(passage: Passage, amount: float) -> None:
+    passage.fails = True
+
+
+@kind("the node dies in it", When.REQUEST, spoils=True)
+def _kill_at_work(passage: Passage, variant: float) -> None:
+    passage.death = 1 + int(variant) % 12
+    passage.restart = 5.0 + int(variant)
+
+
+@kind("the node is killed", When.NODE, leaves=True)
+def _kill_node(node: Node, seconds: float) -> None:
+    node.leave(seconds)
+
+
+@kind("the node loses its power", When.NODE, spoils=True)
+def _cut_power_of_node(node: Node, seconds: float) -> None:
+    node.leave(seconds)
+    node.machine.powered = False
+
+
+@kind("the node gets an earlier disk", When.NODE, spoils=True)
+def _set_disk_back(node: Node, seconds: float) -> None:
+    node.leave(seconds)
+    node.machine.disk.put(node.machine.chance.choice(node.disks))
+
+
+@kind("the node is paused", When.NODE)
+def _pause_node(node: Node, seconds: float) -> None:
+    node.paused_until = node.machine.world.now + seconds
+
+
+@kind("the node comes back under another id", When.NODE, leaves=True)
+def _rename_node(node: Node, seconds: float) -> None:
+    node.leave(seconds)
+    node.id += 1000
+
+
+@kind("the node lies about its samples", When.NODE, spoils=True)
+def _let_lie(node: Node, seconds: float) -> None:
+    node.lie(seconds)
+
+
+@kind("the node's disk is full", When.NODE, spoils=True)
+def _fill_disk_of_node(node: Node, seconds: float) -> None:
+    node.machine.fill_disk(seconds)
+
+
+@kind("the node has a twin", When.NODE)
+def _let_twin_join(node: Node, amount: float) -> None:
+    node.let_twin_join()
+
+
+@kind("the server is killed", When.OPERATION, leaves=True)
+@kind("the server is killed at its disk", When.DISK_OPERATION, leaves=True)
+def _kill_server(server: Machine, amount: float) -> None:
+    server.die("is killed")
+
+
+@kind("the server loses its power", When.OPERATION, leaves=True)
+@kind("the server loses its power at its disk", When.DISK_OPERATION, leaves=True)
+def _cut_power_of_server(server: Machine, amount: float) -> None:
+    server.powered = False
+    server.die("loses its power")
+
+
+@kind("the server's disk is full", When.SERVER)
+def _fill_disk_of_server(server: Machine, seconds: float) -> None:
+    server.fill_disk(seconds)
+
+
+@kind("the server is paused", When.SERVER)
+def _pause_server(server: Machine, seconds: float) -> None:
+    server.jump += seconds
+
+
+@kind("the server's callback fails", When.ROUND, leaves=True)
+def _fail_callback(told: Told, amount: float) -> None:
+    raise CallbackError
+
+
 @dataclass(frozen=True)
 class Fault:
-    """A fault: what it is, the number of the message, the moment or the operation, for which node, and how much.
+    """A fault of a kind: the number of the request, the moment or the operation, for which node, and how much.
 
     `amount` is in seconds for what lasts, and otherwise chooses a variant.
     """
 
-    what: str
+    kind: Kind
     at: float
     node: int = 0
     amount: float = 0.0
 
+    def befall(self, it: Any) -> None:
+        """Let it happen to what it befalls."""
+        self.kind.act(it, self.amount)
+
     def __str__(self) -> str:
-        text = self.what
-        if self.what in NODE_FAULTS:
+        text = self.kind.words
+        if self.kind.when is When.NODE:
             text = text.replace("the node", f"node {self.node}")
         return f"{text} ({self.amount:.0f})"
 
 
-def may_fail(faults: list[Fault]) -> bool:
+def may_fail(faults: Sequence[Fault]) -> bool:
     """Whether a node may answer that it has failed, or what can't be used, after these faults."""
-    kinds = {fault.what for fault in faults}
-    if "the node has a twin" in kinds and kinds & {*LEAVING, *SERVER_FAULTS, *SERVER_DISK_FAULTS, *SERVER_ROUNDS}:
-        return True
-    return bool(kinds & set(FAILING))
+    kinds = {fault.kind for fault in faults}
+    twins = any(each.act is _let_twin_join for each in kinds)
+    return any(each.spoils or (twins and each.leaves) for each in kinds)
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
     """The faults of a case with so many nodes and rounds; each case has some kinds of them only."""
-    messages = 2 * nodes * rounds
+    requests = 2 * nodes * rounds
     seconds = 8.0 * rounds
-    operations = 120 * rounds
-    disk_operations = 30 * rounds
     faults: list[Fault] = []
-    of_messages = chance.sample(MESSAGE_FAULTS, chance.randint(1, len(MESSAGE_FAULTS)))
-    of_nodes = chance.sample(NODE_FAULTS, chance.randint(1, len(NODE_FAULTS)))
-    for _ in range(chance.randint(0, messages // 2)):
+    of_requests = _some_kinds(chance, When.REQUEST)
+    of_nodes = _some_kinds(chance, When.NODE)
+    for _ in range(chance.randint(0, requests // 2)):
         amount = chance.choice([chance.uniform(0, 90), chance.uniform(LATEST - 3, LATEST)])
-        faults.append(Fault(chance.choice(of_messages), chance.randrange(messages), amount=amount))
+        faults.append(Fault(chance.choice(of_requests), chance.randrange(requests), amount=amount))
     for _ in range(chance.randint(0, rounds // 2)):
-        what = chance.choice(of_nodes)
-        faults.append(Fault(what, chance.uniform(0, seconds), chance.randrange(nodes), chance.uniform(0, 90)))
+        each = chance.choice(of_nodes)
+        faults.append(Fault(each, chance.uniform(0, seconds), chance.randrange(nodes), chance.uniform(0, 90)))
     for _ in range(chance.randint(0, 3)):
-        faults.append(Fault(chance.choice(SERVER_FAULTS), chance.randrange(1, operations)))
+        faults.append(Fault(chance.choice(_kinds(When.OPERATION)), chance.randrange(1, 120 * rounds)))
     for _ in range(chance.randint(0, 3)):
-        faults.append(Fault(chance.choice(SERVER_DISK_FAULTS), chance.randrange(1, disk_operations)))
+        faults.append(Fault(chance.choice(_kinds(When.DISK_OPERATION)), chance.randrange(1, 30 * rounds)))
     for _ in range(chance.randint(0, 1)):
-        faults.append(Fault(chance.choice(SERVER_MOMENTS), chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
+        each = chance.choice(_kinds(When.SERVER))
+        faults.append(Fault(each, chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
     for _ in range(chance.randint(0, 1)):
-        faults.append(Fault(chance.choice(SERVER_ROUNDS), chance.randrange(1, rounds + 1)))
+        faults.append(Fault(chance.choice(_kinds(When.ROUND)), chance.randrange(1, rounds + 1)))
     return faults
+
+
+def _kinds(when: When) -> list[Kind]:
+    return [each for each in KINDS if each.when is when]
+
+
+def _some_kinds(chance: Random, when: When) -> list[Kind]:
+    """At least one of the kinds, in any order."""
+    kinds = _kinds(when)
+    return chance.sample(kinds, chance.randint(1, len(kinds)))

@@ -26,6 +26,7 @@ class Machine:
     """A machine with a disk in `folder`, and at most one process of fedsash.
 
     Each operation of its process is a step. A process that is killed makes no step any more, whatever it catches.
+    The disk of a machine that is not `powered` loses what it may lose before the next process starts.
     """
 
     def __init__(self, world: World, name: str, folder: Path, chance: Random) -> None:
@@ -34,6 +35,7 @@ class Machine:
         self.chance = chance
         self.disk = SimulatedDisk(folder, self._disk_step)
         self.alive = False
+        self.powered = True
         self.steps = 0
         self.process = 0
         self.jump = 0.0
@@ -43,6 +45,9 @@ class Machine:
 
     def start(self) -> None:
         """Start a process."""
+        if not self.powered:
+            self.powered = True
+            self.disk.cut_power(self.chance)
         self.process += 1
         self.alive = True
 
@@ -51,6 +56,15 @@ class Machine:
         if self.alive:
             self.alive = False
             self.world.tell(f"{self.name} {why}")
+
+    def fill_disk(self, seconds: float) -> None:
+        """Let the disk have little room for so many seconds."""
+        self.disk.room = int(10 * seconds)
+        self.world.after(seconds, self._make_room)
+
+    def _make_room(self) -> None:
+        self.world.tell(f"the disk of {self.name} has room again")
+        self.disk.room = None
 
     def step(self) -> None:
         """Count an operation of the process. Raises `Killed` if it is dead, or dies here."""

@@ -168,14 +168,6 @@ class Rounds:
         return [row for row in rows if row["split"] == "guard"]
 
 
-class CallbackError(Exception):
-    """A callback has failed after this round."""
-
-    def __init__(self, round: int) -> None:
-        super().__init__(f"a callback fails after round {round}")
-        self.round = round
-
-
 class Recorder(Callback):
     """Tells of the rounds and of the states that were saved."""
 
@@ -189,8 +181,7 @@ class Recorder(Callback):
         rounds = self._rounds
         text = "; ".join(report.lines()) or "all answered"
         rounds.told.round(report.round, f"{report.clients.tolist()}: {text}")
-        if report.round in rounds.told.failing_callbacks:
-            rounds.told.failing_callbacks.remove(report.round)
-            raise CallbackError(report.round)
+        if report.round in rounds.told.after_round:
+            rounds.told.after_round.pop(report.round)()
         if report.round % rounds.setup.every == 0 or report.round == rounds.setup.rounds:
             rounds.told.state_saved(report.round)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .world import World
+
+
+class CallbackError(Exception):
+    """A callback of the run has failed."""
 
 
 class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `may_fail` says whether a node may fail in this case, `nodes_change` whether one may come or go, and after
-    `failing_callbacks` a callback raises.
+    `may_fail` says whether a node may fail in this case, `nodes_change` whether one may come or go, and `after_round`
+    is what else happens after a round, which may raise `CallbackError`.
     """
 
     def __init__(self, world: World) -> None:
@@ -20,7 +26,8 @@ class Told:
         self.saved: list[int] = []
         self.may_fail = True
         self.nodes_change = True
-        self.failing_callbacks: set[int] = set()
+        self.after_round: dict[int, Callable[[], None]] = {}
+        self._last = 0
         self._rescued = 0
 
     def violation(self, line: str) -> None:
@@ -44,10 +51,10 @@ class Told:
         if round:
             self.saved.append(round)  # its process may have died before it could tell
 
-    def rescued(self, round: int) -> None:
-        """An exception has ended a process of the server after a round, whose state must have been saved."""
-        self._world.tell(f"a callback fails after round {round}")
-        self._rescued = round
+    def rescued(self) -> None:
+        """An exception has ended a process of the server after its last round, whose state must have been saved."""
+        self._world.tell(f"a callback fails after round {self._last}")
+        self._rescued = self._last
 
     def power_cut(self) -> None:
         """The newest state may be lost."""
@@ -61,6 +68,7 @@ class Told:
     def round(self, number: int, line: str) -> None:
         """A round has been made."""
         self.rounds += 1
+        self._last = number
         self._world.tell(f"round {number}: {line}")
 
     def state_saved(self, round: int) -> None:

@@ -1,0 +1,88 @@
+"""A node in the bottle, with a real ClientApp on a machine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+
+from .disk import Content
+from .machine import Machine
+
+NOTICED = 5.0
+"""The seconds after which the network notices that a node has gone."""
+KEPT = 20.0
+"""What is on a node's disk is kept every so many seconds, so that it may get an earlier disk."""
+
+
+def node_id(number: int) -> int:
+    """The first id of a node in the network; the ids are not in the order of the numbers."""
+    return 100 - 7 * number
+
+
+class Node:
+    """A node: a machine, the app that its process runs, and its id in the network.
+
+    `let_twin_join` lets another node join that says that it holds the same clients; it has none of their state.
+    """
+
+    def __init__(
+        self, number: int, machine: Machine, new_app: Callable[[int, Machine], Any], let_twin_join: Callable[[], None]
+    ) -> None:
+        self.number = number
+        self.id = node_id(number)
+        self.machine = machine
+        self.let_twin_join = let_twin_join
+        self.seen = False
+        self.paused_until = 0.0
+        self.lies = False
+        self.disks: list[Content] = []
+        self._new_app = new_app
+        self._app: Any = None
+        self._state = RecordDict()
+        self._start()
+        self._keep_disk()
+
+    def leave(self, seconds: float) -> None:
+        """Be gone for so many seconds."""
+        self.machine.alive = False
+        self.machine.world.after(NOTICED, self._be_missed)
+        self.machine.world.after(seconds, self.start_again)
+
+    def start_again(self) -> None:
+        """Start its process, unless it runs."""
+        if not self.machine.alive:
+            self.machine.world.tell(f"{self.machine.name} is started again")
+            self._start()
+
+    def lie(self, seconds: float) -> None:
+        """Lie about the samples for so many seconds."""
+        self.lies = True
+        self.machine.world.after(seconds, self._be_honest)
+
+    def answer(self, message: Any) -> Any:
+        """Its answer to a message. Raises `Killed` if its process dies."""
+        context = Context(1, self.id, {"partition-id": self.number}, self._state, {})
+        with self.machine.at_work():
+            try:
+                return self._app(message, context)
+            except Exception as error:  # as Flower's own process of a ClientApp does
+                return Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
+
+    def _start(self) -> None:
+        self.machine.start()
+        self._app = self._new_app(self.number, self.machine)
+        self._state = RecordDict()
+        self.seen = True
+
+    def _be_missed(self) -> None:
+        self.seen = self.machine.alive
+
+    def _be_honest(self) -> None:
+        self.lies = False
+
+    def _keep_disk(self) -> None:
+        if self.machine.powered:
+            self.disks.append(self.machine.disk.content())
+        self.machine.world.after(KEPT, self._keep_disk)

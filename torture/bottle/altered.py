@@ -1,4 +1,4 @@
-"""Replies that were altered on the way: each alteration is one that the server must see."""
+"""Replies that were altered on the way, and disks: each alteration is one that must be seen."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import json
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from fedsash.flower.nodes import wire
+
+from .disk import Content
 
 WAYS = ("bytes", "shape", "type", "nan", "fingerprint", "records", "samples", "places", "half")
 
@@ -71,6 +76,28 @@ def _array(array: Any, way: str) -> Any:
         return Array(np.concatenate([values, values]))
     if way == "type":
         return Array(values.astype(np.float16))
-    if way == "nan":
+    if way == "nan" and values.dtype.kind == "f":
         return Array(np.full_like(values, np.nan))
     return Array(values + 1)
+
+
+def without_finite_state(content: Content) -> Content:
+    """What is on a node's disk, with NaN for every number of its clients' state."""
+    without: Content = {}
+    for name, inner in content.items():
+        if not isinstance(inner, bytes):
+            without[name] = without_finite_state(inner)
+        elif name.endswith(".safetensors"):
+            without[name] = _not_finite(inner)
+        else:
+            without[name] = inner
+    return without
+
+
+def _not_finite(file: bytes) -> bytes:
+    """A file with NaN for all its numbers, unless it can't be read anyway."""
+    try:
+        vectors = load(file)
+    except SafetensorError:
+        return file
+    return save({name: torch.full_like(value, torch.nan) for name, value in vectors.items()})

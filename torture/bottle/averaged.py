@@ -1,140 +1,216 @@
-"""Flower's FedAvg with averages around it; what must hold is that its heard replies alone give the same averages."""
+"""A training of Flower's own strategy with averages around it, over the nodes of the bottle."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, setstate
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, FedAvgM
 
 from fedsash.averages import Window
 from fedsash.flower import Averaged
+from fedsash.flower.averaged.best import BestModel
 
-from .machine import Machine
-from .node import node_id
+from .in_numpy import Replay
+from .node import Node, node_id
 from .setup import AVERAGES, Setup
 from .told import Told
 
 D = 3
-"""The length of the model's only vector."""
-
+"""The length of the model's vector; beside it is a whole number."""
+SERVERS = {"FedAvg": (1.0, 0.0), "FedAvgM": (0.8, 0.5)}
+"""The server's rate and momentum in Flower's strategies."""
 TOLERANCE = 1e-12
-"""How far a window may be from the mean of its models."""
+"""How far a model may be from that in NumPy."""
 
-Heard = dict[int, list[Any]]
-"""The replies that a strategy aggregated, by their round."""
+
+@dataclass
+class Heard:
+    """What a strategy has sent and heard, by the round: the nodes it asked, their replies, and their scores."""
+
+    asked: dict[int, list[int]] = field(default_factory=dict)
+    sent: dict[int, Any] = field(default_factory=dict)
+    trained: dict[int, list[Any]] = field(default_factory=dict)
+    evaluated: dict[int, list[Any]] = field(default_factory=dict)
 
 
 class AveragedStrategy:
-    """A training with Flower's FedAvg, whose state lies in the folder `out` of the server's machine."""
+    """A training with Flower's FedAvg or FedAvgM, whose state lies in the folder `out` of the server's machine."""
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
         self.out = out
         self.told = told
-        self.heard: Heard = {}
-        self.asked: dict[int, list[int]] = {}
+        self.heard = Heard()
         self._first = np.random.default_rng(setup.seed).normal(size=D)
 
-    def new_app(self, node: int, machine: Machine) -> Any:
-        """The app of a node: a step towards its own point."""
+    def new_app(self, node: Node) -> Any:
+        """The app of a node: a step towards its own point, and the distance to it as a loss."""
         app = ClientApp()
+        point = np.random.default_rng([self.setup.seed, node.number]).normal(size=D)
+        if node.broken:
+            point = point * np.inf
+        samples = node.number + 1
 
         @app.train()  # type: ignore[untyped-decorator]
         def train(message: Any, context: Any) -> Any:
-            point = np.random.default_rng([self.setup.seed, node]).normal(size=D)
             w = message.content["arrays"]["w"].numpy()
-            arrays = ArrayRecord({"w": Array(w + 0.3 * (point - w))})
-            metrics = MetricRecord({"num-examples": node + 1})
+            steps = message.content["arrays"]["steps"].numpy()
+            new_steps = np.rint(steps).astype(int) + samples  # Flower's mean of whole numbers is none
+            arrays = ArrayRecord({"w": Array(w + 0.3 * (point - w)), "steps": Array(new_steps)})
+            metrics = MetricRecord({"num-examples": samples})
             return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+        @app.evaluate()  # type: ignore[untyped-decorator]
+        def evaluate(message: Any, context: Any) -> Any:
+            w = message.content["arrays"]["w"].numpy()
+            metrics = MetricRecord({"num-examples": samples, "loss": float(np.sum((w - point) ** 2))})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
         return app
 
     def serve(self, grid: Any) -> Any:
         """One process of the server: it begins the training, or goes on with it, until the end."""
-        told = self.told
-        asked = self.asked
-        heard = self.heard
-        every_round: list[int] = []
-
-        class Listening(FedAvg):  # type: ignore[misc]
-            """Notes what it aggregates."""
-
-            def configure_train(self, server_round: int, *more: Any) -> Iterable[Message]:
-                messages = list(super().configure_train(server_round, *more))
-                asked[server_round] = [message.metadata.dst_node_id for message in messages]
-                return messages
-
-            def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-                if not every_round:
-                    told.begun(server_round - 1, server_round > 1)
-                every_round.append(server_round)
-                told.state_saved(server_round - 1)
-                answers = list(replies)
-                heard[server_round] = copy.deepcopy(answers)
-                nodes = [reply.metadata.src_node_id for reply in answers if reply.has_content()]
-                told.round(server_round, f"heard of the nodes {nodes}")
-                return super().aggregate_train(server_round, answers)
-
-        return self._start(Listening, grid, self.out)
+        return self._start(listening(self._strategy, self.heard, self.told), grid, self.out)
 
     def is_done(self, strategy: Any) -> bool:
         """Whether the server has made all rounds."""
         return True
 
     def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
-        """The averages that differ from those of the same replies without faults; nodes keep nothing."""
+        """What differs from the same replies without faults, and from the same rounds in NumPy; nodes keep nothing."""
         replies = Replies(self.heard, [node_id(node) for node in range(self.setup.nodes)])
-        expected = self._start(FedAvg, replies, None)
-        if not self.told.nodes_change and self.asked != replies.asked:
+        expected = self._start(self._strategy, replies, None)
+        if not self.told.nodes_change and self.heard.asked != replies.asked:
             yield "other nodes were asked than without faults"
         for name in ("model", *strategy.averages):
-            ours = strategy.value(name)["w"].numpy().tobytes()
-            if ours != expected.value(name)["w"].numpy().tobytes():
-                yield f"{name} is not that of the run without faults"
-        models = self._models()
-        for name, average in strategy.averages.items():
-            if isinstance(average, Window) and models:
-                mean = np.mean(models[-average.size :], axis=0)
-                error = float(np.abs(strategy.value(name)["w"].numpy() - mean).max())
-                if not error <= TOLERANCE:
-                    yield f"{name} is {error:.1e} away from the mean of the last models"
+            for array in ("w", "steps"):
+                if strategy.value(name)[array].data != expected.value(name)[array].data:
+                    yield f"{array} of {name} is not that of the run without faults"
+        yield from self._unlike_numpy(strategy)
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
 
-    def _models(self) -> list[Any]:
-        """The models of the rounds that made one: means of the replies, weighted by their numbers of samples."""
-        models = []
-        for round in sorted(self.heard):
-            replies = [reply.content for reply in self.heard[round] if reply.has_content()]
-            if not replies:
-                continue
-            weights = [content["metrics"]["num-examples"] for content in replies]
-            model = np.average([content["arrays"]["w"].numpy() for content in replies], axis=0, weights=weights)
-            if np.isfinite(model).all():
-                models.append(model)
-        return models
+    def _unlike_numpy(self, strategy: Averaged) -> Iterator[str]:
+        """What differs from the same rounds in NumPy, if the served average is a window."""
+        window = strategy.averages[strategy.serve]
+        if not isinstance(window, Window):
+            return
+        rate, momentum = SERVERS[self.setup.server]
+        replay = Replay(self._first, window.size, self.setup.broadcast, rate, momentum)
+        replay.make(self.setup.rounds, self.heard.trained)
+        pairs = {
+            "the model": (_w(strategy.value("model")), replay.model),
+            "the window": (_w(strategy.value(strategy.serve)), replay.window),
+        }
+        for round, sent in self.heard.sent.items():
+            pairs[f"what the clients of round {round} received"] = sent, replay.sent[round]
+        best = strategy.best_model if strategy.best else None
+        if best is not None:
+            pairs["the best model"] = _w(best.arrays), replay.served[best.round]
+            yield from self._wrong_best(best, replay)
+        for name, (w, expected) in pairs.items():
+            error = float(np.abs(w - expected).max())
+            if not error <= TOLERANCE:
+                yield f"{name} is {error:.1e} away from that in NumPy"
+
+    def _wrong_best(self, best: BestModel, replay: Replay) -> Iterator[str]:
+        """A best model whose loss is not the smallest one."""
+        losses = {round: float(np.sum(w**2)) for round, w in replay.served.items()}
+        if self.setup.evaluation == "by clients":
+            losses = {}
+            for round, replies in self.heard.evaluated.items():
+                metrics = [reply.content["metrics"] for reply in replies if reply.has_content()]
+                if metrics:
+                    samples = [each["num-examples"] for each in metrics]
+                    losses[round] = float(np.average([each["loss"] for each in metrics], weights=samples))
+        finite = [value for value in losses.values() if not np.isnan(value)]
+        if not np.allclose([min(finite), losses[best.round]], best.score, rtol=TOLERANCE, atol=TOLERANCE):
+            yield f"the best model is of round {best.round}, and the losses are {losses}"
+
+    @property
+    def _strategy(self) -> type[FedAvg]:
+        kinds: dict[str, type[FedAvg]] = {"FedAvg": FedAvg, "FedAvgM": FedAvgM}
+        return kinds[self.setup.server]
 
     def _start(self, kind: type[FedAvg], grid: Any, folder: Path | None) -> Averaged:
+        settings = {}
+        if self.setup.server == "FedAvgM":
+            rate, momentum = SERVERS["FedAvgM"]
+            settings = {"server_learning_rate": rate, "server_momentum": momentum}
+        by_clients = self.setup.evaluation == "by clients"
         inner = kind(
             fraction_train=self.setup.asked / self.setup.clients,
-            fraction_evaluate=0.0,
+            fraction_evaluate=1.0 if by_clients else 0.0,
             min_train_nodes=1,
-            min_evaluate_nodes=0,
+            min_evaluate_nodes=1 if by_clients else 0,
             min_available_nodes=1,
+            **settings,
         )
         averages = dict(AVERAGES[self.setup.averages]) or dict(AVERAGES["window"])
         setstate(Random(self.setup.seed).getstate())  # each process draws anew, but for what its state tells it
-        strategy = Averaged(inner, averages, folder=folder)
-        first = ArrayRecord({"w": Array(self._first)})
-        strategy.start(grid, first, num_rounds=self.setup.rounds, timeout=30.0, train_config=ConfigRecord())
+        best: tuple[str, Literal["min"]] | None = None
+        if self.setup.evaluation.startswith("by"):
+            best = ("loss", "min")
+        strategy = Averaged(inner, averages, broadcast=self.setup.sent(), best=best, folder=folder)
+        strategy.start(
+            grid,
+            ArrayRecord({"w": Array(self._first), "steps": Array(np.zeros(1, dtype=int))}),
+            num_rounds=self.setup.rounds,
+            timeout=30.0,
+            train_config=ConfigRecord(),
+            evaluate_fn=loss if self.setup.evaluation == "by the server" else None,
+        )
         return strategy
+
+
+def _w(arrays: ArrayRecord) -> Any:
+    """The vector of a model."""
+    return arrays["w"].numpy()
+
+
+def loss(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    """The squared length of a model, as a loss."""
+    return MetricRecord({"loss": float(np.sum(arrays["w"].numpy() ** 2))})
+
+
+def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
+    """A strategy of this kind that notes what it sends and aggregates."""
+    every_round: list[int] = []
+
+    class Listening(kind):  # type: ignore[misc]
+        """Notes what it sends and aggregates."""
+
+        def configure_train(self, server_round: int, arrays: ArrayRecord, *more: Any) -> Iterable[Message]:
+            messages = list(super().configure_train(server_round, arrays, *more))
+            heard.asked[server_round] = [message.metadata.dst_node_id for message in messages]
+            heard.sent[server_round] = arrays["w"].numpy()
+            return messages
+
+        def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+            if not every_round:
+                told.begun(server_round - 1, server_round > 1)
+            every_round.append(server_round)
+            told.state_saved(server_round - 1)
+            answers = list(replies)
+            heard.trained[server_round] = copy.deepcopy(answers)
+            nodes = [reply.metadata.src_node_id for reply in answers if reply.has_content()]
+            told.round(server_round, f"heard of the nodes {nodes}")
+            return super().aggregate_train(server_round, answers)
+
+        def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
+            answers = list(replies)
+            heard.evaluated[server_round] = copy.deepcopy(answers)
+            return super().aggregate_evaluate(server_round, answers)
+
+    return Listening
 
 
 class Replies:
@@ -152,10 +228,12 @@ class Replies:
         return self._nodes
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
-        """The replies of the round; there is no evaluation."""
+        """The replies of the round, or its scores."""
         requests = list(messages)
         if not requests:
             return []
+        if requests[0].metadata.message_type == "evaluate":
+            return copy.deepcopy(self._heard.evaluated.get(self._round, []))
         self._round += 1
         self.asked[self._round] = [request.metadata.dst_node_id for request in requests]
-        return self._heard.get(self._round, [])
+        return copy.deepcopy(self._heard.trained.get(self._round, []))

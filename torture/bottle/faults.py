@@ -8,7 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from .altered import WAYS
+from .altered import WAYS, without_finite_state
 from .machine import Machine
 from .node import Node
 from .passage import Passage
@@ -33,14 +33,16 @@ class When(Enum):
 class Kind:
     """A kind of fault: its `words`, when it happens, and what it does to what it befalls, with an amount.
 
-    If it `spoils`, a node may answer afterwards that it has failed, or what can't be used. If somebody `leaves`, a node
-    may have to answer that holds the same clients, and not their state.
+    If it `spoils`, a node may answer afterwards that it has failed, or what can't be used; only if it `diverges`, an
+    upload that is not finite. If somebody `leaves`, a node may have to answer that holds the same clients, and not
+    their state.
     """
 
     words: str
     when: When
     act: Callable[[Any, float], None]
     spoils: bool
+    diverges: bool
     leaves: bool
 
 
@@ -49,12 +51,12 @@ KINDS: list[Kind] = []
 
 
 def kind(
-    words: str, when: When, *, spoils: bool = False, leaves: bool = False
+    words: str, when: When, *, spoils: bool = False, diverges: bool = False, leaves: bool = False
 ) -> Callable[[Callable[[Any, float], None]], Callable[[Any, float], None]]:
     """Add a function to the kinds of faults."""
 
     def add(act: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
-        KINDS.append(Kind(words, when, act, spoils, leaves))
+        KINDS.append(Kind(words, when, act, spoils, diverges, leaves))
         return act
 
     return add
@@ -95,7 +97,7 @@ def _double_reply(passage: Passage, seconds: float) -> None:
     passage.replies += [delay + seconds for delay in passage.replies]
 
 
-@kind("the reply is altered", When.REQUEST, spoils=True)
+@kind("the reply is altered", When.REQUEST, spoils=True, diverges=True)
 def _alter_reply(passage: Passage, variant: float) -> None:
     passage.alteration = WAYS[int(variant) % len(WAYS)]
 
@@ -147,6 +149,17 @@ def _rename_node(node: Node, seconds: float) -> None:
 @kind("the node lies about its samples", When.NODE, spoils=True)
 def _let_lie(node: Node, seconds: float) -> None:
     node.lie(seconds)
+
+
+@kind("the node's samples are broken", When.NODE, spoils=True, diverges=True)
+def _break_samples(node: Node, seconds: float) -> None:
+    node.break_samples(seconds)
+
+
+@kind("the node's kept state is damaged", When.NODE, spoils=True)
+def _damage_kept_state(node: Node, seconds: float) -> None:
+    node.leave(seconds)
+    node.machine.disk.put(without_finite_state(node.machine.disk.content()))
 
 
 @kind("the node's disk is full", When.NODE, spoils=True)
@@ -215,6 +228,11 @@ def may_fail(faults: Sequence[Fault]) -> bool:
     kinds = {fault.kind for fault in faults}
     twins = any(each.act is _let_twin_join for each in kinds)
     return any(each.spoils or (twins and each.leaves) for each in kinds)
+
+
+def may_diverge(faults: Sequence[Fault]) -> bool:
+    """Whether a node may send an upload that is not finite after these faults."""
+    return any(fault.kind.diverges for fault in faults)
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:

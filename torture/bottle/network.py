@@ -15,7 +15,7 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.common.serde import message_from_proto, message_to_proto
 
-from fedsash.flower.nodes.wire import ACTIONS, ROLL_CALL
+from fedsash.flower.nodes.wire import ACTIONS, MODEL, ROLL_CALL
 
 from .altered import altered
 from .faults import Fault
@@ -38,7 +38,7 @@ class Network:
         world: World,
         told: Told,
         folder: Path,
-        new_app: Callable[[int, Machine], Any],
+        new_app: Callable[[Node], Any],
         chance: Callable[[str], Random],
     ) -> None:
         self.world = world
@@ -71,6 +71,12 @@ class Network:
             if node.id == number:
                 return node
         return None
+
+    def note_sent(self, message: Any) -> None:
+        """Note which model the clients of a round of the run receive; another strategy of Flower's has its own name."""
+        if MODEL in message.content:
+            round = int(message.metadata.group_id)
+            self._told.sent[round] = message.content[MODEL]["w"].numpy()
 
     def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
         """Send a request to its node; `arrived` is called with each answer that comes back.
@@ -177,6 +183,7 @@ class BottleGrid:
             message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
             if message.metadata.message_type == ACTIONS["train"]:
                 self._sent[name] = self.network.world.now
+                self.network.note_sent(message)
             if self.network.send(message, self._arrived):
                 ids.append(name)
             else:

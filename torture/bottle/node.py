@@ -12,6 +12,8 @@ from .machine import Machine
 
 NOTICED = 5.0
 """The seconds after which the network notices that a node has gone."""
+RESTART = 1.0
+"""The seconds that a node needs to be started again."""
 KEPT = 20.0
 """What is on a node's disk is kept every so many seconds, so that it may get an earlier disk."""
 
@@ -24,11 +26,12 @@ def node_id(number: int) -> int:
 class Node:
     """A node: a machine, the app that its process runs, and its id in the network.
 
-    `let_twin_join` lets another node join that says that it holds the same clients; it has none of their state.
+    `let_twin_join` lets another node join that says that it holds the same clients; it has none of their state. With
+    `broken` samples no upload is finite.
     """
 
     def __init__(
-        self, number: int, machine: Machine, new_app: Callable[[int, Machine], Any], let_twin_join: Callable[[], None]
+        self, number: int, machine: Machine, new_app: Callable[[Node], Any], let_twin_join: Callable[[], None]
     ) -> None:
         self.number = number
         self.id = node_id(number)
@@ -37,6 +40,7 @@ class Node:
         self.seen = False
         self.paused_until = 0.0
         self.lies = False
+        self.broken = False
         self.disks: list[Content] = []
         self._new_app = new_app
         self._app: Any = None
@@ -61,6 +65,12 @@ class Node:
         self.lies = True
         self.machine.world.after(seconds, self._be_honest)
 
+    def break_samples(self, seconds: float) -> None:
+        """Be started again with broken samples, and after so many seconds with the right ones."""
+        self.broken = True
+        self.leave(RESTART)
+        self.machine.world.after(seconds, self._mend_samples)
+
     def answer(self, message: Any) -> Any:
         """Its answer to a message. Raises `Killed` if its process dies."""
         context = Context(1, self.id, {"partition-id": self.number}, self._state, {})
@@ -72,9 +82,13 @@ class Node:
 
     def _start(self) -> None:
         self.machine.start()
-        self._app = self._new_app(self.number, self.machine)
+        self._app = self._new_app(self)
         self._state = RecordDict()
         self.seen = True
+
+    def _mend_samples(self) -> None:
+        self.broken = False
+        self.leave(RESTART)
 
     def _be_missed(self) -> None:
         self.seen = self.machine.alive

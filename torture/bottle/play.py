@@ -10,7 +10,7 @@ from typing import Any
 from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
-from .faults import Fault, When, may_fail
+from .faults import Fault, When, may_diverge, may_fail
 from .machine import Machine, forget_process
 from .network import BottleGrid, Network
 from .node import Node
@@ -105,6 +105,7 @@ class Play:
     def _plan(self) -> None:
         """Let each fault happen at its time."""
         self.told.may_fail = may_fail(self.faults)
+        self.told.may_diverge = may_diverge(self.faults)
         self.told.nodes_change = any(fault.kind.when is When.NODE for fault in self.faults)
         for fault in self.faults:
             number = int(fault.at)

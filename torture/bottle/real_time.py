@@ -35,7 +35,9 @@ class InRealTime(Rounds):
             yield f"{name} is not that of a replay of the record"
         yield from self._without_end()
         without_limit = self.setup.asked == self.setup.clients and self.setup.how != "fedwindow"
-        if without_limit and not self.setup.held_out and not self.told.nodes_change:  # an evaluation may wait longer
+        if (
+            without_limit and not self.setup.scored_by_clients and not self.told.nodes_change
+        ):  # an evaluation may wait longer
             yield from self._silent()
 
     def _without_end(self) -> Iterator[str]:

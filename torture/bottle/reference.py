@@ -64,15 +64,21 @@ class OnlyClients:
         return getattr(self._clients, name)
 
 
-def reference(federation: Federation, accepted: Accepted, minimum: int, rounds: int, models: list[Tensor]) -> State:
-    """The state after so many rounds of a simulation in which only these uploads count; `models` gets their models."""
+def reference(
+    federation: Federation, accepted: Accepted, minimum: int, rounds: int, models: dict[int, Tensor]
+) -> State:
+    """The state after so many rounds of a simulation in which only these uploads count.
+
+    `models` gets the model of each round that has moved it, and the first one as that of round 0.
+    """
     clients: Any = OnlyClients(federation.clients, accepted, minimum)
     with replace(federation, data=clients) as only:
         state = only.start()
+        models[0] = state.w.clone()
         for _ in range(rounds):
             state, report = only.round(state)
             if report.moved:
-                models.append(state.w.clone())
+                models[state.round] = state.w.clone()
     return state
 
 

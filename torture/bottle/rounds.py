@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedsash.averages import Window
+from fedsash.averages.sum_files import kept, read
 from fedsash.client.messages import RoundReport
+from fedsash.evaluation import Score
 from fedsash.flower import FlowerClients, Waiting, client_app
 from fedsash.methods import Scaffold
 from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
 from fedsash.runs.folder import RunFolder
+from fedsash.runs.running_sums import RunningSums
 from fedsash.server.federation import Federation
 from fedsash.system.lock import locked
 from fedsash.vector.saved import saved_rounds
 
-from .machine import Machine
+from . import growing
+from .node import Node
 from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
 from .told import Told
@@ -46,16 +52,16 @@ class Rounds:
         self.out = out
         self.told = told
         self.simulation = setup.federation()
-        self._data = setup.data()
         self.source: Path | None = None
 
-    def new_app(self, node: int, machine: Machine) -> Any:
+    def new_app(self, node: Node) -> Any:
         """The app of a node in a new process of its machine."""
-        model = nn.Linear(2, 1).double()
-        data = self._data
-        if self.setup.nodes < self.setup.clients:
-            data = data.shard(self.setup.held_by(node))
-        return client_app(data, model=model, engine=ONE_BY_ONE, folder=machine.disk.root / "clients")
+        model = None
+        if self.setup.model is None:
+            model = self.setup.module()
+        data = self.setup.data_of(node.number, node.broken)
+        folder = node.machine.disk.root / "clients"
+        return client_app(data, model=model, engine=ONE_BY_ONE, own_code=True, folder=folder)
 
     def serve(self, grid: Any) -> Result:
         """One process of the server: it begins the run, or goes on with it, until the end."""
@@ -65,6 +71,7 @@ class Rounds:
             "checkpoint": Checkpoint(every=self.setup.every, keep=(self.setup.fork,) if self.setup.fork else ()),
             "progress": False,
             "callbacks": [Recorder(self)],
+            "trajectory": RunningSums(self.setup.sums),
         }
         if RunFolder(self.out).begun:
             return resume(driver, self.setup.rounds, self.out, **settings)
@@ -83,6 +90,7 @@ class Rounds:
             grid,
             self.simulation.clients.problem,
             self.setup.clients,
+            self.setup.model,
             evaluation=self.simulation.evaluation,
             seed=self.setup.seed,
             waiting=Waiting(deadline=DEADLINE, roll_call=200.0, poll=0.5, minimum=minimum),
@@ -105,6 +113,7 @@ class Rounds:
         """What does not hold at the end of a run; `nodes` are the folders of the nodes' disks."""
         yield from self.differences(result)
         yield from self._unexplained()
+        yield from self._wrong_best(result)
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
         if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:
@@ -123,21 +132,86 @@ class Rounds:
 
     def differences(self, result: Result) -> Iterator[str]:
         """What differs from a run without faults, in which the uploads are accepted that are by the run's records."""
-        models: list[Tensor] = []
+        models: dict[int, Tensor] = {}
         expected = reference(self.simulation, self._accepted(), self.setup.minimum, self.setup.rounds, models)
         for name in differences(result.state, expected):
             yield f"{name} is not that of the run without faults"
-        for name, average in self.simulation.averages.items():
-            if isinstance(average, Window) and models:
-                mean = torch.stack(models[-average.size :]).mean(0)
-                error = float((result.vectors()[name] - mean).abs().max())
-                if not error <= TOLERANCE:
-                    yield f"{name} is {error:.1e} away from the mean of the last models"
+        yield from self._unlike_means(result, models)
+        yield from self._wrongly_sent(models)
+        yield from self._wrong_sums(models)
+        for name, best in result.tally.best.items():
+            if name == "model" and not torch.equal(best.w, latest(models, best.round)):
+                yield f"the best model is not that of round {best.round}"
+        if self.setup.method == "growing":
+            yield from self._grown(models)
         if isinstance(self.simulation.method, Scaffold):
             mean = expected.client_state["c"].mean(0)
             error = float((result.state.server_state["c"] - mean).abs().max())
             if not error <= TOLERANCE:
                 yield f"c is {error:.1e} away from the mean of all c_i"
+
+    def _grown(self, models: Mapping[int, Tensor]) -> Iterator[str]:
+        """Clients that were accepted with what is not finite: in more rounds with a model than a number can grow."""
+        counts = Counter(client for round, ids in self._accepted().items() if round in models for client in ids)
+        for client, count in counts.items():
+            if count > growing.MOST:
+                yield f"client {client} counts in {count} rounds, and its state is not finite"
+
+    def _unlike_means(self, result: Result, models: Mapping[int, Tensor]) -> Iterator[str]:
+        """Windows that are not the means of the last models; one that is shown the clients' means observes others."""
+        broadcast = self.simulation.broadcast
+        for name, average in self.simulation.averages.items():
+            apart = broadcast is not None and name in broadcast.apart
+            if isinstance(average, Window) and not apart and len(models) > 1:
+                mean = mean_of_last(models, self.setup.rounds, average.size)
+                error = float((result.vectors()[name] - mean).abs().max())
+                if not error <= TOLERANCE:
+                    yield f"{name} is {error:.1e} away from the mean of the last models"
+
+    def _wrongly_sent(self, models: Mapping[int, Tensor]) -> Iterator[str]:
+        """Rounds whose clients received another model than the last one, or than the window that is broadcast."""
+        broadcast = self.simulation.broadcast
+        for round, sent in self.told.sent.items():
+            expected = latest(models, round - 1)
+            if broadcast is not None and broadcast.order == "after" and round > self.setup.broadcast:
+                average = self.simulation.averages[broadcast.averages[0]]
+                if not isinstance(average, Window):
+                    continue
+                expected = mean_of_last(models, round - 1, average.size)
+            error = float(np.abs(sent - expected.numpy()).max())
+            if not error <= TOLERANCE:
+                yield f"what the clients of round {round} received is {error:.1e} away from what is broadcast"
+
+    def _wrong_sums(self, models: Mapping[int, Tensor]) -> Iterator[str]:
+        """Sums of models that are missing, or that are not the sums of the models up to their round."""
+        if not self.setup.sums:
+            return
+        folder = self.out / "trajectory"
+        rounds = list(range(self.setup.sums, self.setup.rounds + 1, self.setup.sums))
+        if kept(folder) != rounds:
+            yield f"there are sums of the rounds {kept(folder)}"
+        for round in kept(folder):
+            running_sum = read(folder, round)
+            summed = [model for number, model in models.items() if 0 < number <= round]
+            total = torch.zeros_like(models[0])
+            for model in summed:
+                total += model
+            error = float((running_sum.high + running_sum.low - total).abs().max())
+            if running_sum.count != len(summed) or not error <= TOLERANCE * max(len(summed), 1):
+                yield f"the sum after round {round}, of {running_sum.count} models, is {error:.1e} away from {total}"
+
+    def _wrong_best(self, result: Result) -> Iterator[str]:
+        """Best models that are not those of the best recorded value."""
+        split, _ = result.tally.best["model"].by.split("/") if result.tally.best else ("", "")
+        criterion = self.simulation.goal.criterion
+        values: dict[str, dict[int, float]] = {}
+        for record in result.history:
+            if isinstance(record, Score) and record.split == split:
+                values.setdefault(record.model, {})[record.round] = record[criterion.name]
+        for name, best in result.tally.best.items():
+            best_value = criterion.best(values[name])
+            if best.round != best_value:
+                yield f"{name}-best is of round {best.round}, and the best value is of round {best_value}"
 
     def _accepted(self) -> dict[int, set[int]]:
         """The clients that were asked in each round, from 1, and whose upload has no reason against it in the records.
@@ -161,6 +235,9 @@ class Rounds:
                     yield f"client {client} is missing in round {row['round']} without a reason"
                 if not self.told.may_fail and not why.startswith(("late", "lost", "away")):
                     yield f"client {client} is missing in round {row['round']} though nothing befell its node: {why}"
+            diverging = self.told.may_diverge or self.setup.method == "growing"
+            if row.get("refused") and not diverging:
+                yield f"the clients {row['refused']} are refused in round {row['round']} though no training diverges"
 
     def _problems(self) -> list[dict[str, Any]]:
         """The records of the rounds with problems."""
@@ -181,7 +258,22 @@ class Recorder(Callback):
         rounds = self._rounds
         text = "; ".join(report.lines()) or "all answered"
         rounds.told.round(report.round, f"{report.clients.tolist()}: {text}")
+        if not bool(torch.isfinite(run.state.w).all()):
+            rounds.told.violation(f"the model of round {report.round} is not finite")
         if report.round in rounds.told.after_round:
             rounds.told.after_round.pop(report.round)()
         if report.round % rounds.setup.every == 0 or report.round == rounds.setup.rounds:
             rounds.told.state_saved(report.round)
+
+
+def latest(models: Mapping[int, Tensor], round: int) -> Tensor:
+    """The model after so many rounds: that of the last round that has moved it."""
+    return models[max(number for number in models if number <= round)]
+
+
+def mean_of_last(models: Mapping[int, Tensor], round: int, size: int) -> Tensor:
+    """The mean of the last `size` models of the rounds up to this one, without the first one; or it, if it is alone."""
+    past = [model for number, model in sorted(models.items()) if 0 < number <= round]
+    if not past:
+        return models[0]
+    return torch.stack(past[-size:]).mean(0)

@@ -1,39 +1,54 @@
-"""What is trained in a case: least squares with a few samples a client, drawn from the case's seed."""
+"""What is trained in a case: least squares or a classification with a few samples a client, drawn from its seed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedsash.averages import EMA, Window
+from fedsash.client.optimisers import Adam
 from fedsash.client.settings import LocalTraining
 from fedsash.data.federated import FederatedData
 from fedsash.engines import LocalEngine
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, FineTuning
+from fedsash.flower import NamedModel
 from fedsash.methods import FedAvg, FedDyn, Method, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.network import ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
 from fedsash.optimisers import ServerSGD
+from fedsash.server.broadcast import Broadcast
 from fedsash.server.federation import Federation
 from fedsash.tasks import Regression
+from fedsash.vector.sharing import Personal
+
+from .growing import Growing
 
 ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
 SAMPLES = 5
 """The samples of a client, but of the last one, which has one less."""
+TEST_SAMPLES = 6
+LABELS = ("ant", "bee", "cow")
+FEATURES = ("height", "weight")
+"""The names of a table's classes and features."""
 
-METHODS: Mapping[str, tuple[Method, ServerSGD]] = {
-    "fedavg": (FedAvg(), ServerSGD()),
-    "momentum": (FedAvg(), ServerSGD(momentum=0.5)),
-    "scaffold": (Scaffold(), ServerSGD()),
-    "feddyn": (FedDyn(0.1), ServerSGD()),
+PLAIN = LocalTraining(lr=0.1, batch=2, epochs=1)
+METHODS: Mapping[str, tuple[Method, ServerSGD, LocalTraining]] = {
+    "fedavg": (FedAvg(), ServerSGD(), PLAIN),
+    "momentum": (FedAvg(), ServerSGD(momentum=0.5), PLAIN),
+    "scaffold": (Scaffold(), ServerSGD(), PLAIN),
+    "feddyn": (FedDyn(0.1), ServerSGD(), PLAIN),
+    "adam": (FedAvg(), ServerSGD(), replace(PLAIN, optimiser=Adam(), keep_moments=True)),
+    "personal": (FedAvg(), ServerSGD(), PLAIN),
+    "growing": (Growing(), ServerSGD(), PLAIN),
 }
+"""Of "personal" the bias stays with each client."""
 ASYNCHRONOUS = ("fedavg",)
 """The methods of asynchronous schedulers, which move the model themselves."""
 
@@ -49,6 +64,13 @@ SCHEDULERS: Mapping[str, Scheduler] = {
     "fedbuff": FedBuff(2),
     "fedwindow": FedWindow(ConstantWindow(1)),
 }
+EVALUATIONS: Mapping[str, Evaluation] = {
+    "none": Evaluation(),
+    "held out": Evaluation(held_out=0.4),
+    "fine-tuned": Evaluation(held_out=0.4, fine_tuning=FineTuning()),
+    "by the server": Evaluation(best_on="test"),
+    "by clients": Evaluation(clients=True, client_test=True),
+}
 
 
 @dataclass(frozen=True)
@@ -57,8 +79,10 @@ class Setup:
 
     The `clients` are on some `nodes`, client i on node i modulo their number. `asked` of them take part in a round, and
     a state is saved `every` so many rounds. With a `fork` another run goes on from the state after that round, once the
-    first has ended. With `held_out` the clients score the models on this share of their samples, `evaluated` every so
-    many rounds.
+    first has ended. `evaluation` is by whom, `evaluated` every so many rounds. A `table` has names of classes and
+    features, which each node has in another order, and a model by name. From the model after `broadcast` rounds on, if
+    that is not 0, clients receive the first average; `order` is that of the broadcast. The sum of all models is saved
+    after every `sums` rounds, if that is not 0. `server` is Flower's strategy.
     """
 
     how: str
@@ -72,8 +96,13 @@ class Setup:
     minimum: int
     remember: bool
     fork: int
-    held_out: float
+    evaluation: str
     evaluated: int
+    table: bool
+    broadcast: int
+    order: str
+    sums: int
+    server: str
     seed: int
 
     @classmethod
@@ -83,15 +112,20 @@ class Setup:
         clients = chance.randint(1, 5)
         asked = chance.randint(1, clients)
         methods = ["scaffold", *METHODS] if how == "rounds" else ASYNCHRONOUS
+        method = chance.choice(methods)
         rounds = chance.randint(4, 30)
         every = chance.randint(1, 3)
         fork = 0
         if how == "rounds" and chance.random() < 0.3:
             fork = every * chance.randint(1, rounds // every)
+        averages = chance.choice(list(AVERAGES))
+        broadcast = 0
+        if how in ("rounds", "averaged") and averages != "none" and chance.random() < 0.4:
+            broadcast = chance.randint(1, rounds)
         return cls(
             how=how,
-            method=chance.choice(methods),
-            averages=chance.choice(list(AVERAGES)),
+            method=method,
+            averages=averages,
             clients=clients,
             nodes=chance.choice([clients, chance.randint(1, clients)]),
             asked=asked,
@@ -100,26 +134,60 @@ class Setup:
             minimum=chance.randint(1, asked),
             remember=chance.random() < 0.8,
             fork=fork,
-            held_out=chance.choice([0.0, 0.0, 0.4]),
+            evaluation=chance.choice(["none", *EVALUATIONS]),
             evaluated=chance.choice([3, 1000]),
+            table=chance.random() < 0.25,
+            broadcast=broadcast,
+            order=chance.choice(["after", "after", "before", "code"]),
+            sums=chance.choice([0, 0, chance.randint(1, 4)]),
+            server=chance.choice(["FedAvg", "FedAvgM"]),
             seed=seed,
         )
 
+    @property
+    def model(self) -> NamedModel | None:
+        """The model by name, if nodes have none of their own."""
+        if not self.table:
+            return None
+        return NamedModel("mlp", {"hidden": []}, shape=(len(FEATURES),), outputs=len(LABELS), seed=self.seed)
+
+    @property
+    def scored_by_clients(self) -> bool:
+        """Whether clients score models, too."""
+        return self.evaluation in ("held out", "fine-tuned", "by clients")
+
+    def sent(self) -> Broadcast | None:
+        """What sends an average in place of the model."""
+        if not self.broadcast:
+            return None
+        order: Any = "after" if self.how == "averaged" else self.order
+        return Broadcast(next(iter(AVERAGES[self.averages])), self.broadcast, order)
+
+    def module(self) -> nn.Module:
+        """The model before the first round."""
+        torch.manual_seed(self.seed)
+        module = nn.Linear(2, 1) if self.model is None else self.model.build()
+        return module.double()
+
     def federation(self) -> Federation:
         """The federation in a simulation."""
-        method, server = METHODS[self.method]
+        method, server, local = METHODS[self.method]
         sampling = Uniform(self.asked) if self.how == "rounds" else Uniform()
-        torch.manual_seed(self.seed)
+        personal = Personal()
+        if self.method == "personal":
+            personal = Personal(("classifier.bias",) if self.table else ("bias",))
         return Federation(
-            nn.Linear(2, 1).double(),
+            self.module(),
             self.data(),
             method=method,
             server=server,
             averages=dict(AVERAGES[self.averages]),
-            local=LocalTraining(lr=0.1, batch=2, epochs=1),
+            broadcast=self.sent(),
+            local=local,
             sampling=sampling,
-            evaluation=Evaluation(every=self.evaluated, last=1, held_out=self.held_out),
+            evaluation=replace(EVALUATIONS[self.evaluation], every=self.evaluated, last=1),
             engine=ONE_BY_ONE,
+            personal=personal,
             device="cpu",
             seed=self.seed,
         )
@@ -129,10 +197,38 @@ class Setup:
         return list(range(node, self.clients, self.nodes))
 
     def data(self) -> FederatedData:
-        """The samples of all clients."""
+        """The samples of all clients, as the server has them."""
+        classes = torch.arange(len(LABELS))
+        columns = torch.arange(len(FEATURES))
+        return self._data(classes, columns, 1.0)
+
+    def data_of(self, node: int, broken: bool) -> FederatedData:
+        """The samples of a node, in its own order of classes and features; so large that nothing is, if `broken`."""
+        chance = np.random.default_rng([self.seed, node])
+        classes = torch.from_numpy(chance.permutation(len(LABELS)))
+        columns = torch.from_numpy(chance.permutation(len(FEATURES)))
+        data = self._data(classes, columns, 1e300 if broken else 1.0)
+        if self.nodes < self.clients:
+            data = data.shard(self.held_by(node))
+        return data
+
+    def _data(self, classes: Tensor, columns: Tensor, scale: float) -> FederatedData:
+        """The samples, with features times `scale`; of a table with `classes` and `columns` in this order."""
         chance = np.random.default_rng(self.seed)
         count = self.clients * SAMPLES - 1
-        x = chance.normal(size=(count, 2))
-        y = chance.normal(size=count)
+        x = torch.from_numpy(chance.normal(size=(count + TEST_SAMPLES, 2))) * scale
+        y = torch.from_numpy(chance.normal(size=count + TEST_SAMPLES))
         clients = [list(range(begin, min(begin + SAMPLES, count))) for begin in range(0, count, SAMPLES)]
-        return FederatedData.from_arrays(x, y, clients, task=Regression())
+        names: dict[str, Any] = {"task": Regression()}
+        if self.table:
+            numbers = torch.bucketize(y, torch.tensor([-0.5, 0.5], dtype=y.dtype))
+            x = x[:, columns]
+            y = torch.argsort(classes)[numbers]
+            names = {"classes": len(LABELS), "label_names": tuple(LABELS[number] for number in classes.tolist())}
+        test = None
+        if self.evaluation.startswith("by"):
+            test = (x[count:], y[count:])
+        data = FederatedData.from_arrays(x[:count], y[:count], clients, test=test, **names)
+        if self.table:
+            data = replace(data, feature_names=tuple(FEATURES[column] for column in columns.tolist()))
+        return data

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .world import World
 
 
@@ -15,8 +18,9 @@ class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `may_fail` says whether a node may fail in this case, `nodes_change` whether one may come or go, and `after_round`
-    is what else happens after a round, which may raise `CallbackError`.
+    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `may_fail` says whether a
+    node may fail in this case, `may_diverge` whether it may send what is not finite, `nodes_change` whether one may
+    come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
     """
 
     def __init__(self, world: World) -> None:
@@ -24,7 +28,9 @@ class Told:
         self.violations: list[str] = []
         self.rounds = 0
         self.saved: list[int] = []
+        self.sent: dict[int, NDArray[np.float64]] = {}
         self.may_fail = True
+        self.may_diverge = True
         self.nodes_change = True
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0

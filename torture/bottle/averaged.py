@@ -207,7 +207,7 @@ def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
 
         def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:
             answers = list(replies)
-            heard.evaluated[server_round] = copy.deepcopy(answers)
+            heard.evaluated[server_round] = answers
             return super().aggregate_evaluate(server_round, answers)
 
     return Listening
@@ -233,7 +233,7 @@ class Replies:
         if not requests:
             return []
         if requests[0].metadata.message_type == "evaluate":
-            return copy.deepcopy(self._heard.evaluated.get(self._round, []))
+            return self._heard.evaluated.get(self._round, [])
         self._round += 1
         self.asked[self._round] = [request.metadata.dst_node_id for request in requests]
-        return copy.deepcopy(self._heard.trained.get(self._round, []))
+        return self._heard.trained.get(self._round, [])

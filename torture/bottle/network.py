@@ -147,7 +147,9 @@ class Network:
         if passage.alteration:
             reply = self._altered(reply, passage.alteration)
         delay = self._chance.uniform(0.01, 3.0)
-        for late in passage.replies:
+        first, *others = passage.replies
+        self.world.after(delay + first, partial(arrived, reply))
+        for late in others:
             self.world.after(delay + late, partial(arrived, copy.deepcopy(reply)))
         if passage.old_reply and self._old_replies:
             self.world.after(delay, partial(arrived, self._chance.choice(self._old_replies)))

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class Rounds:
         self.out = out
         self.told = told
         self.simulation = setup.federation()
+        self._data_of = cache(setup.data_of)
         self.source: Path | None = None
 
     def new_app(self, node: Node) -> Any:
@@ -59,7 +61,7 @@ class Rounds:
         model = None
         if self.setup.model is None:
             model = self.setup.module()
-        data = self.setup.data_of(node.number, node.broken)
+        data = self._data_of(node.number, node.broken)
         folder = node.machine.disk.root / "clients"
         return client_app(data, model=model, engine=ONE_BY_ONE, own_code=True, folder=folder)
 
@@ -201,7 +203,7 @@ class Rounds:
 
     def _wrong_best(self, result: Result) -> Iterator[str]:
         """Best models that are not those of the best recorded value."""
-        split, _ = result.tally.best["model"].by.split("/") if result.tally.best else ("", "")
+        split = self.simulation.evaluation.best_on
         criterion = self.simulation.goal.criterion
         values: dict[str, dict[int, float]] = {}
         for record in result.history:

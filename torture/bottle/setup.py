@@ -113,7 +113,7 @@ class Setup:
         asked = chance.randint(1, clients)
         methods = ["scaffold", *METHODS] if how == "rounds" else ASYNCHRONOUS
         method = chance.choice(methods)
-        rounds = chance.randint(4, 30)
+        rounds = chance.randint(6, 36)
         every = chance.randint(1, 3)
         fork = 0
         if how == "rounds" and chance.random() < 0.3:
@@ -134,12 +134,12 @@ class Setup:
             minimum=chance.randint(1, asked),
             remember=chance.random() < 0.8,
             fork=fork,
-            evaluation=chance.choice(["none", *EVALUATIONS]),
-            evaluated=chance.choice([3, 1000]),
-            table=chance.random() < 0.25,
+            evaluation=chance.choice(["none", "none", "none", *EVALUATIONS]),
+            evaluated=chance.choice([4, 1000, 1000]),
+            table=chance.random() < 0.2,
             broadcast=broadcast,
             order=chance.choice(["after", "after", "before", "code"]),
-            sums=chance.choice([0, 0, chance.randint(1, 4)]),
+            sums=chance.choice([0, 0, 0, chance.randint(1, 4)]),
             server=chance.choice(["FedAvg", "FedAvgM"]),
             seed=seed,
         )

@@ -192,6 +192,7 @@ def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
             messages = list(super().configure_train(server_round, arrays, *more))
             heard.asked[server_round] = [message.metadata.dst_node_id for message in messages]
             heard.sent[server_round] = arrays["w"].numpy()
+            heard.evaluated.pop(server_round, None)
             return messages
 
         def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:

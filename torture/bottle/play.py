@@ -11,7 +11,7 @@ from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
 from .faults import Fault, When, may_diverge, may_fail
-from .machine import Machine, forget_process
+from .machine import LATEST, Machine, forget_process
 from .network import BottleGrid, Network
 from .node import Node
 from .real_time import InRealTime
@@ -79,6 +79,7 @@ class Play:
         try:
             with self.server.at_work():
                 result = self.served.serve(grid)
+            self.world.wait(LATEST)  # a process that ends by itself waits for what it does in the background
         except Killed:
             pass
         except CallbackError:

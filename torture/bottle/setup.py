@@ -203,13 +203,19 @@ class Setup:
         return self._data(classes, columns, 1.0)
 
     def data_of(self, node: int, broken: bool) -> FederatedData:
-        """The samples of a node, in its own order of classes and features; so large that nothing is, if `broken`."""
+        """The samples of a node, in its own order of classes and features; if `broken`, none of them can be learned.
+
+        Least squares overflow; of a table, whose softmax does not, no feature is a number.
+        """
         chance = np.random.default_rng([self.seed, node])
         classes = torch.from_numpy(chance.permutation(len(LABELS)))
         columns = torch.from_numpy(chance.permutation(len(FEATURES)))
-        data = self._data(classes, columns, 1e300 if broken else 1.0)
+        scale = 1e300 if broken else 1.0
+        data = self._data(classes, columns, scale)
         if self.nodes < self.clients:
             data = data.shard(self.held_by(node))
+        if broken and self.table:
+            data.train.x.fill_(torch.nan)  # only now: data are checked when they are made
         return data
 
     def _data(self, classes: Tensor, columns: Tensor, scale: float) -> FederatedData:

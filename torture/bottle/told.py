@@ -53,6 +53,7 @@ class Told:
         if round < self._rescued:
             self.violation(f"goes back to round {round}, though an exception came after round {self._rescued}")
         self._rescued = 0
+        self.sent = {number: w for number, w in self.sent.items() if number <= round}
         self.saved = [saved for saved in self.saved if saved < round]
         if round:
             self.saved.append(round)  # its process may have died before it could tell

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
 from fedsash.averages import Window
@@ -23,6 +24,7 @@ from fedsash.methods import Scaffold
 from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
 from fedsash.runs.folder import RunFolder
+from fedsash.runs.model_files import read_model
 from fedsash.runs.running_sums import RunningSums
 from fedsash.server.federation import Federation
 from fedsash.system.lock import locked
@@ -69,18 +71,15 @@ class Rounds:
         """One process of the server: it begins the run, or goes on with it, until the end."""
         with locked(self.out):
             driver = self.driver(grid)
-        settings: dict[str, Any] = {
-            "checkpoint": Checkpoint(every=self.setup.every, keep=(self.setup.fork,) if self.setup.fork else ()),
-            "progress": False,
-            "callbacks": [Recorder(self)],
-            "trajectory": RunningSums(self.setup.sums),
-        }
+        shown: dict[str, Any] = {"progress": False, "callbacks": [Recorder(self)]}
         if RunFolder(self.out).begun:
-            return resume(driver, self.setup.rounds, self.out, **settings)
+            return resume(driver, self.setup.rounds, self.out, **shown)
         if self.told.saved:
             self.told.violation(f"round {max(self.told.saved)} was saved, and the run is gone")
         fork = None if self.source is None else Fork(self.source, self.setup.fork)
-        return run(driver, self.setup.rounds, out=self.out, fork=fork, **settings)
+        checkpoint = Checkpoint(every=self.setup.every, keep=(self.setup.fork,) if self.setup.fork else ())
+        sums = RunningSums(self.setup.sums)
+        return run(driver, self.setup.rounds, out=self.out, fork=fork, checkpoint=checkpoint, trajectory=sums, **shown)
 
     def driver(self, grid: Any) -> Driver:
         """What makes the rounds: the federation over the nodes of a grid."""
@@ -116,6 +115,10 @@ class Rounds:
         yield from self.differences(result)
         yield from self._unexplained()
         yield from self._wrong_best(result)
+        for name in result.models:
+            written = load(read_model(self.out, name))
+            if any(not torch.equal(written[key], value) for key, value in result.state_dict(name).items()):
+                yield f"the file of {name} has not the model of the last state"
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
         if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:

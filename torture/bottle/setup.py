@@ -73,6 +73,16 @@ EVALUATIONS: Mapping[str, Evaluation] = {
 }
 
 
+def squared(output: Tensor, y: Tensor) -> Tensor:
+    """The squared error of each sample, as a loss of one's own."""
+    return (output.reshape(y.shape) - y) ** 2
+
+
+def absolute(output: Tensor, y: Tensor) -> Tensor:
+    """The mean absolute error of samples, as a metric of one's own."""
+    return (output.reshape(y.shape) - y).abs().mean()
+
+
 @dataclass(frozen=True)
 class Setup:
     """What is trained: `how` is "rounds", the name of an asynchronous scheduler, or "averaged" for Flower's strategy.
@@ -82,7 +92,8 @@ class Setup:
     first has ended. `evaluation` is by whom, `evaluated` every so many rounds. A `table` has names of classes and
     features, which each node has in another order, and a model by name. From the model after `broadcast` rounds on, if
     that is not 0, clients receive the first average; `order` is that of the broadcast. The sum of all models is saved
-    after every `sums` rounds, if that is not 0. `server` is Flower's strategy.
+    after every `sums` rounds, if that is not 0. `server` is Flower's strategy. With `own_code`, loss and
+    metric are functions that nodes find by their place.
     """
 
     how: str
@@ -103,6 +114,7 @@ class Setup:
     order: str
     sums: int
     server: str
+    own_code: bool
     seed: int
 
     @classmethod
@@ -119,6 +131,7 @@ class Setup:
         if how == "rounds" and chance.random() < 0.3:
             fork = every * chance.randint(1, rounds // every)
         averages = chance.choice(list(AVERAGES))
+        table = chance.random() < 0.2
         broadcast = 0
         if how in ("rounds", "averaged") and averages != "none" and chance.random() < 0.4:
             broadcast = chance.randint(1, rounds)
@@ -136,11 +149,12 @@ class Setup:
             fork=fork,
             evaluation=chance.choice(["none", "none", "none", *EVALUATIONS]),
             evaluated=chance.choice([4, 1000, 1000]),
-            table=chance.random() < 0.2,
+            table=table,
             broadcast=broadcast,
             order=chance.choice(["after", "after", "before", "code"]),
             sums=chance.choice([0, 0, 0, chance.randint(1, 4)]),
             server=chance.choice(["FedAvg", "FedAvgM"]),
+            own_code=not table and chance.random() < 0.2,
             seed=seed,
         )
 
@@ -188,6 +202,8 @@ class Setup:
             evaluation=replace(EVALUATIONS[self.evaluation], every=self.evaluated, last=1),
             engine=ONE_BY_ONE,
             personal=personal,
+            loss=squared if self.own_code else None,
+            metrics={"error": absolute} if self.own_code else {},
             device="cpu",
             seed=self.seed,
         )
@@ -215,6 +231,7 @@ class Setup:
         if self.nodes < self.clients:
             data = data.shard(self.held_by(node))
         if broken and self.table:
+            assert isinstance(data.train.x, Tensor)
             data.train.x.fill_(torch.nan)  # only now: data are checked when they are made
         return data
 

@@ -48,6 +48,13 @@ def test_equal_clients_have_no_spread_at_all(value: float, count: int) -> None:
     assert found["client_std"] == 0 and found["worst_client"] == value
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_loss_makes_the_mean_infinite_without_a_warning() -> None:
+    numbers_of = over_clients(np.array([np.inf, 1.0]), np.ones(2), "lower")
+    assert numbers_of["client_mean"] == numbers_of["worst_client"] == np.inf
+    assert np.isnan(numbers_of["client_std"])
+
+
 def by_hand(world: Federation, w: torch.Tensor, samples: Any, own: Any) -> float:
     """The accuracy of a model on some samples, by plain PyTorch."""
     output = copy.deepcopy(world.module_of(w)).eval()(samples.x[torch.from_numpy(own)])

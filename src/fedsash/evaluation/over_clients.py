@@ -28,7 +28,7 @@ def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict
     - `scored`: n; `without_samples`: how many clients have no sample; `undefined`: how many have samples, on which the
       metric is not defined, such as R2 of one sample.
 
-    Without any value the first four are NaN.
+    Without any value the first four are NaN; the deviation is so, too, if a value is infinite.
     """
     defined = values[~np.isnan(values)]
     n = len(defined)
@@ -40,7 +40,8 @@ def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict
             worst_first = worst_first[::-1]
         numbers["client_mean"] = float(defined.mean())
         numbers["worst_tenth"] = float(worst_first[: max(n // 10, 1)].mean())
-        numbers["client_std"] = float((defined - defined[0]).std())  # exactly 0 for equal clients
+        with np.errstate(invalid="ignore"):  # a model that has diverged may have infinite losses
+            numbers["client_std"] = float((defined - defined[0]).std())  # exactly 0 for equal clients
         numbers["worst_client"] = float(worst_first[0])
     numbers["scored"] = n
     numbers["without_samples"] = without_samples

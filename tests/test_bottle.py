@@ -130,6 +130,27 @@ def test_wherever_a_process_dies_while_it_saves_another_one_saves_on(seed: int, 
         assert not list(states.glob(".*.tmp"))
 
 
+def test_a_power_cut_when_a_run_goes_back_leaves_no_part_of_a_state_in_its_way(tmp_path: Path) -> None:
+    """As a part it would be taken for somebody's folder. Without a sync about one cut in a hundred leaves one."""
+    bottle = machine(tmp_path)
+    states = bottle.disk.root / "state"
+    with bottle.at_work():
+        for round in range(1, 4):
+            save(states, round)
+        saved.cut(states, 3)
+    content = bottle.disk.content()
+    for _ in range(150):
+        bottle.disk.put(content)
+        with bottle.at_work():
+            saved.cut(states, 2)
+        restart(bottle)
+        with bottle.at_work():
+            newest = readable(states)
+            assert newest >= 2
+            saved.cut(states, 2)
+            save(states, 3)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 30))
 @settings(deadline=None, max_examples=60)
 def test_a_folder_that_a_killed_process_has_made_is_there_after_a_power_cut_if_it_holds_a_state(

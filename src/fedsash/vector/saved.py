@@ -236,10 +236,14 @@ def place(folder: Path, round: int) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
+    """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved.
+
+    A crash of the machine does, too: the new name is on the disk before the first file goes.
+    """
     going = path.with_name(f".{path.name}.old.tmp")
     try:
         host.disk.rename(path, going)
+        sync_folder(path.parent)
         host.disk.remove_tree(going)
     except BaseException:  # such as Ctrl-C
         remove_tree_if_possible(going)

@@ -3,8 +3,8 @@
     python -m benchmarks.last_clients DATA FOLDER      then fedsash reproduce --merge FOLDER
 
 FedAvg on Fashion-MNIST in the folder DATA: 100 clients with one class each, ten a round, one epoch in batches of 100
-at a rate of 0.1, an MLP with 64 hidden units, 1,000 rounds; the window has the last ten models. `--seeds` (3) seeds of
-all, and for each three draws of the clients of all rounds, with the rest the same. The end of a run is the mean of its
+at a rate of 0.1, an MLP with 64 hidden units, 1,000 rounds; the window has the last ten models. `--seeds` (0, 1
+and 2) are of all, and for each there are three draws of the clients of all rounds, with the rest the same. The end of a run is the mean of its
 last 100 rounds.
 """
 
@@ -172,14 +172,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--rounds", type=int, default=1000)
     options = parser.parse_args()
     runs: dict[str, list[Run]] = {}
-    for seed in range(options.seeds):
+    for seed in options.seeds:
         runs[str(seed)] = [train(federation(options.data, seed, draw), options.rounds) for draw in range(DRAWS)]
         print(f"seed {seed} has been run", flush=True)
-    source = f"python -m benchmarks.last_clients DATA FOLDER --seeds {options.seeds} --rounds {options.rounds}"
+    seeds = " ".join(runs)
+    source = f"python -m benchmarks.last_clients DATA FOLDER --seeds {seeds} --rounds {options.rounds}"
     for claim, numbers in evidence(runs).items():
         saved = {name: table.saved() for name, table in numbers.items()}
         setting = f"{SETTING}, {options.rounds} rounds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,15 @@ def test_a_write_that_the_seam_was_not_asked_for_is_found(tmp_path: Path) -> Non
     assert sorted(beyond(asked_for, calls)) == sorted(calls)
 
 
+IN_REAL_TIME: dict[str, Any] = {"method": {"name": "fedavg"}, "scheduler": {"name": "fedbuff", "size": 2}}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, IN_REAL_TIME], ids=["in rounds, and a fork", "in real time"])
+def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_alone(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     pytest.importorskip("flwr")
     traces = tmp_path / "traces"
     traces.mkdir()
@@ -93,15 +100,18 @@ def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_
         pytest.skip("strace is not installed, or may trace no process here")
     home = tmp_path / "home"
     out = tmp_path / "there"
+    fork = tmp_path / "fork"
     log = tmp_path / "seam.jsonl"
     with loopback(home) as flower:
         flower.before = tracer(traces)
         flower.environment["FEDSASH_SEAM"] = str(log)
         flower.environment["PYTHONPATH"] += f":{TESTS / 'support' / 'seam'}:{TESTS}"
         flower.environment["XDG_STATE_HOME"] = str(home / "user")
-        run_with_a_kill(flower, tmp_path, out)
+        experiment = run_with_a_kill(flower, tmp_path, out, **changes)
+        if not changes:
+            assert served(flower, experiment, fork, "--own-code", "--fork", f"{out}@2") == 0, flower.logs()
     wait_for_end(traces)
-    folders = [out, home / "state", home / "user"]
+    folders = [out, fork, home / "state", home / "user"]
     calls = traced(traces, folders)
     asked_for = recorded(log, folders)
     assert beyond(asked_for, calls) == []
@@ -111,8 +121,11 @@ def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_
     assert {call.operation for call in calls} == set(OPERATIONS)
 
 
-def run_with_a_kill(flower: Loopback, folder: Path, out: Path) -> None:
-    """A run over two nodes with all that writes files, whose server is killed, and which the same command goes on."""
+def run_with_a_kill(flower: Loopback, folder: Path, out: Path, **changes: Any) -> Path:
+    """A run over two nodes with all that writes files, whose server is killed, and which the same command goes on.
+
+    Returns its experiment file.
+    """
     averages = {
         "w": {"name": "window", "size": 2, "storage": "disk"},
         "own": {"name": "support.own:PlainMean"},
@@ -123,6 +136,7 @@ def run_with_a_kill(flower: Loopback, folder: Path, out: Path) -> None:
         averages=averages,
         trajectory={"every": 1},
         evaluation={"every": 2, "last": 1, "held_out": 0.2},
+        **changes,
     )
     flower.configure("insecure = true")
     flower.superlink("--insecure")
@@ -134,3 +148,4 @@ def run_with_a_kill(flower: Loopback, folder: Path, out: Path) -> None:
     assert process.wait(180) == 2, flower.logs()
     assert served(flower, experiment, out, "--own-code") == 0, flower.logs()
     assert after(out, 3)
+    return experiment

@@ -84,14 +84,15 @@ def test_a_write_that_the_seam_was_not_asked_for_is_found(tmp_path: Path) -> Non
     assert sorted(beyond(asked_for, calls)) == sorted(calls)
 
 
+IN_ROUNDS: dict[str, Any] = {"trajectory": {"every": 1}}
 IN_REAL_TIME: dict[str, Any] = {"method": {"name": "fedavg"}, "scheduler": {"name": "fedbuff", "size": 2}}
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("changes", [{}, IN_REAL_TIME], ids=["in rounds, and a fork", "in real time"])
+@pytest.mark.parametrize("settings", [IN_ROUNDS, IN_REAL_TIME], ids=["in rounds, and a fork", "in real time"])
 def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_alone(
-    tmp_path: Path, changes: dict[str, Any]
+    tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     pytest.importorskip("flwr")
     traces = tmp_path / "traces"
@@ -107,8 +108,8 @@ def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_
         flower.environment["FEDSASH_SEAM"] = str(log)
         flower.environment["PYTHONPATH"] += f":{TESTS / 'support' / 'seam'}:{TESTS}"
         flower.environment["XDG_STATE_HOME"] = str(home / "user")
-        experiment = run_with_a_kill(flower, tmp_path, out, **changes)
-        if not changes:
+        experiment = run_with_a_kill(flower, tmp_path, out, **settings)
+        if settings is IN_ROUNDS:
             assert served(flower, experiment, fork, "--own-code", "--fork", f"{out}@2") == 0, flower.logs()
     wait_for_end(traces)
     folders = [out, fork, home / "state", home / "user"]
@@ -121,7 +122,7 @@ def test_a_served_run_that_is_killed_and_goes_on_changes_files_through_the_seam_
     assert {call.operation for call in calls} == set(OPERATIONS)
 
 
-def run_with_a_kill(flower: Loopback, folder: Path, out: Path, **changes: Any) -> Path:
+def run_with_a_kill(flower: Loopback, folder: Path, out: Path, **settings: Any) -> Path:
     """A run over two nodes with all that writes files, whose server is killed, and which the same command goes on.
 
     Returns its experiment file.
@@ -134,9 +135,8 @@ def run_with_a_kill(flower: Loopback, folder: Path, out: Path, **changes: Any) -
         folder,
         rounds=3,
         averages=averages,
-        trajectory={"every": 1},
         evaluation={"every": 2, "last": 1, "held_out": 0.2},
-        **changes,
+        **settings,
     )
     flower.configure("insecure = true")
     flower.superlink("--insecure")

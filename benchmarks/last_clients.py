@@ -3,9 +3,9 @@
     python -m benchmarks.last_clients DATA FOLDER      then fedsash reproduce --merge FOLDER
 
 FedAvg on Fashion-MNIST in the folder DATA: 100 clients with one class each, ten a round, one epoch in batches of 100
-at a rate of 0.1, an MLP with 64 hidden units, 1,000 rounds; the window has the last ten models. `--seeds` (0, 1
-and 2) are of all, and for each there are three draws of the clients of all rounds, with the rest the same. The end of a run is the mean of its
-last 100 rounds.
+at a rate of 0.1, an MLP with 64 hidden units, 1,000 rounds; the window has the last ten models. For each of `--seeds`
+(0, 1 and 2) there are three draws of the clients of all rounds, with the rest the same. The end of a run is the mean
+of its last 100 rounds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -218,7 +218,7 @@ class LazyExecutor:
     `current` is the executor as it is: the running one, or `NOT_STARTED`.
     """
 
-    def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
+    def __init__(self, clients: Clients, training: Training) -> None:
         self._clients = clients
         self._training = training
         self.current: Executor = NOT_STARTED
@@ -239,7 +239,7 @@ class LazyExecutor:
         """Start the executor if it is not running; returns lines that say what was chosen."""
         if self.started:
             return []
-        self.current, notes = self._clients.open(self._training(), rounds)
+        self.current, notes = self._clients.open(self._training, rounds)
         return notes
 
     def close(self) -> None:

@@ -161,7 +161,7 @@ class Federation(Setting, WithExecutor, Shown):
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.client_splits(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, self.layout, data, self.evaluation, calibrated))
-        derive("_lazy", LazyExecutor(self.clients, self.training))
+        derive("_lazy", LazyExecutor(self.clients, self.training()))
         derive(
             "server_round",
             ServerRound(

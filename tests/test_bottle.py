@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torture.bottle.case import Case
+from torture.bottle.case import Case, shrunk
 from torture.bottle.machine import Machine, forget_process
 from torture.bottle.world import Hang, Killed, World
 
@@ -73,6 +73,16 @@ def test_without_its_faults_a_case_is_the_same_federation() -> None:
     without = Case(11, whole.places)
     assert without.setup == whole.setup and without.faults == []
     assert without.go().violations == []
+
+
+def test_the_search_for_fewer_faults_leaves_out_what_the_same_violation_does_not_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torture.bottle.play.SERVERS", 0)  # so that no run ever ends, whatever befalls it
+    case = Case(3)
+    (violation,) = case.go().violations
+    assert shrunk(3, violation).faults == []
+    assert shrunk(3, "the server ends: another reason").faults == case.faults != []
 
 
 @pytest.mark.full

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from .setup import Setup
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where the bottle's files lie, so that no real disk is waited for."""
+SEARCH = 60.0
+"""For how many seconds of the processor a search for fewer faults begins another replay."""
 
 
 @dataclass
@@ -53,13 +57,33 @@ class Case:
         return Outcome(violations, told.rounds, story)
 
 
-def shrunk(seed: int) -> Case:
-    """The case of a seed with as few faults as show a violation: one after another is left out if it is not needed."""
+def shrunk(seed: int, violation: str) -> Case:
+    """The case of a seed with fewer faults, which still shows a violation like this one.
+
+    All faults are left out, then halves of them, quarters and so on to single ones, whatever is not needed: until each
+    one is, or the time for the search is over.
+    """
+    places = Case(seed).places
     without: set[int] = set()
-    for place in Case(seed).places:
-        if Case(seed, without | {place}).go().violations:
-            without.add(place)
+    end = time.process_time() + SEARCH
+    size = len(places)
+    while size:
+        for first in range(0, len(places), size):
+            fewer = without | set(places[first : first + size])
+            if fewer != without and time.process_time() < end and _shows(Case(seed, fewer), violation):
+                without = fewer
+        size //= 2
     return Case(seed, without)
+
+
+def _shows(case: Case, violation: str) -> bool:
+    """Whether a case shows a violation like this one: with the same words, whatever the numbers are."""
+    return _words(violation) in map(_words, case.go().violations)
+
+
+def _words(line: str) -> str:
+    """A line without its numbers."""
+    return re.sub(r"[\d.]+(e[+-]\d+)?", "", line)
 
 
 @contextmanager

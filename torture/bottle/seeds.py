@@ -1,7 +1,8 @@
 """python -m torture bottle [--seed N] [--cases N | --minutes M] [--processes N]
 
 One case of a federation in the bottle is played, and its story told, a line an event. With --cases or --minutes many
-are, from that seed on; each that shows a violation is told with as few faults as show it.
+are, from that seed on; each that shows a violation is told at once, and then with as few faults as a minute's search
+finds to show it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         rounds += made
         if violations:
             violated.append(seed)
-            _tell(seed)
+            _tell(seed, violations[0])
         if sys.stderr.isatty():
             print(f"\r{cases:,} cases, {rounds:,} rounds, {len(violated)} violated", end="", file=sys.stderr)
         if asked.minutes is not None and time.monotonic() - began > 60 * asked.minutes:
@@ -83,11 +84,12 @@ def _played(seeds: Iterable[int], processes: int) -> Generator[Result]:
                 yield each.result()
 
 
-def _tell(seed: int) -> None:
-    """Print the story of a case that shows a violation, with as few faults as show it."""
-    case = shrunk(seed)
-    print(f"\nseed {seed}, with {len(case.faults)} faults:")
-    print("\n".join(case.go().story))
+def _tell(seed: int, violation: str) -> None:
+    """Print what a case violates first, and then its story with fewer faults."""
+    print(f"\nseed {seed}: VIOLATION: {violation}", flush=True)
+    case = shrunk(seed, violation)
+    print(f"seed {seed}, with {len(case.faults)} faults:")
+    print("\n".join(case.go().story), flush=True)
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -14,6 +14,10 @@ from .node import Node
 from .passage import Passage
 from .told import CallbackError, Told
 
+MISTAKES = ("TypeError", "KeyError", "AttributeError", "IndexError", "NameError", "UnboundLocalError")
+"""What a node's reason names if its program is wrong."""
+ANOTHER_MODEL = "it trains another model"
+"""The reason if a node has understood a request in another way than the server; a reply can be altered to say so."""
 LATEST = 31.0
 """A little more than the deadline of a round: many late messages come just before or after it."""
 
@@ -33,9 +37,8 @@ class When(Enum):
 class Kind:
     """A kind of fault: its `words`, when it happens, and what it does to what it befalls, with an amount.
 
-    If it `spoils`, a node may answer afterwards that it has failed, or what can't be used; only if it `diverges`, an
-    upload that is not finite. If somebody `leaves`, a node may have to answer that holds the same clients, and not
-    their state.
+    If it `spoils`, the node that it befalls may answer that it has failed, or what can't be used; only if it
+    `diverges`, an upload that is not finite.
     """
 
     words: str
@@ -43,7 +46,14 @@ class Kind:
     act: Callable[[Any, float], None]
     spoils: bool
     diverges: bool
-    leaves: bool
+
+    def excuses(self, why: str) -> bool:
+        """Whether a client may be missing for this reason because of such a fault: never for a mistake in a program."""
+        if any(error in why for error in MISTAKES):
+            return False
+        if ANOTHER_MODEL in why:
+            return self.act is _alter_reply
+        return self.spoils
 
 
 KINDS: list[Kind] = []
@@ -51,12 +61,12 @@ KINDS: list[Kind] = []
 
 
 def kind(
-    words: str, when: When, *, spoils: bool = False, diverges: bool = False, leaves: bool = False
+    words: str, when: When, *, spoils: bool = False, diverges: bool = False
 ) -> Callable[[Callable[[Any, float], None]], Callable[[Any, float], None]]:
     """Add a function to the kinds of faults."""
 
     def add(act: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
-        KINDS.append(Kind(words, when, act, spoils, diverges, leaves))
+        KINDS.append(Kind(words, when, act, spoils, diverges))
         return act
 
     return add
@@ -112,13 +122,13 @@ def _fail_training(passage: Passage, amount: float) -> None:
     passage.fails = True
 
 
-@kind("the node dies in it", When.REQUEST, spoils=True)
+@kind("the node dies in it", When.REQUEST)
 def _kill_at_work(passage: Passage, variant: float) -> None:
     passage.death = 1 + int(variant) % 12
     passage.restart = 5.0 + int(variant)
 
 
-@kind("the node is killed", When.NODE, leaves=True)
+@kind("the node is killed", When.NODE)
 def _kill_node(node: Node, seconds: float) -> None:
     node.leave(seconds)
 
@@ -140,7 +150,7 @@ def _pause_node(node: Node, seconds: float) -> None:
     node.paused_until = node.machine.world.now + seconds
 
 
-@kind("the node comes back under another id", When.NODE, leaves=True)
+@kind("the node comes back under another id", When.NODE)
 def _rename_node(node: Node, seconds: float) -> None:
     node.leave(seconds)
     node.id += 1000
@@ -167,19 +177,19 @@ def _fill_disk_of_node(node: Node, seconds: float) -> None:
     node.machine.fill_disk(seconds)
 
 
-@kind("the node has a twin", When.NODE)
+@kind("the node has a twin", When.NODE, spoils=True)
 def _let_twin_join(node: Node, amount: float) -> None:
     node.let_twin_join()
 
 
-@kind("the server is killed", When.OPERATION, leaves=True)
-@kind("the server is killed at its disk", When.DISK_OPERATION, leaves=True)
+@kind("the server is killed", When.OPERATION)
+@kind("the server is killed at its disk", When.DISK_OPERATION)
 def _kill_server(server: Machine, amount: float) -> None:
     server.die("is killed")
 
 
-@kind("the server loses its power", When.OPERATION, leaves=True)
-@kind("the server loses its power at its disk", When.DISK_OPERATION, leaves=True)
+@kind("the server loses its power", When.OPERATION)
+@kind("the server loses its power at its disk", When.DISK_OPERATION)
 def _cut_power_of_server(server: Machine, amount: float) -> None:
     server.powered = False
     server.die("loses its power")
@@ -195,7 +205,7 @@ def _pause_server(server: Machine, seconds: float) -> None:
     server.jump += seconds
 
 
-@kind("the server's callback fails", When.ROUND, leaves=True)
+@kind("the server's callback fails", When.ROUND)
 def _fail_callback(told: Told, amount: float) -> None:
     raise CallbackError
 
@@ -221,18 +231,6 @@ class Fault:
         if self.kind.when is When.NODE:
             text = text.replace("the node", f"node {self.node}")
         return f"{text} ({self.amount:.0f})"
-
-
-def may_fail(faults: Sequence[Fault]) -> bool:
-    """Whether a node may answer that it has failed, or what can't be used, after these faults."""
-    kinds = {fault.kind for fault in faults}
-    twins = any(each.act is _let_twin_join for each in kinds)
-    return any(each.spoils or (twins and each.leaves) for each in kinds)
-
-
-def may_diverge(faults: Sequence[Fault]) -> bool:
-    """Whether a node may send an upload that is not finite after these faults."""
-    return any(fault.kind.diverges for fault in faults)
 
 
 def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:

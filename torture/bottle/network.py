@@ -22,7 +22,7 @@ from .faults import Fault
 from .machine import Machine
 from .node import Node
 from .passage import Passage
-from .told import Told
+from .told import DEADLINE, Told
 from .world import Killed, World
 
 
@@ -89,6 +89,8 @@ class Network:
         for fault in self.faults[number]:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
+            if node is not None:
+                self._told.befallen(node.number, fault.kind, DEADLINE)
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)

@@ -10,14 +10,14 @@ from typing import Any
 from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
-from .faults import Fault, When, may_diverge, may_fail
+from .faults import Fault, When
 from .machine import LATEST, Machine, forget_process
 from .network import BottleGrid, Network
 from .node import Node
 from .real_time import InRealTime
-from .rounds import DEADLINE, Rounds
+from .rounds import Rounds
 from .setup import Setup
-from .told import CallbackError, Told
+from .told import DEADLINE, CallbackError, Told
 from .world import Hang, Killed, World
 
 SERVERS = 40
@@ -105,8 +105,6 @@ class Play:
 
     def _plan(self) -> None:
         """Let each fault happen at its time."""
-        self.told.may_fail = may_fail(self.faults)
-        self.told.may_diverge = may_diverge(self.faults)
         self.told.nodes_change = any(fault.kind.when is When.NODE for fault in self.faults)
         for fault in self.faults:
             number = int(fault.at)
@@ -126,6 +124,8 @@ class Play:
 
     def _befall(self, fault: Fault, it: Node | Machine) -> None:
         self.world.tell(f"{fault}")
+        if isinstance(it, Node):
+            self.told.befallen(it.number, fault.kind)
         fault.befall(it)
 
     def _chance(self, what: str) -> Random:

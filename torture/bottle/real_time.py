@@ -11,8 +11,9 @@ from fedsash.network import Asynchronous, FedWindow
 from fedsash.runs import Driver, Result, run
 
 from .reference import differences
-from .rounds import DEADLINE, Rounds
+from .rounds import Rounds
 from .setup import SCHEDULERS
+from .told import DEADLINE
 
 LONGEST = 1.5 * DEADLINE
 """The seconds after which a client that may train at any time must have been heard of."""

@@ -31,15 +31,16 @@ from fedsash.system.lock import locked
 from fedsash.vector.saved import saved_rounds
 
 from . import growing
+from .faults import Kind
 from .node import Node
 from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
-from .told import Told
+from .told import DEADLINE, Told
 
+IN_TIME = ("late", "lost", "away")
+"""The first words of reasons that are a matter of time, and no failure of a node."""
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
-DEADLINE = 30.0
-"""How long a round waits for answers, in seconds."""
 TOLERANCE = 1e-12
 """How far SCAFFOLD's c may be from the mean of all c_i, and a window from the mean of its models."""
 
@@ -232,16 +233,22 @@ class Rounds:
         return accepted
 
     def _unexplained(self) -> Iterator[str]:
-        """Clients that are missing and have no reason in the records."""
+        """Clients that are missing without a reason in the records, or for one that no fault of their node explains."""
         for row in self._problems():
             for client, why in row.get("missing", {}).items():
                 if not why:
                     yield f"client {client} is missing in round {row['round']} without a reason"
-                if not self.told.may_fail and not why.startswith(("late", "lost", "away")):
+                faults = self._faults_of(int(client), row)
+                if not why.startswith(IN_TIME) and not any(fault.excuses(why) for fault in faults):
                     yield f"client {client} is missing in round {row['round']} though nothing befell its node: {why}"
-            diverging = self.told.may_diverge or self.setup.method == "growing"
-            if row.get("refused") and not diverging:
-                yield f"the clients {row['refused']} are refused in round {row['round']} though no training diverges"
+            for client in row.get("refused", ()):
+                diverges = any(fault.diverges for fault in self._faults_of(client, row))
+                if not diverges and self.setup.method != "growing":
+                    yield f"client {client} is refused in round {row['round']} though its training does not diverge"
+
+    def _faults_of(self, client: int, row: Mapping[str, Any]) -> list[Kind]:
+        """The kinds of the faults from which something may have followed for a client in a record's round."""
+        return self.told.faults_of(client % self.setup.nodes, row["round"])
 
     def _problems(self) -> list[dict[str, Any]]:
         """The records of the rounds with problems."""

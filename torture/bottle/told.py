@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .world import World
 
+if TYPE_CHECKING:
+    from .faults import Kind
+
+DEADLINE = 30.0
+"""How long a round waits for answers, in seconds."""
+
 
 class CallbackError(Exception):
     """A callback of the run has failed."""
+
+
+@dataclass(frozen=True)
+class Befallen:
+    """A node that a fault of a `kind` has befallen. What may follow from it happens from `begin` to `end`."""
+
+    node: int
+    kind: Kind
+    begin: float
+    end: float
 
 
 class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `may_fail` says whether a
-    node may fail in this case, `may_diverge` whether it may send what is not finite, `nodes_change` whether one may
-    come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
+    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `nodes_change` says
+    whether a node may come or go, and `after_round` is what else happens after a round, which may raise
+    `CallbackError`.
     """
 
     def __init__(self, world: World) -> None:
@@ -29,12 +48,13 @@ class Told:
         self.rounds = 0
         self.saved: list[int] = []
         self.sent: dict[int, NDArray[np.float64]] = {}
-        self.may_fail = True
-        self.may_diverge = True
         self.nodes_change = True
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._rescued = 0
+        self._befallen: list[Befallen] = []
+        self._since = 0.0
+        self._made: dict[int, tuple[float, float]] = {}
 
     def violation(self, line: str) -> None:
         """Something that must not be."""
@@ -46,6 +66,10 @@ class Told:
 
         The state before the newest is on the disk, whatever happens, and so is the first one.
         """
+        if round:
+            first, _ = self._made.get(round, (self._since, 0.0))
+            self._made[round] = first, self._world.now  # its process may have died before it could tell
+        self._since = self._world.now
         self._world.tell(f"goes on after round {round}" if resumed else "a new run begins")
         durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
         if round < durable:
@@ -56,7 +80,7 @@ class Told:
         self.sent = {number: w for number, w in self.sent.items() if number <= round}
         self.saved = [saved for saved in self.saved if saved < round]
         if round:
-            self.saved.append(round)  # its process may have died before it could tell
+            self.saved.append(round)  # here, too
 
     def rescued(self) -> None:
         """An exception has ended a process of the server after its last round, whose state must have been saved."""
@@ -76,7 +100,19 @@ class Told:
         """A round has been made."""
         self.rounds += 1
         self._last = number
+        self._made[number] = self._since, self._world.now
+        self._since = self._world.now
         self._world.tell(f"round {number}: {line}")
+
+    def befallen(self, node: int, kind: Kind, seconds: float = inf) -> None:
+        """A fault befalls a node, or a request to it: what may follow happens within so many seconds."""
+        now = self._world.now
+        self._befallen.append(Befallen(node, kind, now, now + seconds))
+
+    def faults_of(self, node: int, round: int) -> list[Kind]:
+        """The kinds of the faults from which something may have followed for a node while a round was made."""
+        begin, end = self._made[round]
+        return [each.kind for each in self._befallen if each.node == node and begin <= each.end and each.begin <= end]
 
     def state_saved(self, round: int) -> None:
         """The state after a round has been saved; it may have been told before."""

@@ -44,7 +44,7 @@ def altered(reply: Any, way: str) -> Any:
 
 def _of_strategy(content: Any, way: str) -> Any:
     """A reply to Flower's own strategy, which itself trusts all shapes and types."""
-    if way == "nan":
+    if way == "nan" and "arrays" in content:  # a score has none
         content["arrays"] = ArrayRecord({name: _array(array, way) for name, array in content["arrays"].items()})
     return content
 

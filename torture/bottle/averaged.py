@@ -80,6 +80,10 @@ class AveragedStrategy:
         """One process of the server: it begins the training, or goes on with it, until the end."""
         return self._start(listening(self._strategy, self.heard, self.told), grid, self.out)
 
+    def ended_early(self, strategy: Any) -> str:
+        """It never does."""
+        return ""
+
     def is_done(self, strategy: Any) -> bool:
         """Whether the server has made all rounds."""
         return True

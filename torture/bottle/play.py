@@ -51,6 +51,8 @@ class Play:
         self._plan()
         try:
             result = self._serve_until_done()
+            if result is None:
+                return self.told
             disks = [node.machine.disk.root for node in self.nodes]
             for line in self.served.violations(result, disks):
                 self.told.violation(line)
@@ -61,12 +63,14 @@ class Play:
         return self.told
 
     def _serve_until_done(self) -> Any:
-        """Start the server again and again until it has made all rounds."""
+        """Start the server again and again until it has made all rounds; None if something has been violated by then."""
         chance = self._chance("restarts")
         for _ in range(SERVERS):
             result = self._serve_once()
             if result is not None and self.served.is_done(result):
                 return result
+            if self.told.violations:
+                return None
             self.world.wait(chance.uniform(1.0, 60.0))
         raise RuntimeError(f"the server has not ended after {SERVERS} starts")
 
@@ -79,6 +83,9 @@ class Play:
         try:
             with self.server.at_work():
                 result = self.served.serve(grid)
+            early = self.served.ended_early(result)
+            if early:
+                self._check_end(early)
             self.world.wait(LATEST)  # a process that ends by itself waits for what it does in the background
         except Killed:
             pass
@@ -86,7 +93,6 @@ class Play:
             if self.server.disk.room is None:
                 self.told.rescued()
         except (RunError, OSError) as error:
-            self.world.tell(f"the server ends: {error}")
             self._check_end(str(error))
         self.server.alive = False
         forget_process()
@@ -99,8 +105,10 @@ class Play:
 
     def _check_end(self, line: str) -> None:
         """A server that ends by itself must have a reason that lies outside of it."""
+        self.world.tell(f"the server ends: {line}")
         lied = self.network.lied and "samples instead of" in line
-        if not lied and "no node" not in line and "No space left" not in line:
+        diverged = self.told.diverged and "no upload could be used" in line
+        if not lied and not diverged and "no node" not in line and "No space left" not in line:
             self.told.violation(f"the server ends: {line}")
 
     def _plan(self) -> None:

@@ -100,6 +100,10 @@ class Rounds:
         )
         return replace(self.simulation, data=clients)
 
+    def ended_early(self, result: Result) -> str:
+        """Why the run ended before its last round; empty if it did not."""
+        return str(result.summary.get("ended_early", ""))
+
     def is_done(self, result: Result) -> bool:
         """Whether the server has made all rounds, those of the fork, too: one without nodes ends early."""
         if result.state.round < self.setup.rounds:

@@ -109,6 +109,11 @@ class Told:
         now = self._world.now
         self._befallen.append(Befallen(node, kind, now, now + seconds))
 
+    @property
+    def diverged(self) -> bool:
+        """Whether a node may have sent an upload that is not finite."""
+        return any(each.kind.diverges for each in self._befallen)
+
     def faults_of(self, node: int, round: int) -> list[Kind]:
         """The kinds of the faults from which something may have followed for a node while a round was made."""
         begin, end = self._made[round]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.common.serde import message_from_proto, message_to_proto
 
-from fedsash.flower.nodes.wire import ACTIONS, MODEL, ROLL_CALL
+from fedsash.flower.nodes.wire import ACTIONS, MODEL, REQUEST, ROLL_CALL
 
 from .altered import altered
 from .faults import Fault
@@ -77,6 +78,13 @@ class Network:
         if MODEL in message.content:
             round = int(message.metadata.group_id)
             self._told.sent[round] = message.content[MODEL]["w"].numpy()
+
+    def note_answered(self, message: Any, answer: Any) -> None:
+        """Note the answer to a request to train of the run that its server reads."""
+        if REQUEST in message.content:
+            round = int(message.metadata.group_id)
+            for client in json.loads(message.content[REQUEST]["numbers"])["ids"]:
+                self._told.answered[client, round] = message, answer
 
     def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
         """Send a request to its node; `arrived` is called with each answer that comes back.
@@ -168,6 +176,7 @@ class BottleGrid:
         self._answers: dict[str, list[Any]] = {}
         self._numbers = count(1)
         self._jump = machine.jump
+        self._requests: dict[str, Any] = {}
         self._sent: dict[str, float] = {}
         self._came: dict[str, float] = {}
         self._pulled: set[str] = set()
@@ -187,6 +196,7 @@ class BottleGrid:
             message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
             if message.metadata.message_type == ACTIONS["train"]:
                 self._sent[name] = self.network.world.now
+                self._requests[name] = message
                 self.network.note_sent(message)
             if self.network.send(message, self._arrived):
                 ids.append(name)
@@ -203,7 +213,10 @@ class BottleGrid:
         answers: list[Any] = []
         for name in message_ids:
             if name in self._answers:
-                answers += self._answers.pop(name)
+                arrived = self._answers.pop(name)
+                if name in self._requests and name not in self._pulled:
+                    self.network.note_answered(self._requests[name], arrived[0])
+                answers += arrived
                 self._pulled.add(name)
         return answers
 

@@ -63,7 +63,7 @@ class Play:
         return self.told
 
     def _serve_until_done(self) -> Any:
-        """Start the server again and again until it has made all rounds; None if something has been violated by then."""
+        """Start the server again and again until it has made all rounds; None if it violates something before."""
         chance = self._chance("restarts")
         for _ in range(SERVERS):
             result = self._serve_once()

@@ -1,18 +1,26 @@
-"""Asynchronous schedulers over nodes in real time. What must hold: a replay of the record gives the same bytes."""
+"""Asynchronous schedulers over nodes in real time.
+
+What must hold: a replay of the record gives the same bytes, and so do the papers' formulas, but for rounding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from torch import nn
+
 from fedsash.flower import RealTime
+from fedsash.flower.nodes import wire
 from fedsash.flower.real_time.arrivals import read
-from fedsash.network import Asynchronous, FedWindow
+from fedsash.network import Asynchronous, FedAsync, FedBuff, FedWindow
 from fedsash.runs import Driver, Result, run
 
+from . import steps
 from .reference import differences
-from .rounds import Rounds
-from .setup import SCHEDULERS
+from .rounds import TOLERANCE, Rounds
+from .steps import Model, Uploaded
 from .told import DEADLINE
 
 LONGEST = 1.5 * DEADLINE
@@ -23,23 +31,67 @@ class InRealTime(Rounds):
     """A run of an asynchronous scheduler."""
 
     def driver(self, grid: Any) -> Driver:
-        scheduler = SCHEDULERS[self.setup.how]
+        scheduler = self.setup.scheduler
         limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
         return Asynchronous(self.over_nodes(grid, minimum=1), RealTime(limit), scheduler)
 
     def differences(self, result: Result) -> Iterator[str]:
-        scheduler = SCHEDULERS[self.setup.how]
+        scheduler = self.setup.scheduler
         limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
         replay = Asynchronous(self.simulation, RealTime(limit, replay=self.out), scheduler)
         expected = run(replay, self.setup.rounds, progress=False).state
         for name in differences(result.state, expected):
             yield f"{name} is not that of a replay of the record"
+        yield from self._unlike_formulas(result)
         yield from self._without_end()
         without_limit = self.setup.asked == self.setup.clients and self.setup.how != "fedwindow"
         if (
             without_limit and not self.setup.scored_by_clients and not self.told.nodes_change
         ):  # an evaluation may wait longer
             yield from self._silent()
+
+    def _unlike_formulas(self, result: Result) -> Iterator[str]:
+        """Models that are not those of the scheduler's formula in NumPy: the last one, and those that clients received.
+
+        In FedWindow also the versions of the models that clients received.
+        """
+        uploads = self._uploads()
+        models = self._models(uploads)
+        pairs = [("the last model", result.state.w.numpy(), models[self.setup.rounds])]
+        for upload in uploads:
+            what = f"what client {upload.client} received as version {upload.version}"
+            pairs.append((what, upload.start, models[upload.version]))
+        for what, w, expected in pairs:
+            error = float(np.abs(w - expected).max())
+            if not error <= TOLERANCE:
+                yield f"{what} is {error:.1e} away from that of the formula"
+        if isinstance(self.setup.scheduler, FedWindow):
+            versions = [upload.version for upload in uploads]
+            expected_versions = steps.versions_of_ring(uploads, self.setup.window)
+            if versions != expected_versions:
+                yield f"clients trained from the versions {versions} instead of {expected_versions}"
+
+    def _models(self, uploads: list[Uploaded]) -> list[Model]:
+        """The models after 0, 1, ... steps by the scheduler's formula."""
+        first = nn.utils.parameters_to_vector(self.setup.module().parameters()).detach().numpy()
+        match self.setup.scheduler:
+            case FedAsync(alpha=alpha, a=a):
+                return steps.fedasync(first, uploads, alpha, a)
+            case FedBuff(size=size, a=a):
+                return steps.fedbuff(first, uploads, size, a)
+            case _:
+                return steps.fedwindow(first, uploads, self.setup.window)
+
+    def _uploads(self) -> list[Uploaded]:
+        """The uploads that count by the record, as they travelled."""
+        uploads = []
+        for arrival in read(self.out):
+            if arrival.number >= 0 and not arrival.why:
+                request, answer = self.told.answered[arrival.client, arrival.number + 1]
+                start = request.content[wire.MODEL]["w"].numpy()
+                delta = answer.content[wire.UPLOAD]["delta"].numpy()[0]
+                uploads.append(Uploaded(arrival.client, arrival.version, start, start + delta))
+        return uploads
 
     def _without_end(self) -> Iterator[str]:
         """Trips that have no end in the record, though their client has ended a later one."""

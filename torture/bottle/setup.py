@@ -59,11 +59,7 @@ AVERAGES: Mapping[str, Mapping[str, Any]] = {
     "disk": {"w3": Window(3, storage="disk")},
     "none": {},
 }
-SCHEDULERS: Mapping[str, Scheduler] = {
-    "fedasync": FedAsync(weight="polynomial"),
-    "fedbuff": FedBuff(2),
-    "fedwindow": FedWindow(ConstantWindow(1)),
-}
+SCHEDULERS = ("fedasync", "fedbuff", "fedwindow")
 EVALUATIONS: Mapping[str, Evaluation] = {
     "none": Evaluation(),
     "held out": Evaluation(held_out=0.4),
@@ -164,6 +160,22 @@ class Setup:
         if not self.table:
             return None
         return NamedModel("mlp", {"hidden": []}, shape=(len(FEATURES),), outputs=len(LABELS), seed=self.seed)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """What moves the server of an asynchronous run."""
+        match self.how:
+            case "fedasync":
+                return FedAsync(weight="polynomial")
+            case "fedbuff":
+                return FedBuff(2)
+            case _:
+                return FedWindow(ConstantWindow(self.window))
+
+    @property
+    def window(self) -> int:
+        """The number of clients in FedWindow's window."""
+        return min(2, self.clients)
 
     @property
     def scored_by_clients(self) -> bool:

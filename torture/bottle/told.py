@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
+from flwr.app import Message
 from numpy.typing import NDArray
 
 from .world import World
@@ -37,9 +38,9 @@ class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `nodes_change` says
-    whether a node may come or go, and `after_round` is what else happens after a round, which may raise
-    `CallbackError`.
+    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
+    request to train and its answer that was read, by the client and the round from 1. `nodes_change` says whether a
+    node may come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
     """
 
     def __init__(self, world: World) -> None:
@@ -48,6 +49,7 @@ class Told:
         self.rounds = 0
         self.saved: list[int] = []
         self.sent: dict[int, NDArray[np.float64]] = {}
+        self.answered: dict[tuple[int, int], tuple[Message, Message]] = {}
         self.nodes_change = True
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .altered import WAYS, without_finite_state
 from .machine import Machine
 from .node import Node
 from .passage import Passage
 from .told import CallbackError, Told
+
+if TYPE_CHECKING:
+    from .network import Network
 
 MISTAKES = ("TypeError", "KeyError", "AttributeError", "IndexError", "NameError", "UnboundLocalError")
 """What a node's reason names if its program is wrong."""
@@ -22,6 +25,12 @@ LATEST = 31.0
 """A little more than the deadline of a round: many late messages come just before or after it."""
 
 
+DESERTED = 0.03
+"""The share of cases in which all nodes go for good."""
+PATIENCE = 1000.0
+"""So many seconds later at the latest a server has ended, which waits 200 s for nodes and may be started again."""
+
+
 class When(Enum):
     """What the number `at` of a fault counts, and to what the fault happens."""
 
@@ -29,6 +38,7 @@ class When(Enum):
     NODE = "at a moment, to a node"
     OPERATION = "at the server's n-th operation of its disk, or look at the clock or the grid, to its machine"
     DISK_OPERATION = "at the n-th operation of the server's disk, to its machine"
+    NETWORK = "at a moment, to all nodes"
     SERVER = "at a moment, to the server's machine"
     ROUND = "after a round, to what is told of the run"
 
@@ -182,6 +192,13 @@ def _let_twin_join(node: Node, amount: float) -> None:
     node.let_twin_join()
 
 
+@kind("all nodes go for good", When.NETWORK)
+def _desert(network: Network, amount: float) -> None:
+    for node in network.nodes:
+        node.go()
+    network.world.limit = network.world.now + PATIENCE
+
+
 @kind("the server is killed", When.OPERATION)
 @kind("the server is killed at its disk", When.DISK_OPERATION)
 def _kill_server(server: Machine, amount: float) -> None:
@@ -233,8 +250,11 @@ class Fault:
         return f"{text} ({self.amount:.0f})"
 
 
-def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
-    """The faults of a case with so many nodes and rounds; each case has some kinds of them only."""
+def drawn(chance: Random, nodes: int, rounds: int, waits: bool) -> list[Fault]:
+    """The faults of a case with so many nodes and rounds; each case has some kinds of them only.
+
+    The nodes of a server that `waits` for ever do not all go for good.
+    """
     requests = 2 * nodes * rounds
     seconds = 8.0 * rounds
     faults: list[Fault] = []
@@ -255,6 +275,8 @@ def drawn(chance: Random, nodes: int, rounds: int) -> list[Fault]:
         faults.append(Fault(each, chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
     for _ in range(chance.randint(0, 1)):
         faults.append(Fault(chance.choice(_kinds(When.ROUND)), chance.randrange(1, rounds + 1)))
+    if not waits and chance.random() < DESERTED:
+        faults.append(Fault(chance.choice(_kinds(When.NETWORK)), chance.uniform(0, seconds)))
     return faults
 
 

@@ -62,9 +62,30 @@ class Network:
         return node
 
     def _join_as_twin(self, number: int) -> None:
+        if self.deserted:
+            return
         place = len(self.nodes)
         twin = self.join(number, f"twin {place} of node {number}")
         twin.id += 500 * place
+
+    def server_starts(self) -> None:
+        """Let a new process of the server disturb no node: it has asked none in a roll call yet."""
+        for node in self.nodes:
+            node.undisturbed_since = min(node.undisturbed_since, self.world.now)
+
+    def disturb(self) -> None:
+        """Let it count as if something had befallen each node now."""
+        for node in self.nodes:
+            node.undisturbed_since = max(node.undisturbed_since, self.world.now)
+
+    def calm_for(self, number: int) -> float:
+        """For how many seconds the node of this number, and each twin of it, has been live and undisturbed."""
+        return self.world.now - max(node.calm_since for node in self.nodes if node.number == number)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether all nodes have gone for good."""
+        return all(node.gone for node in self.nodes)
 
     def with_id(self, number: int) -> Node | None:
         """The node that has an id now."""
@@ -99,6 +120,9 @@ class Network:
             fault.befall(passage)
             if node is not None:
                 self._told.befallen(node.number, fault.kind, DEADLINE)
+                node.undisturbed_since = self.world.now + fault.amount
+                if message.metadata.message_type == ROLL_CALL:
+                    node.undisturbed_since = inf
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)
@@ -136,6 +160,8 @@ class Network:
                 node.machine.deaths_at_disk[step] = partial(self._dies, node, passage.restart)
             reply = node.answer(message)
         if node.lies:
+            if message.metadata.message_type == ROLL_CALL:
+                node.undisturbed_since = inf  # it is not asked any more
             reply = self._altered(reply, "samples")
         return reply
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -38,6 +39,8 @@ class Node:
         self.machine = machine
         self.let_twin_join = let_twin_join
         self.seen = False
+        self.gone = False
+        self.undisturbed_since = inf
         self.paused_until = 0.0
         self.lies = False
         self.broken = False
@@ -48,6 +51,18 @@ class Node:
         self._start()
         self._keep_disk()
 
+    @property
+    def calm_since(self) -> float:
+        """Since when it has been live, and neither it nor a request to it was disturbed; infinity if it is not live."""
+        if not self.machine.alive:
+            return inf
+        return max(self.undisturbed_since, self.paused_until)
+
+    def go(self) -> None:
+        """Be gone for good."""
+        self.gone = True
+        self.leave(0.0)
+
     def leave(self, seconds: float) -> None:
         """Be gone for so many seconds."""
         self.machine.alive = False
@@ -55,8 +70,8 @@ class Node:
         self.machine.world.after(seconds, self.start_again)
 
     def start_again(self) -> None:
-        """Start its process, unless it runs."""
-        if not self.machine.alive:
+        """Start its process, unless it runs or is gone for good."""
+        if not self.machine.alive and not self.gone:
             self.machine.world.tell(f"{self.machine.name} is started again")
             self._start()
 
@@ -85,6 +100,7 @@ class Node:
         self._app = self._new_app(self)
         self._state = RecordDict()
         self.seen = True
+        self.undisturbed_since = self.machine.world.now
 
     def _mend_samples(self) -> None:
         self.broken = False

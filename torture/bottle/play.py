@@ -17,12 +17,14 @@ from .node import Node
 from .real_time import InRealTime
 from .rounds import Rounds
 from .setup import Setup
-from .told import DEADLINE, CallbackError, Told
+from .told import DEADLINE, ROLL_CALL, CallbackError, Told
 from .world import Hang, Killed, World
 
 SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
 HOUR = 3600.0
+PRESENT = ROLL_CALL - 10.0
+"""A server that waits for nodes knows those that have been live and undisturbed for so many seconds."""
 
 
 class Play:
@@ -43,6 +45,8 @@ class Play:
         else:
             self.served = InRealTime(setup, out, self.told)
         self.network = Network(self.world, self.told, folder, self.served.new_app, self._chance)
+        self._over = False
+        self.told.calm_for = self.network.calm_for
         self.nodes = [self.network.join(number, f"node {number}") for number in range(setup.nodes)]
 
     def go(self) -> Told:
@@ -63,13 +67,16 @@ class Play:
         return self.told
 
     def _serve_until_done(self) -> Any:
-        """Start the server again and again until it has made all rounds; None if it violates something before."""
+        """Start the server again and again until it has made all rounds.
+
+        None if something is violated before, or all nodes have gone for good and it says so.
+        """
         chance = self._chance("restarts")
         for _ in range(SERVERS):
             result = self._serve_once()
             if result is not None and self.served.is_done(result):
                 return result
-            if self.told.violations:
+            if self.told.violations or self._over:
                 return None
             self.world.wait(chance.uniform(1.0, 60.0))
         raise RuntimeError(f"the server has not ended after {SERVERS} starts")
@@ -77,6 +84,7 @@ class Play:
     def _serve_once(self) -> Any:
         """One process of the server: what it gives, or None if it died or had to give up."""
         self.server.start()
+        self.network.server_starts()
         self.world.tell("the server starts")
         result = None
         grid = BottleGrid(self.network, self.server)
@@ -104,12 +112,19 @@ class Play:
         return result
 
     def _check_end(self, line: str) -> None:
-        """A server that ends by itself must have a reason that lies outside of it."""
+        """A server that ends by itself must have a reason that lies outside of it.
+
+        That no node has come for some clients is none if all are there, and that none is there any more if one is.
+        """
         self.world.tell(f"the server ends: {line}")
+        self._over = self.network.deserted and "no node" in line
         lied = self.network.lied and "samples instead of" in line
         diverged = self.told.diverged and "no upload could be used" in line
         if not lied and not diverged and "no node" not in line and "No space left" not in line:
             self.told.violation(f"the server ends: {line}")
+        there = [self.network.calm_for(node) > PRESENT for node in range(self.setup.nodes)]
+        if ("no node" in line and all(there)) or ("no node is there" in line and any(there)):
+            self.told.violation(f"the server ends, though nodes have long been there: {line}")
 
     def _plan(self) -> None:
         """Let each fault happen at its time."""
@@ -121,6 +136,8 @@ class Play:
                     self.network.faults[number].append(fault)
                 case When.NODE:
                     self.world.after(fault.at, partial(self._befall, fault, self.nodes[fault.node]))
+                case When.NETWORK:
+                    self.world.after(fault.at, partial(self._befall, fault, self.network))
                 case When.SERVER:
                     self.world.after(fault.at, partial(self._befall, fault, self.server))
                 case When.OPERATION:
@@ -130,10 +147,12 @@ class Play:
                 case When.ROUND:
                     self.told.after_round[number] = partial(fault.befall, self.told)
 
-    def _befall(self, fault: Fault, it: Node | Machine) -> None:
+    def _befall(self, fault: Fault, it: Node | Network | Machine) -> None:
         self.world.tell(f"{fault}")
         if isinstance(it, Node):
             self.told.befallen(it.number, fault.kind)
+        if it is self.server:
+            self.network.disturb()  # a jump of its clock makes answers late
         fault.befall(it)
 
     def _chance(self, what: str) -> Random:

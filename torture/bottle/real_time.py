@@ -45,9 +45,7 @@ class InRealTime(Rounds):
         yield from self._unlike_formulas(result)
         yield from self._without_end()
         without_limit = self.setup.asked == self.setup.clients and self.setup.how != "fedwindow"
-        if (
-            without_limit and not self.setup.scored_by_clients and not self.told.nodes_change
-        ):  # an evaluation may wait longer
+        if without_limit and not self.setup.scored_by_clients:  # an evaluation may wait longer
             yield from self._silent()
 
     def _unlike_formulas(self, result: Result) -> Iterator[str]:
@@ -104,11 +102,15 @@ class InRealTime(Rounds):
                 yield f"of client {client} the trips {sorted(numbers)} have an end in the record"
 
     def _silent(self) -> Iterator[str]:
-        """Clients of which nothing was heard for longer than a deadline, though all may train at any time."""
+        """Clients that were not heard for longer than a deadline at last, though nothing disturbs their node.
+
+        All may train at any time.
+        """
         record = read(self.out)
         last = dict.fromkeys(range(self.setup.clients), 0.0)
         for arrival in record:
             last[arrival.client] = arrival.time
         for client, moment in last.items():
-            if record[-1].time - moment > LONGEST:
+            calm = self.told.calm_for(client % self.setup.nodes)
+            if min(record[-1].time - moment, calm) > LONGEST:
                 yield f"nothing was heard of client {client} after {moment:.0f} of {record[-1].time:.0f} s"

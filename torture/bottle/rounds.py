@@ -20,6 +20,7 @@ from fedsash.averages.sum_files import place, read
 from fedsash.client.messages import RoundReport
 from fedsash.evaluation import Score
 from fedsash.flower import FlowerClients, Waiting, client_app
+from fedsash.flower.real_time.site import STOPPED
 from fedsash.methods import Scaffold
 from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
@@ -35,8 +36,10 @@ from .faults import Kind
 from .node import Node
 from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
-from .told import DEADLINE, Told
+from .told import DEADLINE, ROLL_CALL, Told
 
+KNOWN = DEADLINE + 10.0
+"""For so many seconds a node must have been there before a round that the server knows it: it looks in each round."""
 IN_TIME = ("late", "lost", "away")
 """The first words of reasons that are a matter of time, and no failure of a node."""
 SPARE = 6
@@ -95,7 +98,7 @@ class Rounds:
             self.setup.model,
             evaluation=self.simulation.evaluation,
             seed=self.setup.seed,
-            waiting=Waiting(deadline=DEADLINE, roll_call=200.0, poll=0.5, minimum=minimum),
+            waiting=Waiting(deadline=DEADLINE, roll_call=ROLL_CALL, poll=0.5, minimum=minimum),
             remember=self.setup.remember,
         )
         return replace(self.simulation, data=clients)
@@ -236,6 +239,13 @@ class Rounds:
             accepted[row["round"]] -= {int(client) for client in row.get("missing", {})} | set(row.get("refused", []))
         return accepted
 
+    def unheard(self, report: RoundReport) -> Iterator[str]:
+        """Clients that are not heard in time in a round that has just been made, though nothing disturbs their node."""
+        for client, why in report.missing.items():
+            known = self.told.calm_before_round(client % self.setup.nodes) > KNOWN
+            if known and why.startswith(IN_TIME) and why != STOPPED:
+                yield f"client {client} is not heard in round {report.round}, and its node was there: {why}"
+
     def _unexplained(self) -> Iterator[str]:
         """Clients that are missing without a reason in the records, or for one that no fault of their node explains."""
         for row in self._problems():
@@ -271,6 +281,8 @@ class Recorder(Callback):
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         rounds = self._rounds
+        for line in rounds.unheard(report):
+            rounds.told.violation(line)
         text = "; ".join(report.lines()) or "all answered"
         rounds.told.round(report.round, f"{report.clients.tolist()}: {text}")
         if not bool(torch.isfinite(run.state.w).all()):

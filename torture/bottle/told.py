@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEADLINE = 30.0
 """How long a round waits for answers, in seconds."""
+ROLL_CALL = 200.0
+"""How long a server waits for nodes, in seconds."""
 
 
 class CallbackError(Exception):
@@ -41,6 +43,7 @@ class Told:
     `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
     request to train and its answer that was read, by the client and the round from 1. `nodes_change` says whether a
     node may come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
+    `calm_for` gives the seconds for which a node has been live and undisturbed.
     """
 
     def __init__(self, world: World) -> None:
@@ -51,6 +54,7 @@ class Told:
         self.sent: dict[int, NDArray[np.float64]] = {}
         self.answered: dict[tuple[int, int], tuple[Message, Message]] = {}
         self.nodes_change = True
+        self.calm_for: Callable[[int], float] = lambda node: 0.0
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._rescued = 0
@@ -115,6 +119,10 @@ class Told:
     def diverged(self) -> bool:
         """Whether a node may have sent an upload that is not finite."""
         return any(each.kind.diverges for each in self._befallen)
+
+    def calm_before_round(self, node: int) -> float:
+        """For how many seconds a node was live and undisturbed before the round that is being made, and is since."""
+        return self.calm_for(node) - (self._world.now - self._since)
 
     def faults_of(self, node: int, round: int) -> list[Kind]:
         """The kinds of the faults from which something may have followed for a node while a round was made."""

@@ -69,9 +69,9 @@ class Network:
         twin.id += 500 * place
 
     def server_starts(self) -> None:
-        """Let a new process of the server disturb no node: it has asked none in a roll call yet."""
+        """Let no node be unknown for what happened to the roll call of an earlier process of the server."""
         for node in self.nodes:
-            node.undisturbed_since = min(node.undisturbed_since, self.world.now)
+            node.unknown = False
 
     def disturb(self) -> None:
         """Let it count as if something had befallen each node now."""
@@ -122,7 +122,7 @@ class Network:
                 self._told.befallen(node.number, fault.kind, DEADLINE)
                 node.undisturbed_since = self.world.now + fault.amount
                 if message.metadata.message_type == ROLL_CALL:
-                    node.undisturbed_since = inf
+                    node.unknown = True
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)
@@ -161,7 +161,7 @@ class Network:
             reply = node.answer(message)
         if node.lies:
             if message.metadata.message_type == ROLL_CALL:
-                node.undisturbed_since = inf  # it is not asked any more
+                node.unknown = True
             reply = self._altered(reply, "samples")
         return reply
 

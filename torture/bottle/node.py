@@ -41,6 +41,7 @@ class Node:
         self.seen = False
         self.gone = False
         self.undisturbed_since = inf
+        self.unknown = False
         self.paused_until = 0.0
         self.lies = False
         self.broken = False
@@ -53,8 +54,11 @@ class Node:
 
     @property
     def calm_since(self) -> float:
-        """Since when it has been live, and neither it nor a request to it was disturbed; infinity if it is not live."""
-        if not self.machine.alive:
+        """Since when it has been live, and neither it nor a request to it was disturbed.
+
+        It is infinite if the node is not live, or if the server's roll call was disturbed, so that it may not know it.
+        """
+        if not self.machine.alive or self.unknown:
             return inf
         return max(self.undisturbed_since, self.paused_until)
 

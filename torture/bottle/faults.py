@@ -25,7 +25,7 @@ LATEST = 31.0
 """A little more than the deadline of a round: many late messages come just before or after it."""
 
 
-DESERTED = 0.03
+DESERTED = 0.08
 """The share of cases in which all nodes go for good."""
 PATIENCE = 1000.0
 """So many seconds later at the latest a server has ended, which waits 200 s for nodes and may be started again."""
@@ -276,7 +276,7 @@ def drawn(chance: Random, nodes: int, rounds: int, waits: bool) -> list[Fault]:
     for _ in range(chance.randint(0, 1)):
         faults.append(Fault(chance.choice(_kinds(When.ROUND)), chance.randrange(1, rounds + 1)))
     if not waits and chance.random() < DESERTED:
-        faults.append(Fault(chance.choice(_kinds(When.NETWORK)), chance.uniform(0, seconds)))
+        faults.append(Fault(chance.choice(_kinds(When.NETWORK)), chance.uniform(0, seconds / 3)))
     return faults
 
 

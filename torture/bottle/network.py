@@ -106,6 +106,7 @@ class Network:
             round = int(message.metadata.group_id)
             for client in json.loads(message.content[REQUEST]["numbers"])["ids"]:
                 self._told.answered[client, round] = message, answer
+                self._told.heard[client] = self.world.now
 
     def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
         """Send a request to its node; `arrived` is called with each answer that comes back.

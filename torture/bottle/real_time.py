@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from fedsash.client.messages import RoundReport
 from fedsash.flower import RealTime
 from fedsash.flower.nodes import wire
 from fedsash.flower.real_time.arrivals import read
@@ -21,10 +22,6 @@ from . import steps
 from .reference import differences
 from .rounds import TOLERANCE, Rounds
 from .steps import Model, Uploaded
-from .told import DEADLINE
-
-LONGEST = 1.5 * DEADLINE
-"""The seconds after which a client that may train at any time must have been heard of."""
 
 
 class InRealTime(Rounds):
@@ -44,9 +41,15 @@ class InRealTime(Rounds):
             yield f"{name} is not that of a replay of the record"
         yield from self._unlike_formulas(result)
         yield from self._without_end()
-        without_limit = self.setup.asked == self.setup.clients and self.setup.how != "fedwindow"
-        if without_limit and not self.setup.scored_by_clients:  # an evaluation may wait longer
-            yield from self._silent()
+
+    def unheard(self, report: RoundReport) -> Iterator[str]:
+        """Clients that are silent, unless a limit or a window lets them wait; an evaluation may take longer, too."""
+        limited = self.setup.asked < self.setup.clients or isinstance(self.setup.scheduler, FedWindow)
+        if limited or self.setup.scored_by_clients:
+            return
+        for client in range(self.setup.clients):
+            if self.told.is_silent(client, client % self.setup.nodes):
+                yield f"nothing is heard of client {client} until step {report.round}, and its node is there"
 
     def _unlike_formulas(self, result: Result) -> Iterator[str]:
         """Models that are not those of the scheduler's formula in NumPy: the last one, and those that clients received.
@@ -100,17 +103,3 @@ class InRealTime(Rounds):
         for client, numbers in ended.items():
             if sorted(numbers) != list(range(len(numbers))):
                 yield f"of client {client} the trips {sorted(numbers)} have an end in the record"
-
-    def _silent(self) -> Iterator[str]:
-        """Clients that were not heard for longer than a deadline at last, though nothing disturbs their node.
-
-        All may train at any time.
-        """
-        record = read(self.out)
-        last = dict.fromkeys(range(self.setup.clients), 0.0)
-        for arrival in record:
-            last[arrival.client] = arrival.time
-        for client, moment in last.items():
-            calm = self.told.calm_for(client % self.setup.nodes)
-            if min(record[-1].time - moment, calm) > LONGEST:
-                yield f"nothing was heard of client {client} after {moment:.0f} of {record[-1].time:.0f} s"

@@ -20,7 +20,6 @@ from fedsash.averages.sum_files import place, read
 from fedsash.client.messages import RoundReport
 from fedsash.evaluation import Score
 from fedsash.flower import FlowerClients, Waiting, client_app
-from fedsash.flower.real_time.site import STOPPED
 from fedsash.methods import Scaffold
 from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
@@ -38,8 +37,6 @@ from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
 from .told import DEADLINE, ROLL_CALL, Told
 
-KNOWN = DEADLINE + 10.0
-"""For so many seconds a node must have been there before a round that the server knows it: it looks in each round."""
 IN_TIME = ("late", "lost", "away")
 """The first words of reasons that are a matter of time, and no failure of a node."""
 SPARE = 6
@@ -242,8 +239,7 @@ class Rounds:
     def unheard(self, report: RoundReport) -> Iterator[str]:
         """Clients that are not heard in time in a round that has just been made, though nothing disturbs their node."""
         for client, why in report.missing.items():
-            known = self.told.calm_before_round(client % self.setup.nodes) > KNOWN
-            if known and why.startswith(IN_TIME) and why != STOPPED:
+            if why.startswith(IN_TIME) and self.told.knows(client % self.setup.nodes):
                 yield f"client {client} is not heard in round {report.round}, and its node was there: {why}"
 
     def _unexplained(self) -> Iterator[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEADLINE = 30.0
 """How long a round waits for answers, in seconds."""
+ANSWERED = 5.0
+"""An undisturbed answer comes within so many seconds."""
 ROLL_CALL = 200.0
 """How long a server waits for nodes, in seconds."""
 
@@ -41,7 +43,8 @@ class Told:
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
     `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
-    request to train and its answer that was read, by the client and the round from 1. `nodes_change` says whether a
+    request to train and its answer that was read, by the client and the round from 1; `heard` is when
+    an answer of a client was read last. `nodes_change` says whether a
     node may come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
     `calm_for` gives the seconds for which a node has been live and undisturbed.
     """
@@ -53,6 +56,7 @@ class Told:
         self.saved: list[int] = []
         self.sent: dict[int, NDArray[np.float64]] = {}
         self.answered: dict[tuple[int, int], tuple[Message, Message]] = {}
+        self.heard: dict[int, float] = {}
         self.nodes_change = True
         self.calm_for: Callable[[int], float] = lambda node: 0.0
         self.after_round: dict[int, Callable[[], None]] = {}
@@ -60,6 +64,7 @@ class Told:
         self._rescued = 0
         self._befallen: list[Befallen] = []
         self._since = 0.0
+        self._begins: list[float] = []
         self._made: dict[int, tuple[float, float]] = {}
 
     def violation(self, line: str) -> None:
@@ -76,6 +81,7 @@ class Told:
             first, _ = self._made.get(round, (self._since, 0.0))
             self._made[round] = first, self._world.now  # its process may have died before it could tell
         self._since = self._world.now
+        self._begins = [self._since]
         self._world.tell(f"goes on after round {round}" if resumed else "a new run begins")
         durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
         if round < durable:
@@ -108,6 +114,7 @@ class Told:
         self._last = number
         self._made[number] = self._since, self._world.now
         self._since = self._world.now
+        self._begins.append(self._since)
         self._world.tell(f"round {number}: {line}")
 
     def befallen(self, node: int, kind: Kind, seconds: float = inf) -> None:
@@ -120,9 +127,23 @@ class Told:
         """Whether a node may have sent an upload that is not finite."""
         return any(each.kind.diverges for each in self._befallen)
 
-    def calm_before_round(self, node: int) -> float:
-        """For how many seconds a node was live and undisturbed before the round that is being made, and is since."""
-        return self.calm_for(node) - (self._world.now - self._since)
+    def knows(self, node: int) -> bool:
+        """Whether the server must know a node in the round that is being made.
+
+        The node was live and undisturbed when an earlier round of this process began, in which the server looked for
+        it, and is so since; and it has had the time to answer.
+        """
+        calm_since = self._world.now - self.calm_for(node)
+        return any(calm_since <= begin <= self._since - ANSWERED for begin in self._begins)
+
+    def is_silent(self, client: int, node: int) -> bool:
+        """Whether nothing was heard of a client since it must have answered, though it may train at any time.
+
+        Its node is live and undisturbed, and no earlier request to it can be waited for any more.
+        """
+        now = self._world.now
+        silent_for = now - max(self.heard.get(client, 0.0), self._begins[0])
+        return silent_for > 2 * ANSWERED and self.calm_for(node) > DEADLINE + 2 * ANSWERED
 
     def faults_of(self, node: int, round: int) -> list[Kind]:
         """The kinds of the faults from which something may have followed for a node while a round was made."""

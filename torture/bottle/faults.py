@@ -162,7 +162,7 @@ def _pause_node(node: Node, seconds: float) -> None:
 
 @kind("the node comes back under another id", When.NODE)
 def _rename_node(node: Node, seconds: float) -> None:
-    node.leave(seconds)
+    node.leave(seconds / 5)  # soon enough that it is asked again before the run ends
     node.id += 1000
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torture.bottle import steps
 from torture.bottle.case import Case, shrunk
 from torture.bottle.machine import Machine, forget_process
 from torture.bottle.world import Hang, Killed, World
@@ -83,6 +85,18 @@ def test_the_search_for_fewer_faults_leaves_out_what_the_same_violation_does_not
     (violation,) = case.go().violations
     assert shrunk(3, violation).faults == []
     assert shrunk(3, "the server ends: another reason").faults == case.faults != []
+
+
+def test_of_fresh_uploads_one_at_a_time_every_scheduler_makes_the_uploaded_model_its_own() -> None:
+    models = np.random.default_rng(0).normal(size=(4, 3))
+    uploads = [steps.Uploaded(0, version, models[version], models[version + 1]) for version in range(3)]
+    for made in (
+        steps.fedasync(models[0], uploads, alpha=1.0, a=0.5),
+        steps.fedbuff(models[0], uploads, size=1, a=0.5),
+        steps.fedwindow(models[0], uploads, size=1),
+    ):
+        np.testing.assert_allclose(made, models, rtol=1e-14)
+    assert steps.versions_of_ring(uploads, 1) == [0, 1, 2]
 
 
 @pytest.mark.full

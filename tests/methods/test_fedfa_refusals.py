@@ -25,7 +25,7 @@ def test_fedfa_refuses_labels_that_are_sequences_in_one_line() -> None:
 
 @pytest.mark.parametrize("name", [name for name, each in PROBLEMS.items() if not isinstance(each.task, Classification)])
 def test_fedfa_refuses_tasks_without_one_class_for_each_sample_before_it_trains(name: str) -> None:
-    with PROBLEMS[name].federation(method=FedFA()) as world, pytest.raises(SettingError, match="FedFA needs one class"):
+    with pytest.raises(SettingError, match="FedFA needs one class"), PROBLEMS[name].federation(method=FedFA()) as world:
         world.prepare()
 
 
@@ -48,7 +48,7 @@ def test_fedfa_refuses_a_frozen_last_layer_and_takes_no_other_one_for_it() -> No
     model = mlp()
     *_, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
     last.requires_grad_(False)
-    with federation(model=model, method=FedFA()) as world, pytest.raises(SettingError, match="which is frozen here"):
+    with pytest.raises(SettingError, match="which is frozen here"), federation(model=model, method=FedFA()) as world:
         world.prepare()
 
 
@@ -67,7 +67,7 @@ class Shuffled(nn.Module):
     "width, why", [(16, r"model = 'body': .* uses 'head' after it: define that"), (2, "2 outputs for 3 classes")]
 )
 def test_fedfa_takes_no_hidden_layer_for_the_classifier(width: int, why: str) -> None:
-    with federation(model=Shuffled(width), method=FedFA()) as world, pytest.raises(SettingError, match=why):
+    with pytest.raises(SettingError, match=why), federation(model=Shuffled(width), method=FedFA()) as world:
         world.prepare()
 
 
@@ -101,7 +101,7 @@ class OfParts(nn.Module):
 
 def test_fedfa_refuses_a_classifier_of_the_parts_of_a_sample() -> None:
     why = r"model = 'head': .* needs one output \[B, classes\] of it; here it is \[2, 2, 3\] for two samples"
-    with federation(model=OfParts(), method=FedFA()) as world, pytest.raises(SettingError, match=why):
+    with pytest.raises(SettingError, match=why), federation(model=OfParts(), method=FedFA()) as world:
         world.prepare()
 
 

@@ -53,7 +53,7 @@ def test_the_tiny_scale_has_no_number_for_a_ledger_and_says_so(
     command = ["reproduce", "wima-table-5", "--scale", "tiny", "--only", "seed=0", "--out", "out", "--no-progress"]
     assert main([*command, "--set", "rounds=4"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == 'no number for a ledger: the data are "digits", and the paper\'s "cifar10" and "cifar100"'
+    assert lines[-1] == 'no number for a ledger: the data are "digits", and the paper\'s "cifar10", "cifar100"'
     assert '  - data.name "digits" (full scale: "cifar10")' in lines
     assert not (tmp_path / "out" / "rows").exists()
     (claim,) = [line for line in lines if line.startswith("WiMA W46")]

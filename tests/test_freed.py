@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import fedsash as fs
-from fedsash import Federation, runs
+from fedsash import Federation, network, runs
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, federation, mlp
 
 References: TypeAlias = list[weakref.ref[Any]]
@@ -58,6 +59,26 @@ def test_a_run_that_is_resumed(tmp_path: Path) -> None:
         runs.run(world, 2, out=out, progress=False)
         result = runs.resume(world, 3, out, progress=False)
         assert result.state.round == 3
+        return references(world)
+
+    assert are_freed(run)
+
+
+@pytest.mark.parametrize("scheduler", [network.FedAsync(), network.FedBuff(2), network.FedWindow()])
+def test_a_run_on_a_network(scheduler: network.Scheduler) -> None:
+    def run() -> References:
+        world = federation(sampling=fs.Uniform())
+        runs.run(network.Asynchronous(world, network.Network(), scheduler), 3, progress=False)
+        return references(world)
+
+    assert are_freed(run)
+
+
+def test_synchronous_rounds_on_a_network() -> None:
+    def run() -> References:
+        world = federation()
+        world = replace(world, data=network.OnNetwork(world.clients))
+        runs.run(world, 3, progress=False)
         return references(world)
 
     assert are_freed(run)

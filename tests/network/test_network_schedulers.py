@@ -49,10 +49,11 @@ STEP = LocalTraining(lr=0.5, batch="full", steps=1)
 
 
 class Recording(Learning):
-    """A learner that keeps what each training began with and came to, and every global model."""
+    """A learner that keeps its `world`, what each training began with and came to, and every global model."""
 
     def __init__(self, world: Federation) -> None:
         super().__init__(world, world.start(), None)
+        self.world = world
         self.trips: list[tuple[int, Tensor, Tensor]] = []
         self.models: list[Tensor] = [self.state.w.clone()]
 
@@ -281,7 +282,7 @@ def test_fedbuff_weighs_each_update_by_its_own_staleness() -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_window_of_models_is_observed_on_any_scheduler(name: str) -> None:
     learner, _ = played(SCHEDULERS[name], 9, averages={"w": Window(4)})
-    assert close(learner.federation.models(learner.state)["w"], torch.stack(learner.models[-4:]).mean(0))
+    assert close(learner.world.models(learner.state)["w"], torch.stack(learner.models[-4:]).mean(0))
 
 
 @pytest.mark.parametrize("name", ["pipelined", "fedasync", "fedbuff"])

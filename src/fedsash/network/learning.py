@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
+from weakref import ref
 
 import numpy as np
 import torch
@@ -123,7 +124,7 @@ class Learning:
     """
 
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
-        self.federation = federation
+        self._federation = ref(federation)
         self.numbering = Numbering()
         self.samples: Ints = federation.training().samples(federation.sizes)
         size = bytes or model_bytes(federation.sharing)
@@ -134,6 +135,13 @@ class Learning:
         self.answers: dict[tuple[int, int], Answer] = {}
         self._sent: Vector | None = None
         self.begin(state)
+
+    @property
+    def federation(self) -> Federation:
+        """The federation. Its driver keeps it: events lie in cycles, and would keep its data after the run's end."""
+        federation = self._federation()
+        assert federation is not None
+        return federation
 
     def begin(self, state: State) -> None:
         """Set the state from which the next step is made."""

@@ -7,7 +7,6 @@ once and saves its last state: no process survives a killed sweep, and none hold
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -57,9 +56,6 @@ def main() -> None:
         job = json.loads(line)
         _keep_to(job["cores"])
         train(Assignment.load(job["segment"]), engines)
-        # A simulated network lies in cycles, which hold the run's data: Python counts objects, and not their megabytes.
-        gc.collect()
-        gc.freeze()  # so that the next time it takes milliseconds
 
 
 def train(segment: Assignment, engines: Engines) -> None:

@@ -14,7 +14,6 @@ import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -182,10 +181,9 @@ def main() -> None:
     seeds = " ".join(runs)
     source = f"python -m benchmarks.last_clients DATA FOLDER --seeds {seeds} --rounds {options.rounds}"
     for claim, numbers in evidence(runs).items():
-        saved = {name: table.saved() for name, table in numbers.items()}
         setting = f"{SETTING}, {options.rounds} rounds"
-        row = {"evidence": saved, "runs": [], "setting": setting, "source": source, "date": str(date.today())}
-        print(f"{claim}: {Ledger(options.folder).enter_claim('WiMA', CLAIMS[claim], row)}")
+        finding = Ledger(options.folder).enter_own("WiMA", CLAIMS[claim], numbers, setting, source)
+        print(f"{claim}: {finding}")
         for name, table in numbers.items():
             for key, quantity in table.items():
                 print(f"  {name} {' '.join(map(str, key))}: {quantity.mean:.2f}")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.papers import claims, ima
-from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, find, papers_settings
+from fedsash.lab.papers import claims, ima, reproductions
+from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, data_of_paper, find, papers_settings
 from fedsash.lab.papers.measures import BEYOND, REACHED, entered_target
 from fedsash.lab.papers.merging import merge
 from fedsash.lab.papers.numbers import Key, Numbers
@@ -172,6 +172,13 @@ def test_a_number_of_other_data_is_none_of_the_cell(tmp_path: Path) -> None:
     papers = '"cifar10", "cifar100", "femnist", "shakespeare", "landmarks"'
     assert claims_line.endswith(f'left out: the data are "digits", and the paper\'s {papers}')
     assert cells_line.endswith('left out: the data are "digits", and the paper\'s "cifar10"')
+
+
+@pytest.mark.parametrize("paper", claims())
+def test_the_data_of_every_paper_are_known(paper: str) -> None:
+    """Else evidence of any data would be taken for its claims."""
+    assert '"digits"' not in data_of_paper(paper, reproductions().values())
+    assert data_of_paper(paper, reproductions().values())
 
 
 def test_evidence_for_a_claim_may_be_of_any_data_of_the_paper(tmp_path: Path) -> None:
@@ -364,9 +371,8 @@ def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_se
 ) -> None:
     claim = claims()["FedWindow"]["V34"]
     trips = {("FedAsync",): [250.0, 251.0, 252.0], ("FedBuff",): [100.0, 100.0, 100.0]}
-    evidence = {"trips": Numbers.measured(("scheme",), trips).saved()}
     theirs = Ledger(tmp_path / "theirs")
-    theirs.enter_claim("FedWindow", claim, {"evidence": evidence, "runs": [], "setting": setting})
+    theirs.enter_own("FedWindow", claim, {"trips": Numbers.measured(("scheme",), trips)}, setting, "a command")
     ours = Ledger(tmp_path / "ours")
     assert merge(theirs.folder, ours, REPRODUCTIONS, claims()).taken == taken
     verdicts = [(row["setting"], finding.holds) for row, finding in ours.judged("FedWindow", claim)]
@@ -375,9 +381,8 @@ def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_se
 
 def test_readings_of_one_command_without_runs_stand_beside_each_other(tmp_path: Path) -> None:
     claim = claims()["FedWindow"]["V34"]
-    evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [250.0], ("FedBuff",): [100.0]}).saved()}
+    evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [250.0], ("FedBuff",): [100.0]})}
     ledger = Ledger(tmp_path)
     for setting in ("ours: one reading", "ours: another"):
-        row = {"evidence": evidence, "runs": [], "setting": setting, "source": "one command"}
-        ledger.enter_claim("FedWindow", claim, row)
+        ledger.enter_own("FedWindow", claim, evidence, setting, "one command")
     assert [row["setting"] for row in ledger.evidence("FedWindow", claim)] == ["ours: one reading", "ours: another"]

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -431,6 +432,14 @@ class Ledger:
     def evidence(self, paper: str, claim: Claim) -> list[dict[str, Any]]:
         """The rows of a claim: each has `evidence`, the settings of its `runs`, and its `setting` in words."""
         return self._read(self._claim(paper, claim))
+
+    def enter_own(
+        self, paper: str, claim: Claim, evidence: Mapping[str, Numbers], setting: str, source: str
+    ) -> Finding:
+        """Enter evidence for a claim from runs that no reproduction describes, whose `setting` is in words."""
+        saved = {name: numbers.saved() for name, numbers in evidence.items()}
+        row = {"evidence": saved, "runs": [], "setting": setting, "source": source, "date": str(date.today())}
+        return self.enter_claim(paper, claim, row)
 
     def enter_claim(self, paper: str, claim: Claim, row: Mapping[str, Any]) -> Finding:
         """Put evidence for a claim into its file: beside that of other settings, with the seeds of the same one.

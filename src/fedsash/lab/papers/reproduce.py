@@ -251,6 +251,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         if words not in settings:
             settings.append(words)
     row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
+    of_papers_data = not other_data(settings, data_of_paper(order.reproduction.paper, reproductions().values()))
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():
@@ -266,7 +267,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
             subject = claim.subject(results) if claim.subject else ""
             setting = setting_of(order.reproduction, settings, subject)
             saved = {name: numbers.saved() for name, numbers in evidence.items()}
-            if not other_data(settings, data_of_paper(paper, reproductions().values())):
+            if of_papers_data:
                 ledger.enter_claim(paper, claim, row | {"evidence": saved, "subject": subject, "setting": setting})
             lines.append(f"{paper} {claim.name} ({claim.where}): {claim.says} Here: {finding}")
     return lines

@@ -26,6 +26,10 @@ from .passage import Passage
 from .told import DEADLINE, Told
 from .world import Killed, World
 
+HEARD = 2 * DEADLINE
+"""For so many seconds something may follow from what befell a request: an answer that came in time is heard after an
+evaluation that waits for another one."""
+
 
 class Network:
     """Carries messages between servers and nodes; all that goes wrong on the way is a fault by the request's number.
@@ -120,7 +124,7 @@ class Network:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
             if node is not None:
-                self._told.befallen(node.number, fault.kind, DEADLINE)
+                self._told.befallen(node.number, fault.kind, HEARD)
                 node.undisturbed_since = self.world.now + fault.amount
                 if message.metadata.message_type == ROLL_CALL:
                     node.unknown = True

@@ -188,14 +188,15 @@ def check_unique(names: Sequence[str], where: str) -> None:
 
 
 def _separator(file: Path) -> str:
-    """What the file's name says. Raises `DataError` for a first line that has only another one."""
+    """What the file's name says. Raises `DataError` for a first line that has only another one, `UnicodeDecodeError`
+    for one that is no text."""
     separator = "\t" if file.suffix == ".tsv" else ","
-    with file.open("rb") as opened:
+    with file.open(encoding="utf-8") as opened:
         names = opened.readline(2**16)
-    if separator.encode() in names:
+    if separator in names:
         return separator
     for other in ",;\t|":
-        if other.encode() in names:
+        if other in names:
             cure = f"save it with {separator!r} between the fields, and a point in numbers"
             raise DataError(f"{file}: its fields look separated by {other!r}: {cure}")
     return separator

@@ -19,16 +19,16 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from fedsash.flower.nodes.wire import ACTIONS, MODEL, REQUEST, ROLL_CALL
 
 from .altered import altered
-from .faults import Fault
+from .faults import Fault, Kind
 from .machine import Machine
 from .node import Node
 from .passage import Passage
 from .told import DEADLINE, Told
 from .world import Killed, World
 
-HEARD = 2 * DEADLINE
-"""For so many seconds something may follow from what befell a request: an answer that came in time is heard after an
-evaluation that waits for another one."""
+FOLLOWS = 2 * DEADLINE
+"""For so many seconds something may follow from what befell a request, and again once its answer is read: a server that
+trains at any time reads it late if it evaluates meanwhile, and waits for each node that does not answer."""
 
 
 class Network:
@@ -56,6 +56,7 @@ class Network:
         self._new_chance = chance
         self._chance = chance("network")
         self._numbers = count()
+        self._befell: dict[str, list[tuple[int, Kind]]] = defaultdict(list)
         self._old_replies: list[Any] = []
 
     def join(self, number: int, name: str) -> Node:
@@ -112,6 +113,11 @@ class Network:
                 self._told.answered[client, round] = message, answer
                 self._told.heard[client] = self.world.now
 
+    def note_read(self, name: str) -> None:
+        """Note that the answer to a request is read, from which something follows for its node if a fault befell it."""
+        for node, kind in self._befell[name]:
+            self._told.befallen(node, kind, FOLLOWS)
+
     def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
         """Send a request to its node; `arrived` is called with each answer that comes back.
 
@@ -124,7 +130,8 @@ class Network:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
             if node is not None:
-                self._told.befallen(node.number, fault.kind, HEARD)
+                self._told.befallen(node.number, fault.kind, FOLLOWS)
+                self._befell[message.metadata.message_id].append((node.number, fault.kind))
                 node.undisturbed_since = self.world.now + fault.amount
                 if message.metadata.message_type == ROLL_CALL:
                     node.unknown = True
@@ -245,6 +252,7 @@ class BottleGrid:
         for name in message_ids:
             if name in self._answers:
                 arrived = self._answers.pop(name)
+                self.network.note_read(name)
                 if name in self._requests and name not in self._pulled:
                     self.network.note_answered(self._requests[name], arrived[0])
                 answers += arrived

@@ -74,3 +74,37 @@ def test_a_node_that_comes_back_under_its_own_id_is_asked_again(wrong: str, tmp_
     if wrong == "silent":
         nodes.fault = lambda message: "lost" if nodes.look < 4 and message.metadata.dst_node_id == node else ""
     assert there(nodes, here(), roll_call=5.0, poll=0.01).sizes.tolist() == list(SIZES)
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_node_that_was_started_again_before_it_answered_is_asked_again(lost: int, tmp_path: Path) -> None:
+    """A key gives it its old id: it seems to have been there all the time, and Flower waits for its answer, too."""
+    nodes, asked = grid(tmp_path), []
+
+    def fault(message: Any) -> str:
+        if message.metadata.dst_node_id != 100 - 7 * 3:
+            return ""
+        asked.append(message)
+        return "lost" if len(asked) <= lost else ""
+
+    nodes.fault = fault
+    assert there(nodes, here(), roll_call=1.5, poll=0.01).sizes.tolist() == list(SIZES)
+    assert len(asked) == lost + 1
+
+
+def test_a_node_that_answers_late_is_asked_again_and_counted_once(tmp_path: Path) -> None:
+    late = 100 - 7 * 3
+    asked: list[Any] = []
+
+    class Slow(InProcessGrid):
+        """The answers of one node come together, once it was asked twice."""
+
+        def pull_messages(self, message_ids: Any) -> list[Any]:
+            held_back = {message.metadata.message_id for message in asked} if len(asked) < 2 else set()
+            return super().pull_messages([name for name in message_ids if name not in held_back])
+
+    plain = grid(tmp_path)
+    nodes = Slow(plain.app, plain.configs)
+    nodes.fault = lambda message: asked.append(message) or "" if message.metadata.dst_node_id == late else ""
+    assert there(nodes, here(), roll_call=1.5, poll=0.01).sizes.tolist() == list(SIZES)
+    assert len(asked) == 2

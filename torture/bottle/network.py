@@ -23,7 +23,7 @@ from .faults import Fault, Kind
 from .machine import Machine
 from .node import Node
 from .passage import Passage
-from .told import DEADLINE, Told
+from .told import ASKED_AGAIN, DEADLINE, Told
 from .world import Killed, World
 
 FOLLOWS = 2 * DEADLINE
@@ -132,9 +132,11 @@ class Network:
             if node is not None:
                 self._told.befallen(node.number, fault.kind, FOLLOWS)
                 self._befell[message.metadata.message_id].append((node.number, fault.kind))
-                node.undisturbed_since = self.world.now + fault.amount
                 if message.metadata.message_type == ROLL_CALL:
-                    node.unknown = True
+                    node.undisturbed_since = self.world.now + ASKED_AGAIN
+                    node.unknown = node.unknown or fault.kind.spoils
+                else:
+                    node.undisturbed_since = self.world.now + fault.amount
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)

@@ -40,7 +40,7 @@ class Node:
         self.let_twin_join = let_twin_join
         self.seen = False
         self.gone = False
-        self.undisturbed_since = inf
+        self.undisturbed_since = 0.0
         self.unknown = False
         self.paused_until = 0.0
         self.lies = False
@@ -56,7 +56,8 @@ class Node:
     def calm_since(self) -> float:
         """Since when it has been live, and neither it nor a request to it was disturbed.
 
-        It is infinite if the node is not live, or if the server's roll call was disturbed, so that it may not know it.
+        It is infinite if the node is not live, or if its answer to the server's roll call was altered, or an error, so
+        that it may have been refused.
         """
         if not self.machine.alive or self.unknown:
             return inf
@@ -104,7 +105,7 @@ class Node:
         self._app = self._new_app(self)
         self._state = RecordDict()
         self.seen = True
-        self.undisturbed_since = self.machine.world.now
+        self.undisturbed_since = max(self.undisturbed_since, self.machine.world.now)
 
     def _mend_samples(self) -> None:
         self.broken = False

@@ -22,6 +22,8 @@ ANSWERED = 5.0
 """An undisturbed answer comes within so many seconds."""
 ROLL_CALL = 200.0
 """How long a server waits for nodes, in seconds."""
+ASKED_AGAIN = ROLL_CALL / 3
+"""A node that does not say which clients it holds is asked again after so many seconds."""
 
 
 class CallbackError(Exception):

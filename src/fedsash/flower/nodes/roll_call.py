@@ -24,7 +24,8 @@ Seconds: TypeAlias = Annotated[Positive, Unit("in seconds")]
 log = logging.getLogger("fedsash")
 
 TRIES = 3
-"""How often a node is asked who it is, if its answer is an error or can't be right."""
+"""How often a node is asked who it is, if its answer is an error or can't be right; one that does not answer is asked
+so often while the beginning of a run waits."""
 
 COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "test samples"}
 """The numbers of samples that a node sends for each client, and what they count."""
@@ -74,9 +75,13 @@ class Roster:
         """The clients that no node has named."""
         return [client for client in range(self.clients) if client not in self.nodes]
 
-    def unknown(self, live: set[int]) -> list[int]:
+    def knows(self, node: int) -> bool:
+        """Whether a node has said which clients it holds, or is refused."""
+        return node in self._claims
+
+    def unknown(self, live: set[int]) -> set[int]:
         """The nodes among those that are `live` that have not said which clients they hold."""
-        return sorted(live - self._claims.keys())
+        return live - self._claims.keys()
 
     def left(self, live: set[int]) -> list[int]:
         """Forget the claims of nodes that are not live any more, and return these nodes. One that comes back is asked
@@ -179,13 +184,17 @@ def pulled(grid: Any, pending: dict[str, T]) -> Iterator[tuple[Any, T]]:
 
 @dataclass(eq=False)
 class RollCall:
-    """Asks the nodes of a grid which clients they hold. `asked` is what they must know to count their samples."""
+    """Asks the nodes of a grid which clients they hold. `asked` is what they must know to count their samples.
+
+    A node that has taken the question and was started again before it answered never will: it is asked again.
+    """
 
     grid: Any
     roster: Roster
     waiting: Waiting
     asked: dict[str, Any]
     _pending: dict[str, int] = field(init=False, default_factory=dict)
+    _asked_at: dict[int, float] = field(init=False, default_factory=dict)
     _tries: Counter[int] = field(init=False, default_factory=Counter)
     _logged: set[str] = field(init=False, default_factory=set)
     _faults: dict[int, str] = field(init=False, default_factory=dict)
@@ -195,10 +204,13 @@ class RollCall:
         live = set(self.grid.get_node_ids())
         for node in self.roster.left(live):
             self._tries.pop(node, None)
-        self._pending = {message_id: node for message_id, node in self._pending.items() if node in live}
-        new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
-        self._pending |= self._ask(new)
+        unknown = self.roster.unknown(live)
+        self._pending = {message_id: node for message_id, node in self._pending.items() if node in unknown}
+        self._asked_at = {node: moment for node, moment in self._asked_at.items() if node in unknown}
+        self._pending |= self._ask([node for node in sorted(unknown) if self._is_due(node)])
         for answer, node in pulled(self.grid, self._pending):
+            if self.roster.knows(node):
+                continue  # it was asked twice, and has answered
             try:
                 facts = wire.reply_facts(answer)
                 self.roster.note_claims(node, facts, self.waiting.most)
@@ -239,8 +251,14 @@ class RollCall:
             theirs = printable(shortened(theirs, 100))
             self._warn_once(f"node {node} has {theirs}, and the server has {ours}: its numbers may be others")
 
+    def _is_due(self, node: int) -> bool:
+        """Whether to ask a node now: it was not asked yet, or long ago."""
+        again_after = self.waiting.roll_call / TRIES
+        return node not in self._asked_at or host.clock.now() >= self._asked_at[node] + again_after
+
     def _failed(self, node: int, fault: str) -> None:
         """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
+        self._asked_at.pop(node, None)
         self._tries[node] += 1
         self._faults[node] = fault
         if self._tries[node] < TRIES:
@@ -260,7 +278,9 @@ class RollCall:
         ttl = self.waiting.lifetime if self.roster.complete else self.waiting.roll_call
         messages = [Message(content, node, wire.ROLL_CALL, ttl=ttl) for node in nodes]
         ids = pushed(self.grid, messages)
-        return {message_id: node for message_id, node in zip(ids, nodes, strict=True) if message_id}
+        sent = {message_id: node for message_id, node in zip(ids, nodes, strict=True) if message_id}
+        self._asked_at |= dict.fromkeys(sent.values(), host.clock.now())
+        return sent
 
     def _warn_once(self, line: str) -> None:
         if line not in self._logged:

@@ -28,7 +28,7 @@ def test_a_run_stops_within_its_time_and_goes_on_to_the_same_bytes(tmp_path: Pat
         result = start(observed(), 10_000, tmp_path / "stopped", callbacks=[Evaluated(slow)])
         seconds = time.monotonic() - began
     assert result.interrupted and result.signal == TIME_UP
-    assert 0.3 < seconds < 1.0
+    assert 0.3 < seconds < 3.0  # a busy machine may be slow to begin; without a limit it takes 1,000 s
     assert time_limit() is None
     assert 1 <= result.state.round < 30
     go_on(observed(), 30, tmp_path / "stopped")

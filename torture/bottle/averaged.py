@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random, setstate
 from typing import Any, Literal
@@ -24,7 +24,9 @@ from .setup import AVERAGES, Setup
 from .told import Told
 
 D = 3
-"""The length of the model's vector; beside it is a whole number."""
+"""The length of the model's vector w; beside it are a whole number, and a statistic as long as w."""
+STATISTIC = "norm.running_mean"
+"""The statistic, by its name in PyTorch."""
 SERVERS = {"FedAvg": (1.0, 0.0), "FedAvgM": (0.8, 0.5)}
 """The server's rate and momentum in Flower's strategies."""
 TOLERANCE = 1e-12
@@ -64,7 +66,11 @@ class AveragedStrategy:
             w = message.content["arrays"]["w"].numpy()
             steps = message.content["arrays"]["steps"].numpy()
             new_steps = np.rint(steps).astype(int) + samples  # Flower's mean of whole numbers is none
-            arrays = ArrayRecord({"w": Array(w + 0.3 * (point - w)), "steps": Array(new_steps)})
+            statistic = message.content["arrays"][STATISTIC].numpy()
+            new_statistic = 0.9 * statistic + 0.1 * point
+            arrays = ArrayRecord(
+                {"w": Array(w + 0.3 * (point - w)), "steps": Array(new_steps), STATISTIC: Array(new_statistic)}
+            )
             metrics = MetricRecord({"num-examples": samples})
             return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
@@ -95,9 +101,13 @@ class AveragedStrategy:
         if not self.told.nodes_change and self.heard.asked != replies.asked:
             yield "other nodes were asked than without faults"
         for name in ("model", *strategy.averages):
-            for array in ("w", "steps"):
+            for array in ("w", "steps", STATISTIC):
                 if strategy.value(name)[array].data != expected.value(name)[array].data:
                     yield f"{array} of {name} is not that of the run without faults"
+        for name, average in strategy.averages.items():
+            served = strategy.value(name)[STATISTIC].data
+            if average.buffers == "latest" and served != strategy.value("model")[STATISTIC].data:
+                yield f"the statistic of {name} is not the last one"
         yield from self._unlike_numpy(strategy)
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
@@ -159,6 +169,8 @@ class AveragedStrategy:
             **settings,
         )
         averages = dict(AVERAGES[self.setup.averages]) or dict(AVERAGES["window"])
+        if self.setup.seed % 2:
+            averages = {name: replace(average, buffers="latest") for name, average in averages.items()}
         setstate(Random(self.setup.seed).getstate())  # each process draws anew, but for what its state tells it
         best: tuple[str, Literal["min"]] | None = None
         if self.setup.evaluation.startswith("by"):
@@ -166,7 +178,9 @@ class AveragedStrategy:
         strategy = Averaged(inner, averages, broadcast=self.setup.sent(), best=best, folder=folder)
         strategy.start(
             grid,
-            ArrayRecord({"w": Array(self._first), "steps": Array(np.zeros(1, dtype=int))}),
+            ArrayRecord(
+                {"w": Array(self._first), "steps": Array(np.zeros(1, dtype=int)), STATISTIC: Array(np.zeros(D))}
+            ),
             num_rounds=self.setup.rounds,
             timeout=30.0,
             train_config=ConfigRecord(),

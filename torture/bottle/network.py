@@ -29,6 +29,8 @@ from .world import Killed, World
 FOLLOWS = 2 * DEADLINE
 """For so many seconds something may follow from what befell a request, and again once its answer is read: a server that
 trains at any time reads it late if it evaluates meanwhile, and waits for each node that does not answer."""
+LOOKS = 50
+"""A server does not look for answers so often in a second."""
 
 
 class Network:
@@ -112,6 +114,11 @@ class Network:
             for client in json.loads(message.content[REQUEST]["numbers"])["ids"]:
                 self._told.answered[client, round] = message, answer
                 self._told.heard[client] = self.world.now
+
+    def note_busy(self) -> None:
+        """Note that the server looks for answers without a pause."""
+        if not self._told.violations:
+            self._told.violation(f"the server looks for answers {LOOKS} times in a second")
 
     def note_read(self, name: str) -> None:
         """Note that the answer to a request is read, from which something follows for its node if a fault befell it."""
@@ -220,6 +227,7 @@ class BottleGrid:
         self._sent: dict[str, float] = {}
         self._came: dict[str, float] = {}
         self._pulled: set[str] = set()
+        self._looks: list[float] = []
 
     def get_node_ids(self) -> list[int]:
         """The nodes that the network takes to be there."""
@@ -250,6 +258,7 @@ class BottleGrid:
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
         """The answers that are there."""
         self._pass()
+        self._check_pause()
         answers: list[Any] = []
         for name in message_ids:
             if name in self._answers:
@@ -288,6 +297,13 @@ class BottleGrid:
             if in_time and name not in self._pulled and now > sent + deadline + 2:
                 names.append(name)
         return names
+
+    def _check_pause(self) -> None:
+        """A server that waits for answers must pause: many looks at once keep its processor busy."""
+        now = self.network.world.now
+        self._looks = [*self._looks[-LOOKS:], now]
+        if len(self._looks) > LOOKS and now - self._looks[0] < 1.0:
+            self.network.note_busy()
 
     def _pass(self) -> None:
         self.machine.step()

@@ -128,6 +128,8 @@ class Rounds:
             yield f"{path.name} is left over"
         if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:
             yield "the last state is not saved"
+        if not (self.out / "engine.json").exists():
+            yield "the folder does not say which engine it has"
         if not self.setup.fork:
             yield from self._too_many_versions(nodes)
 

@@ -38,7 +38,8 @@ class Waiting(Setting):
     deadline: Seconds = 600.0
     """how long after a request was sent its answers are waited for, in seconds"""
     roll_call: Seconds = 120.0
-    """how long the beginning of a run waits until every client has a node, in seconds"""
+    """how long the beginning of a run waits until every client has a node, in seconds; a node that does not answer is
+    asked again after a third of it"""
     poll: Seconds = 0.5
     """how often it looks for answers, in seconds"""
     minimum: Count = 1

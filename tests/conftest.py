@@ -45,6 +45,15 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def power_that_stays() -> Iterator[None]:
+    """No file waits for the disk, which takes longer than most tests: power is cut in `test_bottle.py` alone, whose
+    disk is none of the system's. Commands that a test starts wait as ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs draw none, which takes most of the time of a short run, unless a module looks at them: `mark.pictures`."""

@@ -13,6 +13,7 @@ pytest.importorskip("flwr")
 
 from fedsash.methods.sampling import Uniform
 from fedsash.settings.errors import RunError
+from fedsash.system.host import Clock, host
 from fedsash.testing.grid import InProcessGrid
 from support.flower import grid, here, lying, there
 from support.worlds import SIZES
@@ -108,3 +109,40 @@ def test_a_node_that_answers_late_is_asked_again_and_counted_once(tmp_path: Path
     nodes.fault = lambda message: asked.append(message) or "" if message.metadata.dst_node_id == late else ""
     assert there(nodes, here(), roll_call=1.5, poll=0.01).sizes.tolist() == list(SIZES)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_errors_to_questions_that_were_asked_again_are_no_tries(
+    order: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Flower lets questions expire one by one while a node is at other work: it would be refused for ever."""
+    busy = 100 - 7 * 3
+    with there(grid(tmp_path), here(sampling=Uniform(6)), roll_call=0.3, poll=0.01) as world:
+        roll_call = world.clients.roll_call  # type: ignore[attr-defined]
+        nodes = roll_call.grid
+        nodes.configs[999] = nodes.configs.pop(busy)
+        asked: list[Any] = []
+        nodes.fault = lambda message: asked.append(message) or "failed" if message.metadata.dst_node_id == 999 else ""
+        nodes.pull_messages, pull = lambda ids: [], nodes.pull_messages
+        host.clock, clock = Later(), host.clock
+        try:
+            for _ in range(4):
+                roll_call.look()
+                host.clock.offset += roll_call.waiting.lifetime / 2
+        finally:
+            host.clock = clock
+        assert len(asked) == 4
+        nodes.pull_messages = lambda ids: pull(ids)[::order]
+        with caplog.at_level(logging.WARNING):
+            roll_call.look()
+        assert "node 999" in caplog.text and "asked again" in caplog.text
+        assert not roll_call.roster.knows(999)
+
+
+class Later(Clock):
+    """A clock that is ahead."""
+
+    offset = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.offset

@@ -24,13 +24,10 @@ def slow(round: int, metrics: list[Score]) -> None:
 def test_a_run_stops_within_its_time_and_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     start(observed(), 30, tmp_path / "whole")
     with limited(1.0):
-        began = time.monotonic()
         result = start(observed(), 10_000, tmp_path / "stopped", callbacks=[Evaluated(slow)])
-        seconds = time.monotonic() - began
     assert result.interrupted and result.signal == TIME_UP
-    assert 0.3 < seconds < 3.0  # a busy machine may be slow to begin; without a limit it takes 1,000 s
     assert time_limit() is None
-    assert 1 <= result.state.round < 30
+    assert 1 <= result.state.round <= 10  # each takes 0.1 s or more
     go_on(observed(), 30, tmp_path / "stopped")
     assert final(tmp_path / "stopped") == final(tmp_path / "whole")
 

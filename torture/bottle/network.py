@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -122,7 +122,7 @@ class Network:
 
     def note_read(self, name: str) -> None:
         """Note that the answer to a request is read, from which something follows for its node if a fault befell it."""
-        for node, kind in self._befell[name]:
+        for node, kind in self._befell.get(name, ()):
             self._told.befallen(node, kind, FOLLOWS)
 
     def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
@@ -227,7 +227,7 @@ class BottleGrid:
         self._sent: dict[str, float] = {}
         self._came: dict[str, float] = {}
         self._pulled: set[str] = set()
-        self._looks: list[float] = []
+        self._looks: deque[float] = deque(maxlen=LOOKS)
 
     def get_node_ids(self) -> list[int]:
         """The nodes that the network takes to be there."""
@@ -301,8 +301,8 @@ class BottleGrid:
     def _check_pause(self) -> None:
         """A server that waits for answers must pause: many looks at once keep its processor busy."""
         now = self.network.world.now
-        self._looks = [*self._looks[-LOOKS:], now]
-        if len(self._looks) > LOOKS and now - self._looks[0] < 1.0:
+        self._looks.append(now)
+        if len(self._looks) == LOOKS and now - self._looks[0] < 1.0:
             self.network.note_busy()
 
     def _pass(self) -> None:

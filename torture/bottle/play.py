@@ -25,7 +25,8 @@ SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
 HOUR = 3600.0
 PRESENT = ROLL_CALL - ASKED_AGAIN - 10.0
-"""A server that waits for nodes knows those that have been live and undisturbed for so many seconds."""
+"""A server that waits for nodes knows those that have been live and undisturbed for so many seconds: also one whose
+question was lost, which counts as disturbed until it is asked again."""
 
 
 class Play:

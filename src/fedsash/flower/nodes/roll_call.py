@@ -25,7 +25,7 @@ log = logging.getLogger("fedsash")
 
 TRIES = 3
 """How often a node is asked who it is, if its answer is an error or can't be right; one that does not answer is asked
-so often while the beginning of a run waits."""
+so often before its first question expires."""
 
 COUNTS = {"sizes": "training samples", "held": "held-out samples", "tested": "test samples"}
 """The numbers of samples that a node sends for each client, and what they count."""
@@ -183,11 +183,20 @@ def pulled(grid: Any, pending: dict[str, T]) -> Iterator[tuple[Any, T]]:
             yield answer, value
 
 
+@dataclass(frozen=True)
+class Question:
+    """The id of a message that asks a node which clients it holds, and when it was sent."""
+
+    message_id: str
+    moment: float
+
+
 @dataclass(eq=False)
 class RollCall:
     """Asks the nodes of a grid which clients they hold. `asked` is what they must know to count their samples.
 
-    A node that has taken the question and was started again before it answered never will: it is asked again.
+    A node that has taken the question and was started again before it answered never will: it is asked again. Only an
+    error to the last question counts, since those to earlier ones may be Flower's, which let them expire.
     """
 
     grid: Any
@@ -195,7 +204,7 @@ class RollCall:
     waiting: Waiting
     asked: dict[str, Any]
     _pending: dict[str, int] = field(init=False, default_factory=dict)
-    _asked_at: dict[int, float] = field(init=False, default_factory=dict)
+    _last: dict[int, Question] = field(init=False, default_factory=dict)
     _tries: Counter[int] = field(init=False, default_factory=Counter)
     _logged: set[str] = field(init=False, default_factory=set)
     _faults: dict[int, str] = field(init=False, default_factory=dict)
@@ -207,7 +216,7 @@ class RollCall:
             self._tries.pop(node, None)
         unknown = self.roster.unknown(live)
         self._pending = {message_id: node for message_id, node in self._pending.items() if node in unknown}
-        self._asked_at = {node: moment for node, moment in self._asked_at.items() if node in unknown}
+        self._last = {node: question for node, question in self._last.items() if node in unknown}
         self._pending |= self._ask([node for node in sorted(unknown) if self._is_due(node)])
         for answer, node in pulled(self.grid, self._pending):
             if self.roster.knows(node):
@@ -218,7 +227,8 @@ class RollCall:
                 self._faults.pop(node, None)
                 self._compare_versions(node, str(facts.get("versions")))
             except Exception as error:  # of any class: a stranger may send anything
-                self._failed(node, shortened(one_line(error), 300))
+                if self._is_last(node, answer.metadata.reply_to_message_id):
+                    self._failed(node, shortened(one_line(error), 300))
         for line in self.roster.settle(live):
             self._warn_once(line)
         return live
@@ -252,14 +262,25 @@ class RollCall:
             theirs = printable(shortened(theirs, 100))
             self._warn_once(f"node {node} has {theirs}, and the server has {ours}: its numbers may be others")
 
+    @property
+    def _lifetime(self) -> float:
+        """After so many seconds a question expires, and its answer with it.
+
+        Once rounds have begun, answers are looked for between two of them.
+        """
+        return self.waiting.lifetime if self.roster.complete else self.waiting.roll_call
+
     def _is_due(self, node: int) -> bool:
         """Whether to ask a node now: it was not asked yet, or long ago."""
-        again_after = self.waiting.roll_call / TRIES
-        return node not in self._asked_at or host.clock.now() >= self._asked_at[node] + again_after
+        return node not in self._last or host.clock.now() >= self._last[node].moment + self._lifetime / TRIES
+
+    def _is_last(self, node: int, message_id: str) -> bool:
+        """Whether a message is the last question to a node, which has not failed since."""
+        return node in self._last and self._last[node].message_id == message_id
 
     def _failed(self, node: int, fault: str) -> None:
         """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
-        self._asked_at.pop(node, None)
+        del self._last[node]
         self._tries[node] += 1
         self._faults[node] = fault
         if self._tries[node] < TRIES:
@@ -275,12 +296,11 @@ class RollCall:
         if not nodes:
             return {}
         content = RecordDict({wire.REQUEST: ConfigRecord({"numbers": json.dumps(self.asked)})})
-        # Once rounds have begun, answers are looked for between two of them, and expire with their question.
-        ttl = self.waiting.lifetime if self.roster.complete else self.waiting.roll_call
-        messages = [Message(content, node, wire.ROLL_CALL, ttl=ttl) for node in nodes]
+        messages = [Message(content, node, wire.ROLL_CALL, ttl=self._lifetime) for node in nodes]
         ids = pushed(self.grid, messages)
         sent = {message_id: node for message_id, node in zip(ids, nodes, strict=True) if message_id}
-        self._asked_at |= dict.fromkeys(sent.values(), host.clock.now())
+        now = host.clock.now()
+        self._last |= {node: Question(message_id, now) for message_id, node in sent.items()}
         return sent
 
     def _warn_once(self, line: str) -> None:

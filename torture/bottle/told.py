@@ -64,6 +64,8 @@ class Told:
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._rescued = 0
+        self._power_lost = False
+        self._went_on_after = 0
         self._befallen: list[Befallen] = []
         self._since = 0.0
         self._begins: list[float] = []
@@ -75,9 +77,10 @@ class Told:
         self._world.tell(f"VIOLATION: {line}")
 
     def begun(self, round: int, resumed: bool) -> None:
-        """A process of the server begins a run, or goes on after this round.
+        """A process of the server begins a run, or goes on after this round, whose state is on the disk from now on.
 
-        The state before the newest is on the disk, whatever happens, and so is the first one.
+        All saved states are there, but for the newest one if the power was lost since the last beginning. The state
+        before it is on the disk even then, and so is the first one.
         """
         if round:
             first, _ = self._made.get(round, (self._since, 0.0))
@@ -85,12 +88,17 @@ class Told:
         self._since = self._world.now
         self._begins = [self._since]
         self._world.tell(f"goes on after round {round}" if resumed else "a new run begins")
-        durable = max(self.saved[:1] + self.saved[-2:-1], default=0)
-        if round < durable:
-            self.violation(f"goes back to round {round}, though round {durable} was on the disk")
+        there = self.saved
+        if self._power_lost:
+            there = [self._went_on_after, *self.saved[:1], *self.saved[-2:-1]]
+        newest = max(there, default=0)
+        if round < newest:
+            self.violation(f"goes back to round {round}, though round {newest} was on the disk")
         if round < self._rescued:
             self.violation(f"goes back to round {round}, though an exception came after round {self._rescued}")
         self._rescued = 0
+        self._power_lost = False
+        self._went_on_after = round
         self.sent = {number: w for number, w in self.sent.items() if number <= round}
         self.saved = [saved for saved in self.saved if saved < round]
         if round:
@@ -104,11 +112,13 @@ class Told:
     def power_cut(self) -> None:
         """The newest state may be lost."""
         self._rescued = 0
+        self._power_lost = True
 
     def forked(self, round: int) -> None:
         """Another run begins after this round of a run that has ended."""
         self._world.tell(f"a fork is to begin after round {round}")
         self.saved = []
+        self._went_on_after = 0
 
     def round(self, number: int, line: str) -> None:
         """A round has been made."""

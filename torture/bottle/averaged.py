@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random, setstate
 from typing import Any, Literal
@@ -14,14 +15,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedAvgM
 
-from fedsash.averages import Window
+from fedsash.averages import EMA, Average, Window
 from fedsash.flower import Averaged
 from fedsash.flower.averaged.best import BestModel
 
-from .in_numpy import Replay
+from .in_numpy import Replay, ema, window
 from .node import Node, node_id
 from .setup import AVERAGES, Setup
 from .told import Told
+from .vectors import TOLERANCE, Model, distant
 
 D = 3
 """The length of the model's vector w; beside it are a whole number, and a statistic as long as w."""
@@ -29,8 +31,6 @@ STATISTIC = "norm.running_mean"
 """The statistic, by its name in PyTorch."""
 SERVERS = {"FedAvg": (1.0, 0.0), "FedAvgM": (0.8, 0.5)}
 """The server's rate and momentum in Flower's strategies."""
-TOLERANCE = 1e-12
-"""How far a model may be from that in NumPy."""
 
 
 @dataclass
@@ -113,41 +113,41 @@ class AveragedStrategy:
             yield f"{path.name} is left over"
 
     def _unlike_numpy(self, strategy: Averaged) -> Iterator[str]:
-        """What differs from the same rounds in NumPy, if the served average is a window."""
-        window = strategy.averages[strategy.serve]
-        if not isinstance(window, Window):
-            return
+        """What differs from the same rounds in NumPy."""
         rate, momentum = SERVERS[self.setup.server]
-        replay = Replay(self._first, window.size, self.setup.broadcast, rate, momentum)
+        replay = Replay(self._first, _in_numpy(strategy.averages[strategy.serve]), self.setup.broadcast, rate, momentum)
         replay.make(self.setup.rounds, self.heard.trained)
-        pairs = {
-            "the model": (_w(strategy.value("model")), replay.model),
-            "the window": (_w(strategy.value(strategy.serve)), replay.window),
-        }
+        there = "that in NumPy"
+        yield from distant("the model", _w(strategy.value("model")), replay.model, there)
+        yield from distant("the served average", _w(strategy.value(strategy.serve)), replay.average, there)
         for round, sent in self.heard.sent.items():
-            pairs[f"what the clients of round {round} received"] = sent, replay.sent[round]
-        best = strategy.best_model if strategy.best else None
-        if best is not None:
-            pairs["the best model"] = _w(best.arrays), replay.served[best.round]
-            yield from self._wrong_best(best, replay)
-        for name, (w, expected) in pairs.items():
-            error = float(np.abs(w - expected).max())
-            if not error <= TOLERANCE:
-                yield f"{name} is {error:.1e} away from that in NumPy"
+            yield from distant(f"what the clients of round {round} received", sent, replay.sent[round], there)
+        if strategy.best is not None:
+            yield from self._wrong_best(strategy.best_model, replay)
 
-    def _wrong_best(self, best: BestModel, replay: Replay) -> Iterator[str]:
-        """A best model whose loss is not the smallest one."""
+    def _wrong_best(self, best: BestModel | None, replay: Replay) -> Iterator[str]:
+        """A best model that is not the served one with the smallest loss, or is not kept though a loss is a number."""
         losses = {round: float(np.sum(w**2)) for round, w in replay.served.items()}
         if self.setup.evaluation == "by clients":
-            losses = {}
-            for round, replies in self.heard.evaluated.items():
-                metrics = [reply.content["metrics"] for reply in replies if reply.has_content()]
-                if metrics:
-                    samples = [each["num-examples"] for each in metrics]
-                    losses[round] = float(np.average([each["loss"] for each in metrics], weights=samples))
-        finite = [value for value in losses.values() if not np.isnan(value)]
-        if not np.allclose([min(finite), losses[best.round]], best.score, rtol=TOLERANCE, atol=TOLERANCE):
+            losses = self._losses_by_clients()
+        numbers = [value for value in losses.values() if not np.isnan(value)]
+        if best is None:
+            if numbers:
+                yield f"no best model is kept, and the losses are {losses}"
+            return
+        yield from distant("the best model", _w(best.arrays), replay.served[best.round], "that in NumPy")
+        if not np.allclose([min(numbers), losses[best.round]], best.score, rtol=TOLERANCE, atol=TOLERANCE):
             yield f"the best model is of round {best.round}, and the losses are {losses}"
+
+    def _losses_by_clients(self) -> dict[int, float]:
+        """The mean of the clients' losses, weighted by their numbers of samples, in the rounds that have any."""
+        losses = {}
+        for round, replies in self.heard.evaluated.items():
+            metrics = [reply.content["metrics"] for reply in replies if reply.has_content()]
+            if metrics:
+                samples = [each["num-examples"] for each in metrics]
+                losses[round] = float(np.average([each["loss"] for each in metrics], weights=samples))
+        return losses
 
     @property
     def _strategy(self) -> type[FedAvg]:
@@ -192,6 +192,17 @@ class AveragedStrategy:
 def _w(arrays: ArrayRecord) -> Any:
     """The vector of a model."""
     return arrays["w"].numpy()
+
+
+def _in_numpy(average: Average) -> Callable[[Sequence[Model]], Model]:
+    """What makes the same average of models in NumPy."""
+    match average:
+        case Window(size=size):
+            return partial(window, size=size)
+        case EMA(decay=decay):
+            return partial(ema, decay=decay)
+        case _:
+            raise TypeError(f"{average} is not in NumPy")
 
 
 def loss(server_round: int, arrays: ArrayRecord) -> MetricRecord:

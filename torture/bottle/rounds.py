@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load
 from torch import Tensor
@@ -36,13 +35,12 @@ from .node import Node
 from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
 from .told import DEADLINE, ROLL_CALL, Told
+from .vectors import TOLERANCE, distant
 
 IN_TIME = ("late", "lost", "away")
 """The first words of reasons that are a matter of time, and no failure of a node."""
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
-TOLERANCE = 1e-12
-"""How far SCAFFOLD's c may be from the mean of all c_i, and a window from the mean of its models."""
 
 
 class Rounds:
@@ -158,9 +156,7 @@ class Rounds:
             yield from self._grown(models)
         if isinstance(self.simulation.method, Scaffold):
             mean = expected.client_state["c"].mean(0)
-            error = float((result.state.server_state["c"] - mean).abs().max())
-            if not error <= TOLERANCE:
-                yield f"c is {error:.1e} away from the mean of all c_i"
+            yield from distant("c", result.state.server_state["c"], mean, "the mean of all c_i")
 
     def _grown(self, models: Mapping[int, Tensor]) -> Iterator[str]:
         """Clients that were accepted with what is not finite: in more rounds with a model than a number can grow."""
@@ -176,9 +172,7 @@ class Rounds:
             apart = broadcast is not None and name in broadcast.apart
             if isinstance(average, Window) and not apart and len(models) > 1:
                 mean = mean_of_last(models, self.setup.rounds, average.size)
-                error = float((result.vectors()[name] - mean).abs().max())
-                if not error <= TOLERANCE:
-                    yield f"{name} is {error:.1e} away from the mean of the last models"
+                yield from distant(name, result.vectors()[name], mean, "the mean of the last models")
 
     def _wrongly_sent(self, models: Mapping[int, Tensor]) -> Iterator[str]:
         """Rounds whose clients received another model than the last one, or than the window that is broadcast."""
@@ -190,9 +184,7 @@ class Rounds:
                 if not isinstance(average, Window):
                     continue
                 expected = mean_of_last(models, round - 1, average.size)
-            error = float(np.abs(sent - expected.numpy()).max())
-            if not error <= TOLERANCE:
-                yield f"what the clients of round {round} received is {error:.1e} away from what is broadcast"
+            yield from distant(f"what the clients of round {round} received", sent, expected, "what is broadcast")
 
     def _wrong_sums(self, models: Mapping[int, Tensor]) -> Iterator[str]:
         """Sums that are missing or not those of the models up to their round; a fork takes over none of no model."""
@@ -207,9 +199,11 @@ class Rounds:
                 continue
             running_sum = read(folder, round)
             total = sum(summed, torch.zeros_like(models[0]))
-            error = float((running_sum.high + running_sum.low - total).abs().max())
-            if running_sum.count != len(summed) or not error <= TOLERANCE * max(len(summed), 1):
-                yield f"the sum after round {round}, of {running_sum.count} models, is {error:.1e} away from {total}"
+            if running_sum.count != len(summed):
+                yield f"the sum after round {round} is of {running_sum.count} models instead of {len(summed)}"
+            what = f"the sum after round {round}"
+            tolerance = TOLERANCE * max(len(summed), 1)
+            yield from distant(what, running_sum.high + running_sum.low, total, "the models' sum", tolerance)
 
     def _wrong_best(self, result: Result) -> Iterator[str]:
         """Best models that are not those of the best recorded value."""
@@ -219,10 +213,13 @@ class Rounds:
         for record in result.history:
             if isinstance(record, Score) and record.split == split:
                 values.setdefault(record.model, {})[record.round] = record[criterion.name]
-        for name, best in result.tally.best.items():
-            best_value = criterion.best(values[name])
-            if best.round != best_value:
-                yield f"{name}-best is of round {best.round}, and the best value is of round {best_value}"
+        for name, by_round in values.items():
+            best_round = criterion.best(by_round)
+            kept_round = None
+            if name in result.tally.best:
+                kept_round = result.tally.best[name].round
+            if kept_round != best_round:
+                yield f"{name}-best is of round {kept_round}, and the best value is of round {best_round}"
 
     def _accepted(self) -> dict[int, set[int]]:
         """The clients that were asked in each round, from 1, and whose upload has no reason against it in the records.

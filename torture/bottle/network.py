@@ -78,12 +78,12 @@ class Network:
     def server_starts(self) -> None:
         """Let no node be unknown for what happened to the roll call of an earlier process of the server."""
         for node in self.nodes:
-            node.unknown = False
+            node.begin_roll_call()
 
     def disturb(self) -> None:
         """Let it count as if something had befallen each node now."""
         for node in self.nodes:
-            node.undisturbed_since = max(node.undisturbed_since, self.world.now)
+            node.disturb()
 
     def calm_for(self, number: int) -> float:
         """For how many seconds the node of this number, and each twin of it, has been live and undisturbed."""
@@ -137,19 +137,24 @@ class Network:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
             if node is not None:
-                self._told.befallen(node.number, fault.kind, FOLLOWS)
-                self._befell[message.metadata.message_id].append((node.number, fault.kind))
-                if message.metadata.message_type == ROLL_CALL:
-                    node.undisturbed_since = self.world.now + ASKED_AGAIN
-                    node.unknown = node.unknown or fault.kind.spoils
-                else:
-                    node.undisturbed_since = self.world.now + fault.amount
+                self._note_befallen(node, message, fault)
+        if node is not None and message.metadata.message_type == ROLL_CALL and passage.fails_roll_call:
+            node.fail_roll_call()
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)
             for late in passage.requests:
                 self.world.after(delay + late, partial(self._deliver, node.id, content, passage, arrived))
         return passage.stored
+
+    def _note_befallen(self, node: Node, message: Any, fault: Fault) -> None:
+        """Note that a fault befalls a request to a node, which is asked again if it is a question of a roll call."""
+        self._told.befallen(node.number, fault.kind, FOLLOWS)
+        self._befell[message.metadata.message_id].append((node.number, fault.kind))
+        seconds = fault.amount
+        if message.metadata.message_type == ROLL_CALL:
+            seconds = ASKED_AGAIN
+        node.disturb(seconds)
 
     def _deliver(self, number: int, content: Any, passage: Passage, arrived: Callable[[Any], None]) -> None:
         """Let the node with this id answer, as soon as it can; without such a node the request is lost."""
@@ -169,7 +174,7 @@ class Network:
             reply = self._answer(node, message, passage)
         except Killed:
             return
-        self._send_back(reply, passage, arrived)
+        self._send_back(node, reply, passage, arrived)
 
     def _answer(self, node: Node, message: Any, passage: Passage) -> Any:
         """A node's answer, as it leaves the node. Raises `Killed` if the node's process dies."""
@@ -181,28 +186,30 @@ class Network:
                 node.machine.deaths_at_disk[step] = partial(self._dies, node, passage.restart)
             reply = node.answer(message)
         if node.lies:
-            if message.metadata.message_type == ROLL_CALL:
-                node.unknown = True
-            reply = self._altered(reply, "samples")
+            reply = self._altered(node, reply, "samples")
         return reply
 
     def _dies(self, node: Node, seconds: float) -> None:
         node.machine.die("dies at work")
         self.world.after(seconds, node.start_again)
 
-    def _altered(self, reply: Any, way: str) -> Any:
-        """An altered reply. Before a state is saved, a roll call says the truth: it is what the federation is."""
-        in_roll_call = reply.metadata.message_type == ROLL_CALL
-        if way == "samples" and in_roll_call and not self._told.saved:
-            return reply
-        self.lied = self.lied or (way == "samples" and in_roll_call)
+    def _altered(self, node: Node, reply: Any, way: str) -> Any:
+        """An altered reply of a node. Other numbers of samples in a roll call are believed, so that it is not known.
+
+        Before a state is saved, a roll call says the truth: it is what the federation is.
+        """
+        if way == "samples" and reply.metadata.message_type == ROLL_CALL:
+            if not self._told.saved:
+                return reply
+            self.lied = True
+            node.unknown = True
         return altered(reply, way)
 
-    def _send_back(self, reply: Any, passage: Passage, arrived: Callable[[Any], None]) -> None:
+    def _send_back(self, node: Node, reply: Any, passage: Passage, arrived: Callable[[Any], None]) -> None:
         if not passage.replies:
             return
         if passage.alteration:
-            reply = self._altered(reply, passage.alteration)
+            reply = self._altered(node, reply, passage.alteration)
         delay = self._chance.uniform(0.01, 3.0)
         first, *others = passage.replies
         self.world.after(delay + first, partial(arrived, reply))

@@ -8,6 +8,8 @@ from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 
+from fedsash.flower.nodes.roll_call import TRIES
+
 from .disk import Content
 from .machine import Machine
 
@@ -42,6 +44,7 @@ class Node:
         self.gone = False
         self.undisturbed_since = 0.0
         self.unknown = False
+        self._failures = 0
         self.paused_until = 0.0
         self.lies = False
         self.broken = False
@@ -56,12 +59,27 @@ class Node:
     def calm_since(self) -> float:
         """Since when it has been live, and neither it nor a request to it was disturbed.
 
-        It is infinite if the node is not live, or if its answer to the server's roll call was altered, or an error, so
-        that it may have been refused.
+        It is infinite if the node is not live, or if its answers to the server's roll call were such that it may have
+        been refused.
         """
         if not self.machine.alive or self.unknown:
             return inf
         return max(self.undisturbed_since, self.paused_until)
+
+    def disturb(self, seconds: float = 0.0) -> None:
+        """Count as disturbed from now on for so many seconds."""
+        self.undisturbed_since = max(self.undisturbed_since, self.machine.world.now + seconds)
+
+    def begin_roll_call(self) -> None:
+        """Be asked by a new process of the server, which knows nothing of the answers to an earlier one."""
+        self.unknown = False
+        self._failures = 0
+
+    def fail_roll_call(self) -> None:
+        """Answer a roll call with an error, or with what can't be right: after some such answers it is refused."""
+        self._failures += 1
+        if self._failures >= TRIES:
+            self.unknown = True
 
     def go(self) -> None:
         """Be gone for good."""
@@ -105,7 +123,7 @@ class Node:
         self._app = self._new_app(self)
         self._state = RecordDict()
         self.seen = True
-        self.undisturbed_since = max(self.undisturbed_since, self.machine.world.now)
+        self.disturb()
 
     def _mend_samples(self) -> None:
         self.broken = False

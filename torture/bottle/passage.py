@@ -21,3 +21,8 @@ class Passage:
     restart: float = 0.0
     alteration: str = ""
     old_reply: bool = False
+
+    @property
+    def fails_roll_call(self) -> bool:
+        """Whether a roll call's answer may be an error, or can't be right; with other numbers of samples it can."""
+        return self.fails or self.alteration not in ("", "samples")

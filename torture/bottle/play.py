@@ -98,7 +98,8 @@ class Play:
                 self._check_end(early)
             self.world.wait(LATEST)  # a process that ends by itself waits for what it does in the background
         except Killed:
-            pass
+            if self.server.alive:
+                self.told.violation("the server waits for what another process was to do")
         except CallbackError:
             if self.server.disk.room is None:
                 self.told.rescued()

@@ -182,7 +182,7 @@ class AveragedStrategy:
                 {"w": Array(self._first), "steps": Array(np.zeros(1, dtype=int)), STATISTIC: Array(np.zeros(D))}
             ),
             num_rounds=self.setup.rounds,
-            timeout=30.0,
+            timeout=self.setup.deadline,
             train_config=ConfigRecord(),
             evaluate_fn=loss if self.setup.evaluation == "by the server" else None,
         )

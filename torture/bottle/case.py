@@ -43,7 +43,7 @@ class Case:
     def __init__(self, seed: int, without: Collection[int] = ()) -> None:
         chance = Random(f"bottle {seed}")
         self.setup = Setup.drawn(chance, seed)
-        faults = drawn(chance, self.setup.nodes, self.setup.rounds, waits=self.setup.how == "averaged")
+        faults = drawn(chance, self.setup)
         self.places = [place for place in range(len(faults)) if place not in without]
         self.faults = [faults[place] for place in self.places]
 

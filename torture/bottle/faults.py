@@ -12,6 +12,7 @@ from .altered import WAYS, without_finite_state
 from .machine import Machine
 from .node import Node
 from .passage import Passage
+from .setup import Setup
 from .told import CallbackError, Told
 
 if TYPE_CHECKING:
@@ -21,14 +22,8 @@ MISTAKES = ("TypeError", "KeyError", "AttributeError", "IndexError", "NameError"
 """What a node's reason names if its program is wrong."""
 ANOTHER_MODEL = "it trains another model"
 """The reason if a node has understood a request in another way than the server; a reply can be altered to say so."""
-LATEST = 31.0
-"""A little more than the deadline of a round: many late messages come just before or after it."""
-
-
 DESERTED = 0.08
 """The share of cases in which all nodes go for good."""
-PATIENCE = 1000.0
-"""So many seconds later at the latest a server has ended, which waits 200 s for nodes and may be started again."""
 
 
 class When(Enum):
@@ -135,7 +130,7 @@ def _fail_training(passage: Passage, amount: float) -> None:
 @kind("the node dies in it", When.REQUEST)
 def _kill_at_work(passage: Passage, variant: float) -> None:
     passage.death = 1 + int(variant) % 12
-    passage.restart = 5.0 + int(variant)
+    passage.restart = 5.0 + int(variant) % 90
 
 
 @kind("the node is killed", When.NODE)
@@ -196,7 +191,7 @@ def _let_twin_join(node: Node, amount: float) -> None:
 def _desert(network: Network, amount: float) -> None:
     for node in network.nodes:
         node.go()
-    network.world.limit = network.world.now + PATIENCE
+    network.world.limit = network.world.now + network.patience
 
 
 @kind("the server is killed", When.OPERATION)
@@ -250,18 +245,22 @@ class Fault:
         return f"{text} ({self.amount:.0f})"
 
 
-def drawn(chance: Random, nodes: int, rounds: int, waits: bool) -> list[Fault]:
-    """The faults of a case with so many nodes and rounds; each case has some kinds of them only.
+def drawn(chance: Random, setup: Setup) -> list[Fault]:
+    """The faults of a case with this setup; each case has some kinds of them only.
 
-    The nodes of a server that `waits` for ever do not all go for good.
+    Many late messages come just before or after the deadline. Flower's own strategies wait for nodes for ever: theirs
+    do not all go for good.
     """
+    nodes = setup.nodes
+    rounds = setup.rounds
     requests = 2 * nodes * rounds
     seconds = 8.0 * rounds
     faults: list[Fault] = []
     of_requests = _some_kinds(chance, When.REQUEST)
     of_nodes = _some_kinds(chance, When.NODE)
     for _ in range(chance.randint(0, requests // 2)):
-        amount = chance.choice([chance.uniform(0, 90), chance.uniform(LATEST - 3, LATEST)])
+        about_deadline = chance.uniform(setup.deadline - 2, setup.deadline + 1)
+        amount = chance.choice([chance.uniform(0, 90), about_deadline])
         faults.append(Fault(chance.choice(of_requests), chance.randrange(requests), amount=amount))
     for _ in range(chance.randint(0, rounds // 2)):
         each = chance.choice(of_nodes)
@@ -275,7 +274,7 @@ def drawn(chance: Random, nodes: int, rounds: int, waits: bool) -> list[Fault]:
         faults.append(Fault(each, chance.uniform(0, seconds), amount=chance.uniform(0, 200)))
     for _ in range(chance.randint(0, 1)):
         faults.append(Fault(chance.choice(_kinds(When.ROUND)), chance.randrange(1, rounds + 1)))
-    if not waits and chance.random() < DESERTED:
+    if setup.how != "averaged" and chance.random() < DESERTED:
         faults.append(Fault(chance.choice(_kinds(When.NETWORK)), chance.uniform(0, seconds / 3)))
     return faults
 

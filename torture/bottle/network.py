@@ -6,6 +6,7 @@ import copy
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import inf
@@ -21,14 +22,15 @@ from fedsash.flower.nodes.wire import ACTIONS, MODEL, REQUEST, ROLL_CALL
 from .altered import altered
 from .faults import Fault, Kind
 from .machine import Machine
-from .node import Node
+from .node import Node, node_id
 from .passage import Passage
-from .told import ASKED_AGAIN, DEADLINE, Told
+from .setup import Setup
+from .told import Told
 from .world import Killed, World
 
-FOLLOWS = 2 * DEADLINE
-"""For so many seconds something may follow from what befell a request, and again once its answer is read: a server that
-trains at any time reads it late if it evaluates meanwhile, and waits for each node that does not answer."""
+MESSAGE_UNAVAILABLE = Error(3, "Error: Message Unavailable - it has expired")
+NODE_UNAVAILABLE = Error(5, "Error: Node Unavailable - its heartbeat is overdue")
+"""What Flower answers in place of a node."""
 LOOKS = 50
 """A server does not look for answers so often in a second."""
 
@@ -44,6 +46,7 @@ class Network:
         self,
         world: World,
         told: Told,
+        setup: Setup,
         folder: Path,
         new_app: Callable[[Node], Any],
         chance: Callable[[str], Random],
@@ -53,6 +56,7 @@ class Network:
         self.faults: dict[int, list[Fault]] = defaultdict(list)
         self.lied = False
         self._told = told
+        self._setup = setup
         self._folder = folder
         self._new_app = new_app
         self._new_chance = chance
@@ -61,10 +65,24 @@ class Network:
         self._befell: dict[str, list[tuple[int, Kind]]] = defaultdict(list)
         self._old_replies: list[Any] = []
 
-    def join(self, number: int, name: str) -> Node:
-        """Let a node with this number join, with the clients of this number."""
+    @property
+    def follows(self) -> float:
+        """For so many seconds something may follow from what befell a request, and again once its answer is read.
+
+        A server that trains at any time reads it late if it evaluates meanwhile, and waits for each node that does not
+        answer.
+        """
+        return 2 * self._setup.deadline
+
+    @property
+    def patience(self) -> float:
+        """So many seconds after all nodes have gone for good a server has ended, which may be started again."""
+        return 1000.0 + 4 * self._setup.roll_call
+
+    def join(self, number: int, name: str, id: int) -> Node:
+        """Let a node with this number and this id join, with the clients of this number."""
         machine = Machine(self.world, name, self._folder / name, self._new_chance(name))
-        node = Node(number, machine, self._new_app, partial(self._join_as_twin, number))
+        node = Node(number, id, machine, self._new_app, partial(self._join_as_twin, number))
         self.nodes.append(node)
         return node
 
@@ -72,8 +90,7 @@ class Network:
         if self.deserted:
             return
         place = len(self.nodes)
-        twin = self.join(number, f"twin {place} of node {number}")
-        twin.id += 500 * place
+        self.join(number, f"twin {place} of node {number}", node_id(number) + 500 * place)
 
     def server_starts(self) -> None:
         """Let no node be unknown for what happened to the roll call of an earlier process of the server."""
@@ -93,6 +110,10 @@ class Network:
     def deserted(self) -> bool:
         """Whether all nodes have gone for good."""
         return all(node.gone for node in self.nodes)
+
+    def online(self) -> list[int]:
+        """The ids of the nodes that Flower takes to be there."""
+        return [id for node in self.nodes for id, until in node.online.items() if self.world.now < until]
 
     def with_id(self, number: int) -> Node | None:
         """The node that has an id now."""
@@ -123,16 +144,16 @@ class Network:
     def note_read(self, name: str) -> None:
         """Note that the answer to a request is read, from which something follows for its node if a fault befell it."""
         for node, kind in self._befell.get(name, ()):
-            self._told.befallen(node, kind, FOLLOWS)
+            self._told.befallen(node, kind, self.follows)
 
-    def send(self, message: Any, arrived: Callable[[Any], None]) -> bool:
+    def send(self, message: Any, arrived: Callable[[Any], None]) -> Passage:
         """Send a request to its node; `arrived` is called with each answer that comes back.
 
-        Returns whether the network takes it; one that it does not take is lost, and its sender knows.
+        Returns its passage. A request that is not stored is lost, and its sender knows.
         """
         number = next(self._numbers)
         node = self.with_id(message.metadata.dst_node_id)
-        passage = Passage()
+        passage = Passage(until=self.world.now + message.metadata.ttl)
         for fault in self.faults[number]:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
@@ -145,21 +166,21 @@ class Network:
             delay = self._chance.uniform(0.01, 0.5)
             for late in passage.requests:
                 self.world.after(delay + late, partial(self._deliver, node.id, content, passage, arrived))
-        return passage.stored
+        return passage
 
     def _note_befallen(self, node: Node, message: Any, fault: Fault) -> None:
         """Note that a fault befalls a request to a node, which is asked again if it is a question of a roll call."""
-        self._told.befallen(node.number, fault.kind, FOLLOWS)
+        self._told.befallen(node.number, fault.kind, self.follows)
         self._befell[message.metadata.message_id].append((node.number, fault.kind))
         seconds = fault.amount
         if message.metadata.message_type == ROLL_CALL:
-            seconds = ASKED_AGAIN
+            seconds = self._setup.asked_again
         node.disturb(seconds)
 
     def _deliver(self, number: int, content: Any, passage: Passage, arrived: Callable[[Any], None]) -> None:
-        """Let the node with this id answer, as soon as it can; without such a node the request is lost."""
+        """Let the node with this id answer, as soon as it can; without it, or once expired, the request is lost."""
         node = self.with_id(number)
-        if node is None:
+        if node is None or self.world.now >= passage.until:
             return
         again = partial(self._deliver, number, content, passage, arrived)
         if not node.machine.alive:
@@ -183,15 +204,11 @@ class Network:
         else:
             if passage.death:
                 step = node.machine.disk_steps + passage.death
-                node.machine.deaths_at_disk[step] = partial(self._dies, node, passage.restart)
+                node.machine.deaths_at_disk[step] = partial(node.die_at_work, passage.restart)
             reply = node.answer(message)
         if node.lies:
             reply = self._altered(node, reply, "samples")
         return reply
-
-    def _dies(self, node: Node, seconds: float) -> None:
-        node.machine.die("dies at work")
-        self.world.after(seconds, node.start_again)
 
     def _altered(self, node: Node, reply: Any, way: str) -> Any:
         """An altered reply of a node. Other numbers of samples in a roll call are believed, so that it is not known.
@@ -220,6 +237,26 @@ class Network:
         self._old_replies = [*self._old_replies[-9:], reply]
 
 
+@dataclass
+class Sent:
+    """A request that was sent, its passage and when; the answers that came and are not read, and when the first came.
+
+    It is `over` once it was answered, by its node or by Flower in its place.
+    """
+
+    message: Any
+    passage: Passage
+    moment: float
+    answers: list[Any] = field(default_factory=list)
+    came: float = inf
+    over: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a request to train."""
+        return bool(self.message.metadata.message_type == ACTIONS["train"])
+
+
 class BottleGrid:
     """Flower's grid of one server's process. Each look at it takes a moment, in which others go on."""
 
@@ -227,19 +264,15 @@ class BottleGrid:
         self.network = network
         self.machine = machine
         self.run = None
-        self._answers: dict[str, list[Any]] = {}
         self._numbers = count(1)
         self._jump = machine.jump
-        self._requests: dict[str, Any] = {}
-        self._sent: dict[str, float] = {}
-        self._came: dict[str, float] = {}
-        self._pulled: set[str] = set()
+        self._sent: dict[str, Sent] = {}
         self._looks: deque[float] = deque(maxlen=LOOKS)
 
     def get_node_ids(self) -> list[int]:
         """The nodes that the network takes to be there."""
         self._pass()
-        return [node.id for node in self.network.nodes if node.seen]
+        return self.network.online()
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
         """Send messages; returns their ids."""
@@ -249,11 +282,12 @@ class BottleGrid:
             self._pass()
             name = f"{self.machine.process}-{next(self._numbers)}"
             message.metadata.__dict__.update(_run_id=1, _src_node_id=1, _message_id=name)
-            if message.metadata.message_type == ACTIONS["train"]:
-                self._sent[name] = self.network.world.now
-                self._requests[name] = message
+            passage = self.network.send(message, self._arrived)
+            sent = Sent(message, passage, self.network.world.now)
+            self._sent[name] = sent
+            if sent.trains:
                 self.network.note_sent(message)
-            if self.network.send(message, self._arrived):
+            if passage.stored:
                 ids.append(name)
             else:
                 missing = True
@@ -263,18 +297,13 @@ class BottleGrid:
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
-        """The answers that are there."""
+        """The answers that are there, of nodes and of Flower itself."""
         self._pass()
         self._check_pause()
         answers: list[Any] = []
         for name in message_ids:
-            if name in self._answers:
-                arrived = self._answers.pop(name)
-                self.network.note_read(name)
-                if name in self._requests and name not in self._pulled:
-                    self.network.note_answered(self._requests[name], arrived[0])
-                answers += arrived
-                self._pulled.add(name)
+            if name in self._sent:  # Flower's own strategies ask for what was not stored, too
+                answers += self._pulled(name, self._sent[name])
         return answers
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
@@ -300,10 +329,28 @@ class BottleGrid:
             return []
         names = []
         for name, sent in self._sent.items():
-            in_time = self._came.get(name, inf) <= sent + deadline
-            if in_time and name not in self._pulled and now > sent + deadline + 2:
+            until = sent.moment + deadline
+            if sent.trains and not sent.over and sent.came <= until and now > until + 2:
                 names.append(name)
         return names
+
+    def _pulled(self, name: str, sent: Sent) -> list[Any]:
+        """The answers to a request: in this order, Flower's if it has expired, or its node is not there; the node's."""
+        world = self.network.world
+        if sent.over or world.now >= sent.passage.until:
+            answers = [Message(MESSAGE_UNAVAILABLE, reply_to=sent.message)]
+        elif sent.message.metadata.dst_node_id not in self.network.online():
+            answers = [Message(NODE_UNAVAILABLE, reply_to=sent.message)]
+            sent.passage.until = world.now  # no node receives it any more
+        elif sent.answers:
+            answers = sent.answers
+            self.network.note_read(name)
+            if sent.trains:
+                self.network.note_answered(sent.message, answers[0])
+        else:
+            return []
+        sent.over = True
+        return answers
 
     def _check_pause(self) -> None:
         """A server that waits for answers must pause: many looks at once keep its processor busy."""
@@ -318,6 +365,8 @@ class BottleGrid:
         self.machine.step()
 
     def _arrived(self, answer: Any) -> None:
-        name = answer.metadata.reply_to_message_id
-        self._came.setdefault(name, self.network.world.now)
-        self._answers.setdefault(name, []).append(answer)
+        sent = self._sent.get(answer.metadata.reply_to_message_id)
+        if sent is None:  # it is an old reply, to another process of the server
+            return
+        sent.came = min(sent.came, self.network.world.now)
+        sent.answers.append(answer)

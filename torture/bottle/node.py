@@ -13,8 +13,9 @@ from fedsash.flower.nodes.roll_call import TRIES
 from .disk import Content
 from .machine import Machine
 
-NOTICED = 5.0
-"""The seconds after which the network notices that a node has gone."""
+OVERDUE = (33.0, 60.0)
+"""Flower notices after so many seconds that a node has gone which has not taken its leave: a heartbeat is due every
+30 s, and the last one promises the next within twice as long."""
 RESTART = 1.0
 """The seconds that a node needs to be started again."""
 KEPT = 20.0
@@ -30,17 +31,18 @@ class Node:
     """A node: a machine, the app that its process runs, and its id in the network.
 
     `let_twin_join` lets another node join that says that it holds the same clients; it has none of their state. With
-    `broken` samples no upload is finite.
+    `broken` samples no upload is finite. `online` has the moment until which Flower takes the node to be there, under
+    each id that it had.
     """
 
     def __init__(
-        self, number: int, machine: Machine, new_app: Callable[[Node], Any], let_twin_join: Callable[[], None]
+        self, number: int, id: int, machine: Machine, new_app: Callable[[Node], Any], let_twin_join: Callable[[], None]
     ) -> None:
         self.number = number
-        self.id = node_id(number)
+        self.id = id
         self.machine = machine
         self.let_twin_join = let_twin_join
-        self.seen = False
+        self.online: dict[int, float] = {}
         self.gone = False
         self.undisturbed_since = 0.0
         self.unknown = False
@@ -89,8 +91,19 @@ class Node:
     def leave(self, seconds: float) -> None:
         """Be gone for so many seconds."""
         self.machine.alive = False
-        self.machine.world.after(NOTICED, self._be_missed)
+        leaves = self.machine.chance.random() < 0.5
+        self.online[self.id] = self.machine.world.now if leaves else self._overdue()
         self.machine.world.after(seconds, self.start_again)
+
+    def die_at_work(self, seconds: float) -> None:
+        """Die, and be started again after so many seconds."""
+        self.machine.die("dies at work")
+        self.online[self.id] = self._overdue()
+        self.machine.world.after(seconds, self.start_again)
+
+    def _overdue(self) -> float:
+        """The moment at which Flower notices that it has gone."""
+        return self.machine.world.now + self.machine.chance.uniform(*OVERDUE)
 
     def start_again(self) -> None:
         """Start its process, unless it runs or is gone for good."""
@@ -122,15 +135,12 @@ class Node:
         self.machine.start()
         self._app = self._new_app(self)
         self._state = RecordDict()
-        self.seen = True
+        self.online[self.id] = inf
         self.disturb()
 
     def _mend_samples(self) -> None:
         self.broken = False
         self.leave(RESTART)
-
-    def _be_missed(self) -> None:
-        self.seen = self.machine.alive
 
     def _be_honest(self) -> None:
         self.lies = False

@@ -14,19 +14,18 @@ from .averaged import AveragedStrategy
 from .faults import Fault, When
 from .machine import LATEST, Machine, forget_process
 from .network import BottleGrid, Network
-from .node import Node
+from .node import Node, node_id
 from .real_time import InRealTime
 from .rounds import Rounds
 from .setup import Setup
-from .told import ASKED_AGAIN, DEADLINE, ROLL_CALL, CallbackError, Told
+from .told import CallbackError, Told
 from .world import Hang, Killed, World
 
 SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
 HOUR = 3600.0
-PRESENT = ROLL_CALL - ASKED_AGAIN - 10.0
-"""A server that waits for nodes knows those that have been live and undisturbed for so many seconds: also one whose
-question was lost, which counts as disturbed until it is asked again."""
+LOOKED = 10.0
+"""A server that waits for nodes knows those that have been asked for so many seconds."""
 
 
 class Play:
@@ -36,7 +35,7 @@ class Play:
         self.setup = setup
         self.faults = faults
         self.world = World(limit=setup.rounds * HOUR)
-        self.told = Told(self.world)
+        self.told = Told(self.world, setup.deadline)
         self.server = Machine(self.world, "the server", folder / "server", self._chance("server"))
         out = folder / "server" / "runs" / "run"
         self.served: Rounds | AveragedStrategy
@@ -46,10 +45,10 @@ class Play:
             self.served = AveragedStrategy(setup, out, self.told)
         else:
             self.served = InRealTime(setup, out, self.told)
-        self.network = Network(self.world, self.told, folder, self.served.new_app, self._chance)
+        self.network = Network(self.world, self.told, setup, folder, self.served.new_app, self._chance)
         self._over = False
         self.told.calm_for = self.network.calm_for
-        self.nodes = [self.network.join(number, f"node {number}") for number in range(setup.nodes)]
+        self.nodes = [self.network.join(number, f"node {number}", node_id(number)) for number in range(setup.nodes)]
 
     def go(self) -> Told:
         """Let it happen, and check what must hold at the end."""
@@ -108,7 +107,7 @@ class Play:
         self.server.alive = False
         forget_process()
         if self.setup.how == "rounds":
-            for name in grid.unheard(DEADLINE):
+            for name in grid.unheard(self.setup.deadline):
                 self.told.violation(f"the answer to the request {name} came in time and was not heard")
         if not self.server.powered:
             self.told.power_cut()
@@ -117,7 +116,8 @@ class Play:
     def _check_end(self, line: str) -> None:
         """A server that ends by itself must have a reason that lies outside of it.
 
-        That no node has come for some clients is none if one of theirs is there.
+        That no node has come for some clients is none if one of theirs is there. One whose question was lost counts as
+        disturbed until it is asked again.
         """
         self.world.tell(f"the server ends: {line}")
         self._over = self.network.deserted and "no node" in line
@@ -125,7 +125,8 @@ class Play:
         diverged = self.told.diverged and "no upload could be used" in line
         if not lied and not diverged and "no node" not in line and "No space left" not in line:
             self.told.violation(f"the server ends: {line}")
-        if "no node" in line and any(self.network.calm_for(node) > PRESENT for node in self._missed(line)):
+        present = self.setup.roll_call - self.setup.asked_again - LOOKED
+        if "no node" in line and any(self.network.calm_for(node) > present for node in self._missed(line)):
             self.told.violation(f"the server ends, though nodes have long been there: {line}")
 
     def _missed(self, line: str) -> set[int]:

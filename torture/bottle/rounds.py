@@ -18,7 +18,7 @@ from fedsash.averages import Window
 from fedsash.averages.sum_files import place, read
 from fedsash.client.messages import RoundReport
 from fedsash.evaluation import Score
-from fedsash.flower import FlowerClients, Waiting, client_app
+from fedsash.flower import FlowerClients, client_app
 from fedsash.methods import Scaffold
 from fedsash.runs import Callback, Checkpoint, Driver, Fork, Result, resume, run
 from fedsash.runs.callback import LiveRun
@@ -34,10 +34,10 @@ from .faults import Kind
 from .node import Node
 from .reference import differences, reference
 from .setup import ONE_BY_ONE, Setup
-from .told import DEADLINE, ROLL_CALL, Told
+from .told import Told
 from .vectors import TOLERANCE, distant
 
-IN_TIME = ("late", "lost", "away")
+IN_TIME = ("late", "lost", "away", "failed: Error: Node Unavailable", "failed: Error: Message Unavailable")
 """The first words of reasons that are a matter of time, and no failure of a node."""
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
@@ -93,7 +93,7 @@ class Rounds:
             self.setup.model,
             evaluation=self.simulation.evaluation,
             seed=self.setup.seed,
-            waiting=Waiting(deadline=DEADLINE, roll_call=ROLL_CALL, poll=0.5, minimum=minimum),
+            waiting=self.setup.waiting(minimum),
             remember=self.setup.remember,
         )
         return replace(self.simulation, data=clients)

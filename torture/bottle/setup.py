@@ -17,7 +17,8 @@ from fedsash.client.settings import LocalTraining
 from fedsash.data.federated import FederatedData
 from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation, FineTuning
-from fedsash.flower import NamedModel
+from fedsash.flower import NamedModel, Waiting
+from fedsash.flower.nodes.roll_call import TRIES
 from fedsash.methods import FedAvg, FedDyn, Method, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.network import ConstantWindow, FedAsync, FedBuff, FedWindow
@@ -89,7 +90,8 @@ class Setup:
     features, which each node has in another order, and a model by name. From the model after `broadcast` rounds on, if
     that is not 0, clients receive the first average; `order` is that of the broadcast. The sum of all models is saved
     after every `sums` rounds, if that is not 0. `server` is Flower's strategy. With `own_code`, loss and
-    metric are functions that nodes find by their place.
+    metric are functions that nodes find by their place. A round waits for answers until the `deadline`, and a server
+    for nodes as long as a `roll_call`, in seconds.
     """
 
     how: str
@@ -111,6 +113,8 @@ class Setup:
     sums: int
     server: str
     own_code: bool
+    deadline: float
+    roll_call: float
     seed: int
 
     @classmethod
@@ -151,6 +155,8 @@ class Setup:
             sums=chance.choice([0, 0, 0, chance.randint(1, 4)]),
             server=chance.choice(["FedAvg", "FedAvgM"]),
             own_code=not table and chance.random() < 0.2,
+            deadline=chance.choice([30.0, 30.0, 150.0]),
+            roll_call=chance.choice([60.0, 200.0, 200.0, 400.0]),
             seed=seed,
         )
 
@@ -176,6 +182,15 @@ class Setup:
     def window(self) -> int:
         """The number of clients in FedWindow's window."""
         return min(2, self.clients)
+
+    def waiting(self, minimum: int) -> Waiting:
+        """How long the server waits for nodes; for fewer usable uploads than the minimum a round is skipped."""
+        return Waiting(deadline=self.deadline, roll_call=self.roll_call, poll=self.deadline / 60, minimum=minimum)
+
+    @property
+    def asked_again(self) -> float:
+        """A node that does not say which clients it holds is asked again after so many seconds."""
+        return self.waiting(1).lifetime / TRIES
 
     @property
     def scored_by_clients(self) -> bool:

@@ -16,14 +16,8 @@ from .world import World
 if TYPE_CHECKING:
     from .faults import Kind
 
-DEADLINE = 30.0
-"""How long a round waits for answers, in seconds."""
 ANSWERED = 5.0
 """An undisturbed answer comes within so many seconds."""
-ROLL_CALL = 200.0
-"""How long a server waits for nodes, in seconds."""
-ASKED_AGAIN = ROLL_CALL / 3
-"""A node that does not say which clients it holds is asked again after so many seconds."""
 
 
 class CallbackError(Exception):
@@ -43,6 +37,7 @@ class Befallen:
 class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
+    A round waits for answers until the `deadline`.
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
     `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
     request to train and its answer that was read, by the client and the round from 1; `heard` is when
@@ -51,8 +46,9 @@ class Told:
     `calm_for` gives the seconds for which a node has been live and undisturbed.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, deadline: float) -> None:
         self._world = world
+        self._deadline = deadline
         self.violations: list[str] = []
         self.rounds = 0
         self.saved: list[int] = []
@@ -155,7 +151,7 @@ class Told:
         """
         now = self._world.now
         silent_for = now - max(self.heard.get(client, 0.0), self._begins[0])
-        return silent_for > 2 * ANSWERED and self.calm_for(node) > DEADLINE + 2 * ANSWERED
+        return silent_for > 2 * ANSWERED and self.calm_for(node) > self._deadline + 2 * ANSWERED
 
     def faults_of(self, node: int, round: int) -> list[Kind]:
         """The kinds of the faults from which something may have followed for a node while a round was made."""

@@ -77,3 +77,17 @@ def device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and folders that were brought to the disk, in this order."""
+    paths: list[Path] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        paths.append(Path(f"/proc/self/fd/{opened}").resolve())
+        fsync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return paths

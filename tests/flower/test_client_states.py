@@ -193,6 +193,16 @@ def test_a_late_request_of_a_server_that_was_killed_changes_no_state_that_counts
     assert why == {0: "client 3 was asked by a server that has been started again since"}
 
 
+def test_a_clients_folder_that_a_killed_process_has_made_is_durable_with_its_first_state(
+    synced: list[Path], tmp_path: Path
+) -> None:
+    """The process was killed before it brought the folder's name to the disk."""
+    folder = tmp_path / "run" / "3"
+    folder.mkdir(parents=True)
+    Versions(tmp_path).write(asked(0, 0, (0, "run")), ClientState({"c": torch.zeros(1, 2)}))
+    assert {folder, folder.parent, tmp_path} <= {*synced}
+
+
 @pytest.mark.parametrize(
     "counts, files", [(lambda round: 0, 1), (lambda round: min(round, 5), 3), (lambda round: round, 4)]
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +253,25 @@ def test_a_node_that_leaves_is_not_asked_and_one_that_comes_back_under_another_i
     happened = [(client, why) for _, client, number, _, why in arrivals(tmp_path / "a") if number < 0]
     assert happened == [(3, "away"), (3, "back")]
     trained(driver(FedAsync(), replay=tmp_path / "a"), tmp_path / "b", steps=25)
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_client_that_fails_again_and_again_is_asked_less_and_less(tmp_path: Path) -> None:
+    """Without its rests it would be asked at each look, with the model, and end the run after 1,000 trips."""
+    asked: list[float] = []
+
+    def fault(message: Any) -> str:
+        trains = message.metadata.message_type == wire.ACTIONS["train"]
+        if not trains or nodes.configs[message.metadata.dst_node_id]["partition-id"] != 0:
+            return ""
+        asked.append(CLOCK.now())
+        return "failed"
+
+    nodes = paced(tmp_path / "nodes", fault=fault)
+    trained(driver(FedBuff(2), nodes, roll_call=0.1, poll=0.001), tmp_path / "a", steps=60)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert pauses[0] < 0.005 and 0.033 < pauses[-1] < 0.045  # a third of a roll call, and the time of an answer
+    trained(driver(FedBuff(2), replay=tmp_path / "a"), tmp_path / "b", steps=60)
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 

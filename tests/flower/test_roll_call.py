@@ -127,6 +127,29 @@ def test_a_node_that_left_is_missing_at_once_and_found_again_under_its_new_id(tm
     assert not report.missing and state.last.tolist()[3] == 3
 
 
+def test_a_round_waits_for_nodes_and_is_not_skipped_while_none_is_there(tmp_path: Path) -> None:
+    """The server's connection is down for some seconds: all rounds left would be over in no time."""
+    nodes, looks = grid(tmp_path), count()
+    with there(nodes, here(sampling=Uniform(6)), roll_call=5.0) as world:
+        state = world.start()
+        everyone = list(nodes.configs)
+        nodes.get_node_ids = lambda: everyone if next(looks) >= 3 else []  # type: ignore[method-assign]
+        state, report = world.round(state)
+    assert not report.missing and not report.skipped
+
+
+@pytest.mark.parametrize("minimum, left", [(1, 0), (3, 2)])
+def test_a_round_for_which_too_few_clients_are_there_ends_the_run(minimum: int, left: int, tmp_path: Path) -> None:
+    nodes = grid(tmp_path)
+    with there(nodes, here(sampling=Uniform(6)), roll_call=0.05, minimum=minimum) as world:
+        state = world.start()
+        for node in list(nodes.configs)[left:]:
+            del nodes.configs[node]
+        line = f"for 0.05 s the nodes of {left} clients were there, and a round needs {minimum}: resume"
+        with pytest.raises(RunError, match=line):
+            world.round(state)
+
+
 def test_a_roll_call_among_rounds_is_not_over_before_the_server_looks_again(tmp_path: Path) -> None:
     """In Flower an answer expires with its question, and the server looks when the next round begins."""
     nodes, lives = grid(tmp_path), []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -124,19 +126,97 @@ def test_errors_to_questions_that_were_asked_again_are_no_tries(
         asked: list[Any] = []
         nodes.fault = lambda message: asked.append(message) or "failed" if message.metadata.dst_node_id == 999 else ""
         nodes.pull_messages, pull = lambda ids: [], nodes.pull_messages
-        host.clock, clock = Later(), host.clock
-        try:
+        with clock_ahead() as clock:
             for _ in range(4):
                 roll_call.look()
-                host.clock.offset += roll_call.waiting.lifetime / 2
-        finally:
-            host.clock = clock
+                clock.offset += roll_call.waiting.lifetime / 2
         assert len(asked) == 4
         nodes.pull_messages = lambda ids: pull(ids)[::order]
         with caplog.at_level(logging.WARNING):
             roll_call.look()
         assert "node 999" in caplog.text and "asked again" in caplog.text
         assert not roll_call.roster.knows(999)
+
+
+@pytest.mark.parametrize("deadline", [0.01, 600.0])
+def test_among_rounds_a_node_is_asked_again_after_a_third_of_a_roll_call(deadline: float, tmp_path: Path) -> None:
+    """However long its question lives: a run in real time ends if no node is there for the time of a roll call."""
+    with there(grid(tmp_path), here(), roll_call=0.3, deadline=deadline, poll=0.01) as world:
+        roll_call = world.clients.roll_call  # type: ignore[attr-defined]
+        nodes = roll_call.grid
+        nodes.configs[999] = nodes.configs.pop(100 - 7 * 3)
+        asked: list[Any] = []
+        nodes.fault = lambda message: asked.append(message) or "lost" if message.metadata.dst_node_id == 999 else ""
+        with clock_ahead() as clock:
+            for seconds in (0.0, 0.05, 0.11):
+                clock.offset = seconds
+                roll_call.look()
+    assert len(asked) == 2
+
+
+def test_a_node_that_always_fails_after_it_was_asked_again_is_named_with_its_reason(tmp_path: Path) -> None:
+    slow = 100 - 7 * 3
+    asked: list[Any] = []
+
+    class Slow(InProcessGrid):
+        """A node answers a question only once it has the next one."""
+
+        def pull_messages(self, message_ids: Any) -> list[Any]:
+            last = asked[-1].metadata.message_id if asked else ""
+            return super().pull_messages([name for name in message_ids if name != last])
+
+    plain = grid(tmp_path)
+    nodes = Slow(plain.app, plain.configs)
+    nodes.fault = lambda message: asked.append(message) or "failed" if message.metadata.dst_node_id == slow else ""
+    with pytest.raises(RunError, match=NONE + f"node {slow} failed: .*the node has failed"):
+        there(nodes, here(), roll_call=0.3, poll=0.01)
+
+
+def test_the_tries_of_a_node_that_leaves_are_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It has failed twice, is repaired, and fails once more."""
+    with there(grid(tmp_path), here(), roll_call=5.0, poll=0.01) as world:
+        roll_call = world.clients.roll_call  # type: ignore[attr-defined]
+        nodes = roll_call.grid
+        nodes.configs[999] = config = nodes.configs.pop(100 - 7 * 3)
+        nodes.fault = lambda message: "failed" if message.metadata.dst_node_id == 999 else ""
+        with caplog.at_level(logging.WARNING):
+            roll_call.look()
+            roll_call.look()
+            del nodes.configs[999]
+            roll_call.look()
+            nodes.configs[999] = config
+            roll_call.look()
+        assert "not asked any more" not in caplog.text
+        nodes.fault = lambda message: ""
+        roll_call.look()
+    assert roll_call.roster.nodes[3] == 999
+
+
+def test_the_last_reason_is_that_of_the_node_that_has_failed_last(tmp_path: Path) -> None:
+    """Each fails three times, the one that failed first last of all."""
+    one, other = 100 - 7 * 3, 100 - 7 * 4
+    looks = count()
+
+    class Turns(InProcessGrid):
+        def get_node_ids(self) -> list[int]:
+            hidden = other if next(looks) != 1 else None
+            return [node for node in super().get_node_ids() if node != hidden]
+
+    plain = grid(tmp_path)
+    nodes = Turns(plain.app, plain.configs)
+    nodes.fault = lambda message: "failed" if message.metadata.dst_node_id in (one, other) else ""
+    with pytest.raises(RunError, match=f"the last reason: node {one} failed"):
+        there(nodes, here(), roll_call=0.3, poll=0.01)
+
+
+@contextmanager
+def clock_ahead() -> Iterator[Later]:
+    """A clock that can be put ahead, in place of the host's."""
+    host.clock, clock = Later(), host.clock
+    try:
+        yield host.clock
+    finally:
+        host.clock = clock
 
 
 class Later(Clock):

@@ -22,6 +22,7 @@ from fedsash.runs import terminal
 from fedsash.runs.model_files import lost_models, read_model, write_models
 from fedsash.runs.records import Records
 from fedsash.system import files
+from fedsash.system.host import make_folders
 from support.observing import Crash, Evaluated, crash_at, final, go_on, observed, start
 
 CONFIG = """
@@ -368,15 +369,18 @@ def test_json_has_no_control_character_so_that_a_terminal_prints_it_as_it_is() -
     assert json.loads(text) == {"a\x7f": ["\x1b\u200b\n"]} and terminal.visible(text) == text
 
 
-def test_a_file_is_durable_with_the_names_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[Path] = []
-    fsync = os.fsync
+def test_a_folder_whose_name_does_not_come_to_the_disk_is_an_error_that_names_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(opened: int) -> None:
+        raise OSError(5, "Input/output error")
 
-    def noted(opened: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{opened}").resolve())
-        fsync(opened)
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}'"):
+        make_folders(tmp_path / "new")
 
-    monkeypatch.setattr(os, "fsync", noted)
+
+def test_a_file_is_durable_with_the_names_in_its_folder(synced: list[Path], tmp_path: Path) -> None:
     write_models(tmp_path, [("b", b"b")])
     assert {tmp_path, tmp_path / "models"} <= {*synced}
     synced.clear()

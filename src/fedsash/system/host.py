@@ -196,7 +196,6 @@ def make_folders(path: Path) -> None:
     """
     try:
         host.disk.make_folder(path)
-        sync_folder(path.parent)
     except FileNotFoundError:
         if path.parent == path:
             raise
@@ -205,17 +204,23 @@ def make_folders(path: Path) -> None:
     except OSError:
         if not path.is_dir():
             raise
+    else:
+        with suppress(PermissionError):  # a folder may let us write in it, and not read it
+            sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: a new or replaced file is durable only then.
 
-    Windows syncs no folder.
+    Windows syncs no folder. Raises `OSError`, which names the folder.
     """
     if os.name == "nt":
         return
     with opened(folder, os.O_RDONLY) as handle:
-        host.disk.sync(handle)
+        try:
+            host.disk.sync(handle)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
 def sync_folders(folder: Path) -> None:

@@ -14,7 +14,7 @@ from ...data.federated import FederatedData, Problem
 from ...engines import Engine, Training, state_like, upload_like
 from ...engines.clients import check_set_aside
 from ...evaluation import Evaluation
-from ...settings.errors import check, shortened
+from ...settings.errors import RunError, check, shortened
 from ...settings.fingerprint import text
 from ...settings.limits import Count
 from ...settings.setting import Setting
@@ -115,10 +115,28 @@ class OnGrid(Executor):
         self._fingerprint = checksum(training)
 
     def work(self, request: Request) -> Answers:
+        self._await_clients()
         answers: Iterable[Reply | Missing] = self._answers(request)
         if request.job in SCORES:
             answers = consistent(answers)
         yield from in_order(answers)
+
+    def _await_clients(self) -> None:
+        """Wait until the clients that are there suffice for a round: otherwise those left would be skipped in no time.
+
+        Raises `RunError` if that takes longer than a roll call.
+        """
+        until = host.clock.now() + self.waiting.roll_call
+        while (present := self._present()) < self.minimum:
+            if host.clock.now() >= until:
+                reason = f"for {self.waiting.roll_call:g} s the nodes of {present} clients were there"
+                raise RunError(f"{reason}, and a round needs {self.minimum}: resume the run when nodes are back")
+            host.clock.sleep(self.waiting.poll)
+
+    def _present(self) -> int:
+        """How many clients have a node that is live."""
+        live = self.roll_call.look()
+        return sum(node in live for node in self.roll_call.roster.nodes.values())
 
     def _answers(self, request: Request) -> Iterator[Reply | Missing]:
         """The answers as they come: one reply for each client, or `Missing`. Each place is answered once."""
@@ -186,7 +204,7 @@ class OnGrid(Executor):
                 yield Missing(places[[i]], _node_text(f"failed: {reason}"))
             yield from replies
         except Exception as error:  # of any class: records may hold anything
-            reason = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
+            reason = str(error) if isinstance(error, wire.WireError) else f"failed: {type(error).__name__}: {error}"
             yield Missing(places, _node_text(reason))
 
     def _check_node(self, ids: Ints, facts: Any) -> None:

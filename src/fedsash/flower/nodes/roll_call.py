@@ -38,8 +38,8 @@ class Waiting(Setting):
     deadline: Seconds = 600.0
     """how long after a request was sent its answers are waited for, in seconds"""
     roll_call: Seconds = 120.0
-    """how long the beginning of a run waits until every client has a node, in seconds; a node that does not answer is
-    asked again after a third of it"""
+    """how long the beginning of a run waits until every client has a node, and a round until nodes are there, in
+    seconds; a node that does not say which clients it holds is asked again after a third of it"""
     poll: Seconds = 0.5
     """how often it looks for answers, in seconds"""
     minimum: Count = 1
@@ -84,13 +84,9 @@ class Roster:
         """The nodes among those that are `live` that have not said which clients they hold."""
         return live - self._claims.keys()
 
-    def left(self, live: set[int]) -> list[int]:
-        """Forget the claims of nodes that are not live any more, and return these nodes. One that comes back is asked
-        again."""
-        gone = sorted(self._claims.keys() - live)
-        for node in gone:
-            del self._claims[node]
-        return gone
+    def forget_gone(self, live: set[int]) -> None:
+        """Forget the claims of nodes that are not live any more. One that comes back is asked again."""
+        self._claims = {node: claims for node, claims in self._claims.items() if node in live}
 
     def refuse(self, node: int) -> None:
         """Ask this node for nothing any more."""
@@ -196,7 +192,7 @@ class RollCall:
     """Asks the nodes of a grid which clients they hold. `asked` is what they must know to count their samples.
 
     A node that has taken the question and was started again before it answered never will: it is asked again. Only an
-    error to the last question counts, since those to earlier ones may be Flower's, which let them expire.
+    error to the last question counts as a try, since those to earlier ones may be Flower's, which let them expire.
     """
 
     grid: Any
@@ -212,23 +208,13 @@ class RollCall:
     def look(self) -> set[int]:
         """Ask the nodes that have come since the last look, and read the answers; returns the nodes that are live."""
         live = set(self.grid.get_node_ids())
-        for node in self.roster.left(live):
-            self._tries.pop(node, None)
+        self.roster.forget_gone(live)
         unknown = self.roster.unknown(live)
-        self._pending = {message_id: node for message_id, node in self._pending.items() if node in unknown}
-        self._last = {node: question for node, question in self._last.items() if node in unknown}
+        self._forget_all_but(unknown)
         self._pending |= self._ask([node for node in sorted(unknown) if self._is_due(node)])
         for answer, node in pulled(self.grid, self._pending):
-            if self.roster.knows(node):
-                continue  # it was asked twice, and has answered
-            try:
-                facts = wire.reply_facts(answer)
-                self.roster.note_claims(node, facts, self.waiting.most)
-                self._faults.pop(node, None)
-                self._compare_versions(node, str(facts.get("versions")))
-            except Exception as error:  # of any class: a stranger may send anything
-                if self._is_last(node, answer.metadata.reply_to_message_id):
-                    self._failed(node, shortened(one_line(error), 300))
+            if not self.roster.knows(node):  # one that was asked twice may have answered
+                self._read(answer, node)
         for line in self.roster.settle(live):
             self._warn_once(line)
         return live
@@ -255,6 +241,26 @@ class RollCall:
             host.clock.sleep(min(self.waiting.poll, max(until - host.clock.now(), 0)))
             over = host.clock.now() >= until
 
+    def _forget_all_but(self, unknown: set[int]) -> None:
+        """Forget what was asked of nodes that are not `unknown` any more: they have answered, are refused or have left.
+
+        Their last faults stay: they say why a client has no node.
+        """
+        self._pending = {message_id: node for message_id, node in self._pending.items() if node in unknown}
+        self._last = {node: question for node, question in self._last.items() if node in unknown}
+        self._tries = Counter({node: tries for node, tries in self._tries.items() if node in unknown})
+
+    def _read(self, answer: Any, node: int) -> None:
+        """Note which clients a node says that it holds, or why its answer can't be used."""
+        try:
+            facts = wire.reply_facts(answer)
+            self.roster.note_claims(node, facts, self.waiting.most)
+        except Exception as error:  # of any class: a stranger may send anything
+            self._note_fault(node, answer.metadata.reply_to_message_id, shortened(one_line(error), 300))
+        else:
+            self._faults.pop(node, None)
+            self._compare_versions(node, str(facts.get("versions")))
+
     def _compare_versions(self, node: int, theirs: str) -> None:
         """Warn if a node has other versions; how PyTorch was built, after the "+", does not count."""
         ours = versions()
@@ -272,17 +278,19 @@ class RollCall:
 
     def _is_due(self, node: int) -> bool:
         """Whether to ask a node now: it was not asked yet, or long ago."""
-        return node not in self._last or host.clock.now() >= self._last[node].moment + self._lifetime / TRIES
+        return node not in self._last or host.clock.now() >= self._last[node].moment + self.waiting.roll_call / TRIES
 
-    def _is_last(self, node: int, message_id: str) -> bool:
-        """Whether a message is the last question to a node, which has not failed since."""
-        return node in self._last and self._last[node].message_id == message_id
+    def _note_fault(self, node: int, message_id: str, fault: str) -> None:
+        """Note why a node's answer to a question can't be used.
 
-    def _failed(self, node: int, fault: str) -> None:
-        """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
+        After an error to the last question it is asked again at the next look, or has had its tries.
+        """
+        self._faults.pop(node, None)  # so that the latest fault comes last
+        self._faults[node] = fault
+        if node not in self._last or self._last[node].message_id != message_id:
+            return
         del self._last[node]
         self._tries[node] += 1
-        self._faults[node] = fault
         if self._tries[node] < TRIES:
             self._warn_once(f"node {node} {fault}: asked again")
         else:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...client.messages import Request
 from ...client.store import StateRows, StateVersions
 from ...system.files import replace_file
-from ...system.host import make_folders, unlink_if_there
+from ...system.host import make_folders, sync_folders, unlink_if_there
 from ...vector.arrays import stacked
 from ...vector.spaces import ClientState
 
@@ -67,9 +67,12 @@ class Versions:
         for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
             folder = self._client_folder(named, version, client)
             make_folders(folder)
+            others = _files(folder)
+            if not others:
+                sync_folders(folder)  # a process that was killed may have made it
             file = folder / _name(version, before, session)
             replace_file(file, _content({name: rows[place] for name, rows in client_state.items()}))
-            for other in _files(folder):
+            for other in others:
                 if _session(other) > session:  # it has asked meanwhile
                     continue
                 same_version = _version(other) == version and other.name != file.name

@@ -86,9 +86,12 @@ def unpacked(record: Any, forms: TensorForms | None = None, device: torch.device
 
 
 def reply_facts(message: Any) -> Any:
-    """The record `REPLY` of a node's message. Raises `WireError` if Flower or the node says that it failed."""
+    """The record `REPLY` of a node's message. Raises `WireError` if there is none: Flower or the node says that it
+    failed, or it is no node of fedsash."""
     if message.has_error():
         raise WireError(f"failed: {message.error.reason}")
+    if REPLY not in message.content:
+        raise WireError(f"failed: its answer has no record {REPLY!r}")
     record = message.content[REPLY]
     if "failed" in record:
         raise WireError(f"failed: {record['failed']}")

@@ -16,7 +16,7 @@ from ...client.messages import Missing, Reply, Request
 from ...settings.errors import RunError, one_line
 from ...system.host import host
 from ..nodes.on_grid import OnGrid
-from ..nodes.roll_call import pulled
+from ..nodes.roll_call import TRIES, pulled
 
 FILE = "timeline.json"
 """The file of a run's folder that has the list of arrivals."""
@@ -25,7 +25,7 @@ KEY = "arrivals"
 
 AWAY = "away"
 BACK = "back"
-"""The reasons of arrivals without a trip: a client's node has left, or is live again."""
+"""The reasons of arrivals without a trip: a client's node has left or the client rests, or it can be asked again."""
 
 REFUSED = "refused"
 """Why an upload that arrived is not used: the guard refuses it."""
@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
     """The end of a client's trip `number` from the model `version`, `time` seconds after the run's beginning.
 
     `why` is empty if an upload arrived that can be used, `"refused"` if the guard refused it, and otherwise says why
-    none arrived. With the number -1 the client's node has left (`"away"`) or is there again (`"back"`).
+    none arrived. With the number -1 the client can't be asked from now on (`"away"`), or can be again (`"back"`).
     """
 
     time: float
@@ -97,12 +97,18 @@ class Pending(NamedTuple):
 
 
 class InFlight:
-    """The requests that are on their way over an executor's grid, each to one client."""
+    """The requests that are on their way over an executor's grid, each to one client.
+
+    A client that fails again and again rests before it is asked once more, for twice as long after each failure, at
+    most for a third of a roll call: otherwise it is sent a model at each look.
+    """
 
     def __init__(self, executor: OnGrid) -> None:
         self._executor = executor
         self._pending: dict[str, Pending] = {}
         self._unsent: list[News] = []
+        self._rest: dict[int, float] = {}
+        self._rests_until: dict[int, float] = {}
 
     def send(self, client: int, request: Request) -> None:
         """Send a request to train to the node of a client."""
@@ -115,26 +121,29 @@ class InFlight:
                 self._pending[message] = Pending(client, request, node, until)
 
     def wait(self, away: set[int]) -> list[News]:
-        """Wait until there is news, and return it; `away` are the clients whose nodes were not live before.
+        """Wait until there is news, and return it; `away` are the clients that could not be asked before.
 
         There is none if no request is in flight any more, and no node comes within the time of a roll call.
         """
         waiting = self._executor.waiting
         began = host.clock.now()
         while True:
-            host.clock.sleep(waiting.poll)  # so that a node that fails at once is not asked without end
+            host.clock.sleep(waiting.poll)
             now = host.clock.now()  # before answers are pulled: one that has arrived by its deadline is in time
             live = self._executor.roll_call.look()
-            news = [*self._presence(live, away), *self._answers(), *self._lost(live, now)]
+            ends = [*self._answers(), *self._lost(live, now)]
+            news = [*self._presence(live, away), *ends]  # a client that rests is away before it could be asked again
             if news or (not self._pending and now > began + waiting.roll_call):
                 return news
 
     def _presence(self, live: set[int], away: set[int]) -> Iterator[News]:
-        """The clients whose nodes have left, and those whose nodes are back."""
+        """The clients that can't be asked from now on, and those that can be again."""
+        now = host.clock.now()
         for client, node in sorted(self._executor.roll_call.roster.nodes.items()):
-            if node in live and client in away:
+            present = node in live and now >= self._rests_until.get(client, now)
+            if present and client in away:
                 yield News(client, -1, None, BACK)
-            elif node not in live and client not in away:
+            elif not present and client not in away:
                 yield News(client, -1, None, AWAY)
 
     def _answers(self) -> Iterator[News]:
@@ -146,9 +155,18 @@ class InFlight:
             place = request.ids * 0  # the request is to one client: its place is 0
             (answer,) = self._executor.read(request, place, message)
             if isinstance(answer, Missing):
+                self._note_failure(pending.client)
                 yield News(pending.client, request.round, None, answer.why)
             else:
+                self._rest.pop(pending.client, None)
                 yield News(pending.client, request.round, answer, "")
+
+    def _note_failure(self, client: int) -> None:
+        """Let a client rest after a failure, but not after the first one in a row."""
+        waiting = self._executor.waiting
+        rest = self._rest.get(client, 0.0)
+        self._rests_until[client] = host.clock.now() + rest
+        self._rest[client] = min(max(2 * rest, waiting.poll), waiting.roll_call / TRIES)
 
     def _lost(self, live: set[int], now: float) -> Iterator[News]:
         """The requests that are not waited for any more: the node has left, or the answer is late."""

@@ -43,7 +43,7 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument("--superlink", required=True, metavar="NAME", help=line)
     line = "seconds that a round waits for answers (default: 600)"
     parser.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
-    line = "seconds that the beginning waits for nodes (default: 120)"
+    line = "seconds that the beginning waits for all nodes, and a round for any (default: 120)"
     parser.add_argument("--roll-call", type=float, default=120.0, metavar="S", help=line)
     line = "skip a round with fewer usable uploads (default: 1)"
     parser.add_argument("--minimum", type=int, default=1, metavar="N", help=line)

@@ -97,10 +97,10 @@ class Network:
         for node in self.nodes:
             node.begin_roll_call()
 
-    def disturb(self) -> None:
-        """Let it count as if something had befallen each node now."""
+    def disturb(self, seconds: float) -> None:
+        """Let each node count as disturbed from now on for so many seconds."""
         for node in self.nodes:
-            node.disturb()
+            node.disturb(seconds)
 
     def calm_for(self, number: int) -> float:
         """For how many seconds the node of this number, and each twin of it, has been live and undisturbed."""
@@ -114,6 +114,10 @@ class Network:
     def online(self) -> list[int]:
         """The ids of the nodes that Flower takes to be there."""
         return [id for node in self.nodes for id, until in node.online.items() if self.world.now < until]
+
+    def was_live(self, moment: float) -> bool:
+        """Whether any node was taken to be there after a moment."""
+        return any(until > moment for node in self.nodes for until in node.online.values())
 
     def with_id(self, number: int) -> Node | None:
         """The node that has an id now."""
@@ -134,7 +138,14 @@ class Network:
             round = int(message.metadata.group_id)
             for client in json.loads(message.content[REQUEST]["numbers"])["ids"]:
                 self._told.answered[client, round] = message, answer
-                self._told.heard[client] = self.world.now
+                self.note_heard(client)
+
+    def note_heard(self, client: int) -> None:
+        """Note that a client is heard; one that may have failed rests before it is asked again."""
+        rest = 0.0
+        if self._told.may_fail(client % self._setup.nodes):
+            rest = self._setup.asked_again
+        self._told.heard[client] = self.world.now + rest
 
     def note_busy(self) -> None:
         """Note that the server looks for answers without a pause."""
@@ -265,7 +276,7 @@ class BottleGrid:
         self.machine = machine
         self.run = None
         self._numbers = count(1)
-        self._jump = machine.jump
+        self._upsets = machine.upsets
         self._sent: dict[str, Sent] = {}
         self._looks: deque[float] = deque(maxlen=LOOKS)
 
@@ -322,10 +333,10 @@ class BottleGrid:
     def unheard(self, deadline: float) -> list[str]:
         """The requests to train that were answered within so many seconds, and whose answers nobody has pulled.
 
-        None if the server's clock has jumped, or if its process has ended before it had to pull them.
+        None if the server was paused or its clock has jumped, or if its process has ended before it had to pull them.
         """
         now = self.network.world.now
-        if self.machine.jump != self._jump:
+        if self.machine.upsets != self._upsets:
             return []
         names = []
         for name, sent in self._sent.items():

@@ -95,6 +95,11 @@ class Node:
         self.online[self.id] = self.machine.world.now if leaves else self._overdue()
         self.machine.world.after(seconds, self.start_again)
 
+    def change_id(self) -> None:
+        """Have another id from the next start on. The former one holds the clients until Flower misses it."""
+        self.disturb(self.online[self.id] - self.machine.world.now)
+        self.id += 1000
+
     def die_at_work(self, seconds: float) -> None:
         """Die, and be started again after so many seconds."""
         self.machine.die("dies at work")

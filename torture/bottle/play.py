@@ -12,7 +12,7 @@ from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
 from .faults import Fault, When
-from .machine import LATEST, Machine, forget_process
+from .machine import IN_BACKGROUND, Machine, forget_process
 from .network import BottleGrid, Network
 from .node import Node, node_id
 from .real_time import InRealTime
@@ -48,6 +48,8 @@ class Play:
         self.network = Network(self.world, self.told, setup, folder, self.served.new_app, self._chance)
         self._over = False
         self.told.calm_for = self.network.calm_for
+        self.told.was_live = self.network.was_live
+        self.server.upset = self.network.disturb
         self.nodes = [self.network.join(number, f"node {number}", node_id(number)) for number in range(setup.nodes)]
 
     def go(self) -> Told:
@@ -95,7 +97,7 @@ class Play:
             early = self.served.ended_early(result)
             if early:
                 self._check_end(early)
-            self.world.wait(LATEST)  # a process that ends by itself waits for what it does in the background
+            self.world.wait(IN_BACKGROUND)  # a process that ends by itself waits for what it does in the background
         except Killed:
             if self.server.alive:
                 self.told.violation("the server waits for what another process was to do")
@@ -120,14 +122,22 @@ class Play:
         disturbed until it is asked again.
         """
         self.world.tell(f"the server ends: {line}")
-        self._over = self.network.deserted and "no node" in line
+        without_nodes = "no node" in line or "were there" in line
+        self._over = self.network.deserted and without_nodes
         lied = self.network.lied and "samples instead of" in line
         diverged = self.told.diverged and "no upload could be used" in line
-        if not lied and not diverged and "no node" not in line and "No space left" not in line:
+        if not lied and not diverged and not without_nodes and "No space left" not in line:
             self.told.violation(f"the server ends: {line}")
-        present = self.setup.roll_call - self.setup.asked_again - LOOKED
-        if "no node" in line and any(self.network.calm_for(node) > present for node in self._missed(line)):
+        if without_nodes and self._nodes_suffice(line):
             self.told.violation(f"the server ends, though nodes have long been there: {line}")
+
+    def _nodes_suffice(self, line: str) -> bool:
+        """Whether nodes have long been live and undisturbed that a server misses which has said this."""
+        long = self.setup.roll_call - self.setup.asked_again - LOOKED
+        if "were there" in line:
+            nodes = [client % self.setup.nodes for client in range(self.setup.clients)]
+            return sum(self.network.calm_for(node) > long for node in nodes) >= self.setup.minimum
+        return any(self.network.calm_for(node) > long for node in self._missed(line))
 
     def _missed(self, line: str) -> set[int]:
         """The nodes that would have to come so that a server goes on which has said this, by their numbers."""
@@ -160,9 +170,7 @@ class Play:
     def _befall(self, fault: Fault, it: Node | Network | Machine) -> None:
         self.world.tell(f"{fault}")
         if isinstance(it, Node):
-            self.told.befallen(it.number, fault.kind)
-        if it is self.server:
-            self.network.disturb()  # a jump of its clock makes answers late
+            self.told.befallen(it.number, fault.kind, fault.lasts(self.network.follows))
         fault.befall(it)
 
     def _chance(self, what: str) -> Random:

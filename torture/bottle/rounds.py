@@ -154,6 +154,7 @@ class Rounds:
                 yield f"the best model is not that of round {best.round}"
         if self.setup.method == "growing":
             yield from self._grown(models)
+            yield from self._refused_early(models)
         if isinstance(self.simulation.method, Scaffold):
             mean = expected.client_state["c"].mean(0)
             yield from distant("c", result.state.server_state["c"], mean, "the mean of all c_i")
@@ -164,6 +165,16 @@ class Rounds:
         for client, count in counts.items():
             if count > growing.MOST:
                 yield f"client {client} counts in {count} rounds, and its state is not finite"
+
+    def _refused_early(self, models: Mapping[int, Tensor]) -> Iterator[str]:
+        """Clients that are refused before their number has grown to what is not finite, though nothing diverges."""
+        accepted = self._accepted()
+        for row in self._problems():
+            for client in row.get("refused", ()):
+                count = sum(client in accepted[round] for round in models if 0 < round < row["round"])
+                diverges = any(fault.diverges for fault in self._faults_of(client, row))
+                if count < growing.MOST and not diverges:
+                    yield f"client {client} is refused in round {row['round']}, and counts in {count} rounds before"
 
     def _unlike_means(self, result: Result, models: Mapping[int, Tensor]) -> Iterator[str]:
         """Windows that are not the means of the last models; one that is shown the clients' means observes others."""
@@ -276,6 +287,8 @@ class Recorder(Callback):
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         rounds = self._rounds
+        if report.skipped:
+            rounds.told.skipped(report.round)
         for line in rounds.unheard(report):
             rounds.told.violation(line)
         text = "; ".join(report.lines()) or "all answered"

@@ -190,7 +190,7 @@ class Setup:
     @property
     def asked_again(self) -> float:
         """A node that does not say which clients it holds is asked again after so many seconds."""
-        return self.waiting(1).lifetime / TRIES
+        return self.roll_call / TRIES
 
     @property
     def scored_by_clients(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +42,8 @@ class Told:
     request to train and its answer that was read, by the client and the round from 1; `heard` is when
     an answer of a client was read last. `nodes_change` says whether a
     node may come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
-    `calm_for` gives the seconds for which a node has been live and undisturbed.
+    `calm_for` gives the seconds for which a node has been live and undisturbed, and `was_live` says whether any node
+    was live after a moment.
     """
 
     def __init__(self, world: World, deadline: float) -> None:
@@ -57,6 +57,7 @@ class Told:
         self.heard: dict[int, float] = {}
         self.nodes_change = True
         self.calm_for: Callable[[int], float] = lambda node: 0.0
+        self.was_live: Callable[[float], bool] = lambda moment: True
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._rescued = 0
@@ -116,6 +117,11 @@ class Told:
         self.saved = []
         self._went_on_after = 0
 
+    def skipped(self, number: int) -> None:
+        """A round is skipped: that must not be while no node is there, since all that are left would be in no time."""
+        if not self.was_live(self._since):
+            self.violation(f"round {number} is skipped, and no node was there")
+
     def round(self, number: int, line: str) -> None:
         """A round has been made."""
         self.rounds += 1
@@ -125,7 +131,7 @@ class Told:
         self._begins.append(self._since)
         self._world.tell(f"round {number}: {line}")
 
-    def befallen(self, node: int, kind: Kind, seconds: float = inf) -> None:
+    def befallen(self, node: int, kind: Kind, seconds: float) -> None:
         """A fault befalls a node, or a request to it: what may follow happens within so many seconds."""
         now = self._world.now
         self._befallen.append(Befallen(node, kind, now, now + seconds))
@@ -134,6 +140,10 @@ class Told:
     def diverged(self) -> bool:
         """Whether a node may have sent an upload that is not finite."""
         return any(each.kind.diverges for each in self._befallen)
+
+    def may_fail(self, node: int) -> bool:
+        """Whether an answer of a node that is read now may be of no use."""
+        return any(each.node == node and each.kind.fails and self._world.now <= each.end for each in self._befallen)
 
     def knows(self, node: int) -> bool:
         """Whether the server must know a node in the round that is being made.

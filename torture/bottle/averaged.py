@@ -44,7 +44,12 @@ class Heard:
 
 
 class AveragedStrategy:
-    """A training with Flower's FedAvg or FedAvgM, whose state lies in the folder `out` of the server's machine."""
+    """A training with Flower's FedAvg or FedAvgM, whose state lies in the folder `out` of the server's machine.
+
+    An exception in a round ends it as a kill does: nothing `rescues` the round.
+    """
+
+    rescues = False
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
@@ -212,7 +217,7 @@ def loss(server_round: int, arrays: ArrayRecord) -> MetricRecord:
 
 def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
     """A strategy of this kind that notes what it sends and aggregates."""
-    every_round: list[int] = []
+    begun = False
 
     class Listening(kind):  # type: ignore[misc]
         """Notes what it sends and aggregates."""
@@ -225,14 +230,17 @@ def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
             return messages
 
         def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-            if not every_round:
+            nonlocal begun
+            if not begun:
                 told.begun(server_round - 1, server_round > 1)
-            every_round.append(server_round)
+            begun = True
             told.state_saved(server_round - 1)
             answers = list(replies)
             heard.trained[server_round] = copy.deepcopy(answers)
             nodes = [reply.metadata.src_node_id for reply in answers if reply.has_content()]
             told.round(server_round, f"heard of the nodes {nodes}")
+            if server_round in told.after_round:
+                told.after_round.pop(server_round)()
             return super().aggregate_train(server_round, answers)
 
         def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:

@@ -131,14 +131,19 @@ class Network:
         if MODEL in message.content:
             round = int(message.metadata.group_id)
             self._told.sent[round] = message.content[MODEL]["w"].numpy()
+            self._told.asked.setdefault(round, set()).update(_clients(message))
 
     def note_answered(self, message: Any, answer: Any) -> None:
-        """Note the answer to a request to train of the run that its server reads."""
-        if REQUEST in message.content:
-            round = int(message.metadata.group_id)
-            for client in json.loads(message.content[REQUEST]["numbers"])["ids"]:
+        """Note the answer to a request to train, or to a probe, of the run that its server reads."""
+        if REQUEST not in message.content:
+            return
+        round = int(message.metadata.group_id)
+        for client in _clients(message):
+            self.note_heard(client)
+            if message.metadata.message_type == ACTIONS["train"]:
                 self._told.answered[client, round] = message, answer
-                self.note_heard(client)
+            else:
+                self._told.probed.setdefault(round, set()).add(client)
 
     def note_heard(self, client: int) -> None:
         """Note that a client is heard; one that may have failed rests before it is asked again."""
@@ -213,12 +218,24 @@ class Network:
         if passage.fails:
             reply = Message(Error(2, "the node has failed"), reply_to=message)
         else:
-            if passage.death:
-                step = node.machine.disk_steps + passage.death
-                node.machine.deaths_at_disk[step] = partial(node.die_at_work, passage.restart)
-            reply = node.answer(message)
+            reply = self._worked_out(node, message, passage)
         if node.lies:
             reply = self._altered(node, reply, "samples")
+        return reply
+
+    def _worked_out(self, node: Node, message: Any, passage: Passage) -> Any:
+        """A node's answer to a message. If it is to die at work and has too few operations for it, it dies before it
+        begins, or once it has answered. Raises `Killed` if its answer does not leave it."""
+        if not passage.death:
+            return node.answer(message)
+        machine = node.machine
+        step = machine.disk_steps + passage.death
+        machine.deaths_at_disk[step] = partial(node.die_at_work, passage.restart)
+        reply = node.answer(message)
+        if machine.deaths_at_disk.pop(step, None) is not None:
+            node.die_at_work(passage.restart)
+            if passage.death % 2:
+                raise Killed(here=True)
         return reply
 
     def _altered(self, node: Node, reply: Any, way: str) -> Any:
@@ -246,6 +263,12 @@ class Network:
         if passage.old_reply and self._old_replies:
             self.world.after(delay, partial(arrived, self._chance.choice(self._old_replies)))
         self._old_replies = [*self._old_replies[-9:], reply]
+
+
+def _clients(message: Any) -> list[int]:
+    """The clients of a request."""
+    clients: list[int] = json.loads(message.content[REQUEST]["numbers"])["ids"]
+    return clients
 
 
 @dataclass
@@ -356,7 +379,7 @@ class BottleGrid:
         elif sent.answers:
             answers = sent.answers
             self.network.note_read(name)
-            if sent.trains:
+            if sent.trains or sent.message.metadata.message_type == ACTIONS["probe"]:
                 self.network.note_answered(sent.message, answers[0])
         else:
             return []

@@ -102,7 +102,7 @@ class Play:
             if self.server.alive:
                 self.told.violation("the server waits for what another process was to do")
         except CallbackError:
-            if self.server.disk.room is None:
+            if self.served.rescues and self.server.disk.room is None:
                 self.told.rescued()
         except (RunError, OSError) as error:
             self._check_end(str(error))

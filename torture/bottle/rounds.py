@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsash.averages import Window
 from fedsash.averages.sum_files import place, read
-from fedsash.client.messages import RoundReport
+from fedsash.client.messages import Job, RoundReport
 from fedsash.evaluation import Score
 from fedsash.flower import FlowerClients, client_app
 from fedsash.methods import Scaffold
@@ -46,8 +46,11 @@ SPARE = 6
 class Rounds:
     """A run in the folder `out` of the server's machine; what happens in it is `told`.
 
-    If the setup has a fork, it is the run in `source` first, and then the fork in `out`.
+    If the setup has a fork, it is the run in `source` first, and then the fork in `out`. When an exception ends it, a
+    run `rescues` the state of its last round.
     """
+
+    rescues = True
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
@@ -143,7 +146,8 @@ class Rounds:
     def differences(self, result: Result) -> Iterator[str]:
         """What differs from a run without faults, in which the uploads are accepted that are by the run's records."""
         models: dict[int, Tensor] = {}
-        expected = reference(self.simulation, self._accepted(), self.setup.minimum, self.setup.rounds, models)
+        accepted: dict[Job, dict[int, set[int]]] = {"train": self._accepted(), "probe": self._probed()}
+        expected = reference(self.simulation, accepted, self.setup.minimum, self.setup.rounds, models)
         for name in differences(result.state, expected):
             yield f"{name} is not that of the run without faults"
         yield from self._unlike_means(result, models)
@@ -245,6 +249,19 @@ class Rounds:
         for row in self._problems():
             accepted[row["round"]] -= {int(client) for client in row.get("missing", {})} | set(row.get("refused", []))
         return accepted
+
+    def _probed(self) -> dict[int, set[int]]:
+        """The clients whose answer to a probe was accepted in each round: those that were then sent a request to train.
+
+        Also those that had answered and could not be sent one.
+        """
+        probed = {round: set(clients) for round, clients in self.told.asked.items()}
+        for row in self._problems():
+            for client, why in row.get("missing", {}).items():
+                answered = int(client) in self.told.probed.get(row["round"], set())
+                if answered and why.startswith(("away", "lost")):
+                    probed.setdefault(row["round"], set()).add(int(client))
+        return probed
 
     def unheard(self, report: RoundReport) -> Iterator[str]:
         """Clients that are not heard in time in a round that has just been made, though nothing disturbs their node."""

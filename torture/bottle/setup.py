@@ -19,7 +19,7 @@ from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.flower import NamedModel, Waiting
 from fedsash.flower.nodes.roll_call import TRIES
-from fedsash.methods import FedAvg, FedDyn, Method, Scaffold
+from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.network import ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
@@ -44,12 +44,13 @@ METHODS: Mapping[str, tuple[Method, ServerSGD, LocalTraining]] = {
     "fedavg": (FedAvg(), ServerSGD(), PLAIN),
     "momentum": (FedAvg(), ServerSGD(momentum=0.5), PLAIN),
     "scaffold": (Scaffold(), ServerSGD(), PLAIN),
+    "mime": (Mime(), ServerSGD(), PLAIN),
     "feddyn": (FedDyn(0.1), ServerSGD(), PLAIN),
     "adam": (FedAvg(), ServerSGD(), replace(PLAIN, optimiser=Adam(), keep_moments=True)),
     "personal": (FedAvg(), ServerSGD(), PLAIN),
     "growing": (Growing(), ServerSGD(), PLAIN),
 }
-"""Of "personal" the bias stays with each client."""
+"""Of "personal" the bias stays with each client; "mime" asks clients for a gradient before they train."""
 ASYNCHRONOUS = ("fedavg",)
 """The methods of asynchronous schedulers, which move the model themselves."""
 

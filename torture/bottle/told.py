@@ -37,6 +37,9 @@ class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
     A round waits for answers until the `deadline`.
+    `asked` are the clients that were sent a request to train, and `probed` those whose answer to a probe was read, by
+    the round from 1.
+
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
     `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
     request to train and its answer that was read, by the client and the round from 1; `heard` is when
@@ -55,6 +58,8 @@ class Told:
         self.sent: dict[int, NDArray[np.float64]] = {}
         self.answered: dict[tuple[int, int], tuple[Message, Message]] = {}
         self.heard: dict[int, float] = {}
+        self.asked: dict[int, set[int]] = {}
+        self.probed: dict[int, set[int]] = {}
         self.nodes_change = True
         self.calm_for: Callable[[int], float] = lambda node: 0.0
         self.was_live: Callable[[float], bool] = lambda moment: True
@@ -97,6 +102,8 @@ class Told:
         self._power_lost = False
         self._went_on_after = round
         self.sent = {number: w for number, w in self.sent.items() if number <= round}
+        self.asked = {number: clients for number, clients in self.asked.items() if number <= round}
+        self.probed = {number: clients for number, clients in self.probed.items() if number <= round}
         self.saved = [saved for saved in self.saved if saved < round]
         if round:
             self.saved.append(round)  # here, too

@@ -99,11 +99,20 @@ class AveragedStrategy:
         """Whether the server has made all rounds."""
         return True
 
+    def changes(self, strategy: Averaged, before: Averaged) -> Iterator[str]:
+        """What a training has that differs from the one before."""
+        for name in ("model", *strategy.averages):
+            for array in ("w", "steps", STATISTIC):
+                if strategy.value(name)[array].data != before.value(name)[array].data:
+                    yield f"{array} of {name}"
+        if strategy.best is not None and strategy.best_model != before.best_model:
+            yield "the best model"
+
     def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
-        """What differs from the same replies without faults, and from the same rounds in NumPy; nodes keep nothing."""
+        """What differs from the same replies without faults, and from the same rounds in NumPy."""
         replies = Replies(self.heard, [node_id(node) for node in range(self.setup.nodes)])
         expected = self._start(self._strategy, replies, None)
-        if not self.told.nodes_change and self.heard.asked != replies.asked:
+        if self.told.nodes_stay() and self.heard.asked != replies.asked:
             yield "other nodes were asked than without faults"
         for name in ("model", *strategy.averages):
             for array in ("w", "steps", STATISTIC):

@@ -119,6 +119,10 @@ class Network:
         """Whether any node was taken to be there after a moment."""
         return any(until > moment for node in self.nodes for until in node.online.values())
 
+    def nodes_stay(self) -> bool:
+        """Whether no node has come or gone since the beginning."""
+        return len(self.nodes) == self._setup.nodes and not any(node.has_left for node in self.nodes)
+
     def with_id(self, number: int) -> Node | None:
         """The node that has an id now."""
         for node in self.nodes:
@@ -302,6 +306,11 @@ class BottleGrid:
         self._upsets = machine.upsets
         self._sent: dict[str, Sent] = {}
         self._looks: deque[float] = deque(maxlen=LOOKS)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The types of the messages that were sent, beside those of a roll call."""
+        return {sent.message.metadata.message_type for sent in self._sent.values()} - {ROLL_CALL}
 
     def get_node_ids(self) -> list[int]:
         """The nodes that the network takes to be there."""

@@ -44,6 +44,7 @@ class Node:
         self.let_twin_join = let_twin_join
         self.online: dict[int, float] = {}
         self.gone = False
+        self.has_left = False
         self.undisturbed_since = 0.0
         self.unknown = False
         self._failures = 0
@@ -91,6 +92,7 @@ class Node:
     def leave(self, seconds: float) -> None:
         """Be gone for so many seconds."""
         self.machine.alive = False
+        self.has_left = True
         leaves = self.machine.chance.random() < 0.5
         self.online[self.id] = self.machine.world.now if leaves else self._overdue()
         self.machine.world.after(seconds, self.start_again)
@@ -103,6 +105,7 @@ class Node:
     def die_at_work(self, seconds: float) -> None:
         """Die, and be started again after so many seconds."""
         self.machine.die("dies at work")
+        self.has_left = True
         self.online[self.id] = self._overdue()
         self.machine.world.after(seconds, self.start_again)
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from fedsash.flower.nodes.wire import ACTIONS
 from fedsash.settings.errors import RunError
 
 from .averaged import AveragedStrategy
+from .disk import changed_files
 from .faults import Fault, When
 from .machine import IN_BACKGROUND, Machine, forget_process
 from .network import BottleGrid, Network
@@ -24,6 +26,8 @@ from .world import Hang, Killed, World
 SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
 HOUR = 3600.0
+SESSIONS = ("summary.json", "sessions.json", "lock")
+"""The files that say how often a run was resumed, and who is at work in it."""
 LOOKED = 10.0
 """A server that waits for nodes knows those that have been asked for so many seconds."""
 
@@ -49,6 +53,7 @@ class Play:
         self._over = False
         self.told.calm_for = self.network.calm_for
         self.told.was_live = self.network.was_live
+        self.told.nodes_stay = self.network.nodes_stay
         self.server.upset = self.network.disturb
         self.nodes = [self.network.join(number, f"node {number}", node_id(number)) for number in range(setup.nodes)]
 
@@ -63,6 +68,8 @@ class Play:
             disks = [node.machine.disk.root for node in self.nodes]
             for line in self.served.violations(result, disks):
                 self.told.violation(line)
+            if not self.told.violations and not self.network.deserted:
+                self._start_once_more(result)
         except Hang as hang:
             self.told.violation(f"it hangs: {hang}")
         except Exception as error:
@@ -84,6 +91,28 @@ class Play:
             self.world.wait(chance.uniform(1.0, 60.0))
         raise RuntimeError(f"the server has not ended after {SERVERS} starts")
 
+    def _start_once_more(self, result: Any) -> None:
+        """Cut the server's power at its end and start it again: all is there, and nothing is left to do.
+
+        But an evaluation that no client has answered is made again.
+        """
+        self.server.deaths.clear()
+        self.server.deaths_at_disk.clear()
+        self.server.powered = False
+        self.told.power_cut()
+        before = self.server.disk.content()
+        again = self._serve_until_done()
+        if again is None:
+            return
+        changes = list(self.served.changes(again, result))
+        kinds = self._grid.kinds
+        if not kinds:
+            changes += changed_files(before, self.server.disk.content(), SESSIONS)
+        for line in changes:
+            self.told.violation(f"{line} is another one once the server has lost its power at its end")
+        if not kinds <= {ACTIONS["evaluate"], ACTIONS["tune"]}:
+            self.told.violation(f"a server that has made all rounds sends {sorted(kinds)}")
+
     def _serve_once(self) -> Any:
         """One process of the server: what it gives, or None if it died or had to give up."""
         self.server.start()
@@ -91,6 +120,7 @@ class Play:
         self.world.tell("the server starts")
         result = None
         grid = BottleGrid(self.network, self.server)
+        self._grid = grid
         try:
             with self.server.at_work():
                 result = self.served.serve(grid)
@@ -148,7 +178,6 @@ class Play:
 
     def _plan(self) -> None:
         """Let each fault happen at its time."""
-        self.told.nodes_change = any(fault.kind.when is When.NODE for fault in self.faults)
         for fault in self.faults:
             number = int(fault.at)
             match fault.kind.when:

@@ -116,15 +116,28 @@ class Rounds:
         self.told.forked(self.setup.fork)
         return False
 
+    def changes(self, result: Result, before: Result) -> Iterator[str]:
+        """What a result has that differs from the one before, and files of its models that are not those of it."""
+        for name in differences(result.state, before.state):
+            yield name
+        for name, best in before.tally.best.items():
+            if not torch.equal(result.tally.best[name].w, best.w):
+                yield f"the best {name}"
+        yield from self._wrong_files(result)
+
+    def _wrong_files(self, result: Result) -> Iterator[str]:
+        """Files of models that have not those of the last state."""
+        for name in result.models:
+            written = load(read_model(self.out, name))
+            if any(not torch.equal(written[key], value) for key, value in result.state_dict(name).items()):
+                yield f"the file of {name} has not the model of the last state"
+
     def violations(self, result: Result, nodes: Iterable[Path]) -> Iterator[str]:
         """What does not hold at the end of a run; `nodes` are the folders of the nodes' disks."""
         yield from self.differences(result)
         yield from self._unexplained()
         yield from self._wrong_best(result)
-        for name in result.models:
-            written = load(read_model(self.out, name))
-            if any(not torch.equal(written[key], value) for key, value in result.state_dict(name).items()):
-                yield f"the file of {name} has not the model of the last state"
+        yield from self._wrong_files(result)
         for path in self.out.rglob(".*.tmp"):
             yield f"{path.name} is left over"
         if saved_rounds(self.out / "state")[-1:] != [self.setup.rounds]:

@@ -40,13 +40,13 @@ class Told:
     `asked` are the clients that were sent a request to train, and `probed` those whose answer to a probe was read, by
     the round from 1.
 
-    `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since.
-    `sent` `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last
-    request to train and its answer that was read, by the client and the round from 1; `heard` is when
-    an answer of a client was read last. `nodes_change` says whether a
-    node may come or go, and `after_round` is what else happens after a round, which may raise `CallbackError`.
-    `calm_for` gives the seconds for which a node has been live and undisturbed, and `was_live` says whether any node
-    was live after a moment.
+    `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since. `sent`
+    `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last request
+    to train and its answer that was read, by the client and the round from 1; `heard` is when an answer of a client was
+    read last. `after_round` is what else happens after a round, which may raise `CallbackError`.
+
+    `calm_for` gives the seconds for which a node has been live and undisturbed, `was_live` says whether any node was
+    live after a moment, and `nodes_stay` whether none has come or gone so far.
     """
 
     def __init__(self, world: World, deadline: float) -> None:
@@ -60,7 +60,7 @@ class Told:
         self.heard: dict[int, float] = {}
         self.asked: dict[int, set[int]] = {}
         self.probed: dict[int, set[int]] = {}
-        self.nodes_change = True
+        self.nodes_stay: Callable[[], bool] = lambda: False
         self.calm_for: Callable[[int], float] = lambda node: 0.0
         self.was_live: Callable[[float], bool] = lambda moment: True
         self.after_round: dict[int, Callable[[], None]] = {}

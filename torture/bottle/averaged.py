@@ -50,6 +50,7 @@ class AveragedStrategy:
     """
 
     rescues = False
+    of_sessions = ("lock",)
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup

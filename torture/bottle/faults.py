@@ -68,6 +68,11 @@ class Kind:
         return any(reason in why for reason in self.because)
 
     @property
+    def lasting(self) -> bool:
+        """Whether more than the request that it befalls is late because of such a fault."""
+        return self.when in (When.NODE, When.SERVER) or self.act is _kill_at_work
+
+    @property
     def fails(self) -> bool:
         """Whether an answer may be of no use because of such a fault."""
         return bool(self.because) or self.diverges
@@ -150,7 +155,7 @@ def _fail_training(passage: Passage, amount: float) -> None:
 @kind("the node dies in it", When.REQUEST)
 def _kill_at_work(passage: Passage, variant: float) -> None:
     passage.death = 1 + int(variant) % 12
-    passage.restart = 5.0 + int(variant) % 90
+    passage.restart = 5.0 + int(variant) % 60
 
 
 @kind("the node is killed", When.NODE)
@@ -217,7 +222,7 @@ def _let_twin_join(node: Node, amount: float) -> None:
 def _desert(network: Network, amount: float) -> None:
     for node in network.nodes:
         node.go()
-    network.world.limit = network.world.now + network.patience
+    network.world.limit = min(network.world.limit, network.world.now + network.patience)
 
 
 @kind("the server is killed", When.OPERATION)

@@ -22,7 +22,7 @@ from fedsash.flower.nodes.wire import ACTIONS, MODEL, REQUEST, ROLL_CALL
 from .altered import altered
 from .faults import Fault, Kind
 from .machine import Machine
-from .node import Node, node_id
+from .node import OVERDUE, Node, node_id
 from .passage import Passage
 from .setup import Setup
 from .told import Told
@@ -31,6 +31,8 @@ from .world import Killed, World
 MESSAGE_UNAVAILABLE = Error(3, "Error: Message Unavailable - it has expired")
 NODE_UNAVAILABLE = Error(5, "Error: Node Unavailable - its heartbeat is overdue")
 """What Flower answers in place of a node."""
+SPARE_TIME = 60.0
+"""The seconds that a server may take beside the times for which it waits."""
 LOOKS = 50
 """A server does not look for answers so often in a second."""
 
@@ -76,8 +78,11 @@ class Network:
 
     @property
     def patience(self) -> float:
-        """So many seconds after all nodes have gone for good a server has ended, which may be started again."""
-        return 1000.0 + 4 * self._setup.roll_call
+        """So many seconds after all nodes have gone for good, or after its start, a server has ended.
+
+        They are missed, their answers are too late, and a roll call is over.
+        """
+        return OVERDUE[1] + self._setup.deadline + self._setup.roll_call + SPARE_TIME
 
     def join(self, number: int, name: str, id: int) -> Node:
         """Let a node with this number and this id join, with the clients of this number."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,15 +20,15 @@ from .network import BottleGrid, Network
 from .node import Node, node_id
 from .real_time import InRealTime
 from .rounds import Rounds
-from .setup import Setup
-from .told import CallbackError, Told
+from .setup import SCHEDULERS, Setup
+from .told import ANSWERED, CallbackError, Told
 from .world import Hang, Killed, World
 
 SERVERS = 40
 """A run that has not ended after so many starts of the server never ends."""
-HOUR = 3600.0
-SESSIONS = ("summary.json", "sessions.json", "lock")
-"""The files that say how often a run was resumed, and who is at work in it."""
+TROUBLE = 160.0
+"""So many seconds more may pass because of a fault, beside its amount, a deadline and a third of a roll call: its node
+dies at work, and is missed after a while."""
 LOOKED = 10.0
 """A server that waits for nodes knows those that have been asked for so many seconds."""
 
@@ -38,7 +39,7 @@ class Play:
     def __init__(self, setup: Setup, faults: list[Fault], folder: Path) -> None:
         self.setup = setup
         self.faults = faults
-        self.world = World(limit=setup.rounds * HOUR)
+        self.world = World()
         self.told = Told(self.world, setup.deadline)
         self.server = Machine(self.world, "the server", folder / "server", self._chance("server"))
         out = folder / "server" / "runs" / "run"
@@ -107,7 +108,7 @@ class Play:
         changes = list(self.served.changes(again, result))
         kinds = self._grid.kinds
         if not kinds:
-            changes += changed_files(before, self.server.disk.content(), SESSIONS)
+            changes += changed_files(before, self.server.disk.content(), self.served.of_sessions)
         for line in changes:
             self.told.violation(f"{line} is another one once the server has lost its power at its end")
         if not kinds <= {ACTIONS["evaluate"], ACTIONS["tune"]}:
@@ -118,6 +119,7 @@ class Play:
         self.server.start()
         self.network.server_starts()
         self.world.tell("the server starts")
+        self.world.limit = self.world.now + self._longest()
         result = None
         grid = BottleGrid(self.network, self.server)
         self._grid = grid
@@ -137,6 +139,7 @@ class Play:
         except (RunError, OSError) as error:
             self._check_end(str(error))
         self.server.alive = False
+        self.world.limit = inf
         forget_process()
         if self.setup.how == "rounds":
             for name in grid.unheard(self.setup.deadline):
@@ -144,6 +147,18 @@ class Play:
         if not self.server.powered:
             self.told.power_cut()
         return result
+
+    def _longest(self) -> float:
+        """After so many seconds a process of the server that starts now has ended."""
+        if self.network.deserted:
+            return self.network.patience
+        setup = self.setup
+        asynchronous = setup.how in SCHEDULERS
+        troubles = 0.0
+        for fault in self.faults:
+            if asynchronous or fault.kind.lasting:
+                troubles += fault.amount + setup.deadline + setup.asked_again + TROUBLE
+        return self.network.patience + setup.rounds * setup.requests * (setup.deadline + ANSWERED) + troubles
 
     def _check_end(self, line: str) -> None:
         """A server that ends by itself must have a reason that lies outside of it.

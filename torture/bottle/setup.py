@@ -194,6 +194,12 @@ class Setup:
         return self.roll_call / TRIES
 
     @property
+    def requests(self) -> int:
+        """So many times at most a round waits until the deadline: for each model that clients score, too."""
+        models = 1 + len(AVERAGES[self.averages])
+        return 2 + 2 * models if self.scored_by_clients else 2
+
+    @property
     def scored_by_clients(self) -> bool:
         """Whether clients score models, too."""
         return self.evaluation in ("held out", "fine-tuned", "by clients")

@@ -130,6 +130,8 @@ class Play:
             if early:
                 self._check_end(early)
             self.world.wait(IN_BACKGROUND)  # a process that ends by itself waits for what it does in the background
+            if not self.server.alive:
+                result = None
         except Killed:
             if self.server.alive:
                 self.told.violation("the server waits for what another process was to do")

@@ -153,8 +153,15 @@ def no_wait_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED = {
-    no_guard_against_another_session: (0, ""),
+    versions_of_any_session: (7300365, "has no state of round"),
+    no_sync_of_a_new_file: (7200013, "config.toml is damaged"),
+    no_second_question: (7200015, "though nodes have long been there"),
+    the_newest_state_is_dropped: (7200001, "goes back to round 9, though round 10 was on the disk"),
+    no_best_model: (7200013, "model-best is of round None"),
+    no_best_model_of_a_strategy: (7200030, "no best model is kept"),
+    no_wait_for_clients: (7200069, "is skipped, and no node was there"),
 }
+"""A seed that tells each mistake, and some of its words; without the mistake nothing is violated."""
 
 
 @pytest.mark.parametrize("plant", PLANTED)

@@ -109,7 +109,12 @@ class AveragedStrategy:
         if strategy.best is not None and strategy.best_model != before.best_model:
             yield "the best model"
 
-    def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
+    def left_over_at(self, node: Path) -> Iterator[str]:
+        """The files of a node: it keeps none."""
+        for file in node.rglob("*"):
+            yield f"{file} is left over"
+
+    def violations(self, strategy: Any) -> Iterator[str]:
         """What differs from the same replies without faults, and from the same rounds in NumPy."""
         replies = Replies(self.heard, [node_id(node) for node in range(self.setup.nodes)])
         expected = self._start(self._strategy, replies, None)

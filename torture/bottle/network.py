@@ -176,16 +176,9 @@ class Network:
 
         Returns its passage. A request that is not stored is lost, and its sender knows.
         """
-        number = next(self._numbers)
         node = self.with_id(message.metadata.dst_node_id)
         passage = Passage(until=self.world.now + message.metadata.ttl)
-        for fault in self.faults[number]:
-            self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
-            fault.befall(passage)
-            if node is not None:
-                self._note_befallen(node, message, fault)
-        if node is not None and message.metadata.message_type == ROLL_CALL and passage.fails_roll_call:
-            node.fail_roll_call()
+        self._befall(next(self._numbers), message, passage, node)
         if node is not None and passage.stored:
             content = message_to_proto(message)
             delay = self._chance.uniform(0.01, 0.5)
@@ -193,14 +186,21 @@ class Network:
                 self.world.after(delay + late, partial(self._deliver, node.id, content, passage, arrived))
         return passage
 
-    def _note_befallen(self, node: Node, message: Any, fault: Fault) -> None:
-        """Note that a fault befalls a request to a node, which is asked again if it is a question of a roll call."""
-        self._told.befallen(node.number, fault.kind, self.follows)
-        self._befell[message.metadata.message_id].append((node.number, fault.kind))
-        seconds = fault.amount
-        if message.metadata.message_type == ROLL_CALL:
-            seconds = self._setup.asked_again
-        node.disturb(seconds)
+    def _befall(self, number: int, message: Any, passage: Passage, node: Node | None) -> None:
+        """Let the faults of this number befall the passage of a request, and its node count as disturbed.
+
+        If the request is a question of a roll call, the node is asked again, unless it has failed too often.
+        """
+        in_roll_call = message.metadata.message_type == ROLL_CALL
+        for fault in self.faults[number]:
+            self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
+            fault.befall(passage)
+            if node is not None:
+                self._told.befallen(node.number, fault.kind, self.follows)
+                self._befell[message.metadata.message_id].append((node.number, fault.kind))
+                node.disturb(self._setup.asked_again if in_roll_call else fault.amount)
+        if node is not None and in_roll_call and passage.fails_roll_call:
+            node.fail_roll_call()
 
     def _deliver(self, number: int, content: Any, passage: Passage, arrived: Callable[[Any], None]) -> None:
         """Let the node with this id answer, as soon as it can; without it, or once expired, the request is lost."""

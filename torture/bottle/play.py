@@ -66,9 +66,11 @@ class Play:
             result = self._serve_until_done()
             if result is None:
                 return self.told
-            disks = [node.machine.disk.root for node in self.nodes]
-            for line in self.served.violations(result, disks):
+            for line in self.served.violations(result):
                 self.told.violation(line)
+            for node in self.nodes:
+                for line in self.served.left_over_at(node.machine.disk.root):
+                    self.told.violation(line)
             if not self.told.violations and not self.network.deserted:
                 self._start_once_more(result)
         except Hang as hang:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,7 @@ from . import growing
 from .faults import Kind
 from .node import Node
 from .reference import differences, reference
-from .setup import ONE_BY_ONE, Setup
+from .setup import Setup
 from .told import Told
 from .vectors import TOLERANCE, distant
 
@@ -73,7 +73,7 @@ class Rounds:
             model = self.setup.module()
         data = self._data_of(node.number, node.broken)
         folder = node.machine.disk.root / "clients"
-        return client_app(data, model=model, engine=ONE_BY_ONE, own_code=True, folder=folder)
+        return client_app(data, model=model, own_code=True, folder=folder)
 
     def serve(self, grid: Any) -> Result:
         """One process of the server: it begins the run, or goes on with it, until the end."""
@@ -146,8 +146,8 @@ class Rounds:
             if any(not torch.equal(written[key], value) for key, value in result.state_dict(name).items()):
                 yield f"the file of {name} has not the model of the last state"
 
-    def violations(self, result: Result, nodes: Iterable[Path]) -> Iterator[str]:
-        """What does not hold at the end of a run; `nodes` are the folders of the nodes' disks."""
+    def violations(self, result: Result) -> Iterator[str]:
+        """What does not hold at the end of a run."""
         yield from self.differences(result)
         yield from self._unexplained()
         yield from self._wrong_best(result)
@@ -158,19 +158,19 @@ class Rounds:
             yield "the last state is not saved"
         if not (self.out / "engine.json").exists():
             yield "the folder does not say which engine it has"
-        if not self.setup.fork:
-            for node in nodes:
-                yield from self._left_over_at(node)
 
-    def _left_over_at(self, node: Path) -> Iterator[str]:
+    def left_over_at(self, node: Path) -> Iterator[str]:
         """Files that a node should not have: other ones than versions of its own clients' state, or too many of these.
 
-        The two saved states of the server may ask for some. One that a killed process has not finished may be there.
+        The two saved states of the server may ask for some, and a fork for more. One that a killed process has not
+        finished may be there.
         """
-        most = 2 * self.setup.every + SPARE
         for file in node.rglob("*"):
             if file.is_file() and not VERSION.fullmatch(str(file.relative_to(node))):
                 yield f"{file} is left over"
+        if self.setup.fork:
+            return
+        most = 2 * self.setup.every + SPARE
         for client in node.glob("clients/*/*"):
             versions = len(list(client.iterdir()))
             if versions > most:

@@ -15,9 +15,9 @@ from fedsash.averages import EMA, Window
 from fedsash.client.optimisers import Adam
 from fedsash.client.settings import LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.flower import NamedModel, Waiting
+from fedsash.flower.nodes.client import ONE_BY_ONE
 from fedsash.flower.nodes.roll_call import TRIES
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.methods.sampling import Uniform
@@ -31,7 +31,6 @@ from fedsash.vector.sharing import Personal
 
 from .growing import Growing
 
-ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
 SAMPLES = 5
 """The samples of a client, but of the last one, which has one less."""
 TEST_SAMPLES = 6

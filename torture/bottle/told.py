@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -159,7 +160,10 @@ class Told:
         it, and is so since; and it has had the time to answer.
         """
         calm_since = self._world.now - self.calm_for(node)
-        return any(calm_since <= begin <= self._since - ANSWERED for begin in self._begins)
+        looks = [begin for begin in self._begins if begin >= calm_since]
+        answered_by = min(looks, default=inf) + ANSWERED
+        this_round_began = self._since
+        return answered_by <= this_round_began
 
     def is_silent(self, client: int, node: int) -> bool:
         """Whether nothing was heard of a client since it must have answered, though it may train at any time.

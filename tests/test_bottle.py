@@ -26,7 +26,6 @@ from fedsash.client.store import StateVersions
 from fedsash.flower.averaged.best import KeptBest
 from fedsash.flower.nodes.on_grid import OnGrid
 from fedsash.flower.nodes.roll_call import RollCall
-from fedsash.flower.nodes.versions import Versions
 from fedsash.runs import session
 from fedsash.runs.records import Records
 from fedsash.system import files
@@ -94,11 +93,6 @@ def test_the_search_for_fewer_faults_leaves_out_what_the_same_violation_does_not
     (violation,) = case.go().violations
     assert shrunk(3, violation).faults == []
     assert shrunk(3, "the server ends: another reason").faults == case.faults != []
-
-
-def no_guard_against_another_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node trains also for a server that has been started again since."""
-    monkeypatch.setattr(Versions, "_check_session", lambda *arguments: None)
 
 
 def versions_of_any_session(monkeypatch: pytest.MonkeyPatch) -> None:

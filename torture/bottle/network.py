@@ -41,7 +41,8 @@ class Network:
     """Carries messages between servers and nodes; all that goes wrong on the way is a fault by the request's number.
 
     `lied` says whether a node has lied about its samples in a roll call. The machines of nodes are in `folder`, and
-    `chance` gives each of them its own.
+    `chance` gives each of them its own. Until a message expires, and as long as its node's heartbeat is not overdue,
+    Flower keeps it; then it answers in the node's place.
     """
 
     def __init__(
@@ -80,9 +81,13 @@ class Network:
     def patience(self) -> float:
         """So many seconds after all nodes have gone for good, or after its start, a server has ended.
 
-        They are missed, their answers are too late, and a roll call is over.
+        They are missed, their answers are too late, and a roll call is over; and another one if clients were to score
+        the last model.
         """
-        return OVERDUE[1] + self._setup.deadline + self._setup.roll_call + SPARE_TIME
+        roll_calls = self._setup.roll_call
+        if self._setup.scored_by_clients:
+            roll_calls *= 2
+        return OVERDUE[1] + self._setup.deadline + roll_calls + SPARE_TIME
 
     def join(self, number: int, name: str, id: int) -> Node:
         """Let a node with this number and this id join, with the clients of this number."""
@@ -191,14 +196,16 @@ class Network:
 
         If the request is a question of a roll call, the node is asked again, unless it has failed too often.
         """
+        name = message.metadata.message_id
         in_roll_call = message.metadata.message_type == ROLL_CALL
         for fault in self.faults[number]:
             self.world.tell(f"request {number} to node {node.number if node else '?'}: {fault.kind.words}")
             fault.befall(passage)
             if node is not None:
                 self._told.befallen(node.number, fault.kind, self.follows)
-                self._befell[message.metadata.message_id].append((node.number, fault.kind))
-                node.disturb(self._setup.asked_again if in_roll_call else fault.amount)
+                self._befell[name].append((node.number, fault.kind))
+                seconds = self._setup.asked_again if in_roll_call else fault.amount
+                node.disturb(seconds)
         if node is not None and in_roll_call and passage.fails_roll_call:
             node.fail_roll_call()
 
@@ -233,8 +240,11 @@ class Network:
         return reply
 
     def _worked_out(self, node: Node, message: Any, passage: Passage) -> Any:
-        """A node's answer to a message. If it is to die at work and has too few operations for it, it dies before it
-        begins, or once it has answered. Raises `Killed` if its answer does not leave it."""
+        """A node's answer to a message. Raises `Killed` if it dies before the answer has left it.
+
+        If it is to die at work, and has too few operations of its disk for that, it dies once it is done: before or
+        after its answer leaves.
+        """
         if not passage.death:
             return node.answer(message)
         machine = node.machine

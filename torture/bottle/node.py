@@ -47,11 +47,11 @@ class Node:
         self.has_left = False
         self.undisturbed_since = 0.0
         self.unknown = False
-        self._failures = 0
         self.paused_until = 0.0
         self.lies = False
         self.broken = False
         self.disks: list[Content] = []
+        self._failures = 0
         self._new_app = new_app
         self._app: Any = None
         self._state = RecordDict()
@@ -91,15 +91,16 @@ class Node:
 
     def leave(self, seconds: float) -> None:
         """Be gone for so many seconds."""
-        self.machine.alive = False
-        self.has_left = True
-        leaves = self.machine.chance.random() < 0.5
-        self.online[self.id] = self.machine.world.now if leaves else self._overdue()
+        if self.machine.alive:
+            self.machine.alive = False
+            self.has_left = True
+            self.online[self.id] = self._missed()
         self.machine.world.after(seconds, self.start_again)
 
     def change_id(self) -> None:
         """Have another id from the next start on. The former one holds the clients until Flower misses it."""
-        self.disturb(self.online[self.id] - self.machine.world.now)
+        now = self.machine.world.now
+        self.disturb(self.online.get(self.id, now) - now)
         self.id += 1000
 
     def die_at_work(self, seconds: float) -> None:
@@ -109,8 +110,14 @@ class Node:
         self.online[self.id] = self._overdue()
         self.machine.world.after(seconds, self.start_again)
 
+    def _missed(self) -> float:
+        """The moment at which Flower misses it: at once if it takes its leave, as it does half of the time."""
+        if self.machine.chance.random() < 0.5:
+            return self.machine.world.now
+        return self._overdue()
+
     def _overdue(self) -> float:
-        """The moment at which Flower notices that it has gone."""
+        """The moment at which its heartbeat is overdue."""
         return self.machine.world.now + self.machine.chance.uniform(*OVERDUE)
 
     def start_again(self) -> None:

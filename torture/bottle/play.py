@@ -16,7 +16,7 @@ from .averaged import AveragedStrategy
 from .disk import changed_files
 from .faults import Fault, When
 from .machine import IN_BACKGROUND, Machine, forget_process
-from .network import BottleGrid, Network
+from .network import SPARE_TIME, BottleGrid, Network
 from .node import Node, node_id
 from .real_time import InRealTime
 from .rounds import Rounds
@@ -55,6 +55,7 @@ class Play:
         self.told.calm_for = self.network.calm_for
         self.told.was_live = self.network.was_live
         self.told.nodes_stay = self.network.nodes_stay
+        self.told.longest_round = self._longest_round
         self.server.upset = self.network.disturb
         self.nodes = [self.network.join(number, f"node {number}", node_id(number)) for number in range(setup.nodes)]
 
@@ -121,7 +122,7 @@ class Play:
         self.server.start()
         self.network.server_starts()
         self.world.tell("the server starts")
-        self.world.limit = self.world.now + self._longest()
+        self.world.limit = self.world.now + self.network.patience + self._longest_round()
         result = None
         grid = BottleGrid(self.network, self.server)
         self._grid = grid
@@ -152,17 +153,24 @@ class Play:
             self.told.power_cut()
         return result
 
-    def _longest(self) -> float:
-        """After so many seconds a process of the server that starts now has ended."""
+    def _longest_round(self) -> float:
+        """After so many seconds the round that begins now has ended, or its process has.
+
+        A synchronous round waits for nodes and then for answers, each time as long as is said; others wait for nodes as
+        long as these are away, and asynchronous ones are made of any number of requests, of which some are lost.
+        """
+        setup = self.setup
         if self.network.deserted:
             return self.network.patience
-        setup = self.setup
-        asynchronous = setup.how in SCHEDULERS
-        troubles = 0.0
-        for fault in self.faults:
-            if asynchronous or fault.kind.lasting:
-                troubles += fault.amount + setup.deadline + setup.asked_again + TROUBLE
-        return self.network.patience + setup.rounds * setup.requests * (setup.deadline + ANSWERED) + troubles
+        longest = setup.requests * (setup.deadline + ANSWERED) + SPARE_TIME
+        longest += sum(fault.amount for fault in self.faults if fault.kind.when is When.SERVER)
+        troubles = [fault for fault in self.faults if setup.how in SCHEDULERS or fault.kind.lasting]
+        if setup.how != "rounds":
+            each = setup.deadline + setup.asked_again + TROUBLE
+            longest += sum(fault.amount + each for fault in troubles)
+        elif troubles:
+            longest += setup.requests * setup.roll_call
+        return longest
 
     def _check_end(self, line: str) -> None:
         """A server that ends by itself must have a reason that lies outside of it.

@@ -195,8 +195,10 @@ class Setup:
     @property
     def requests(self) -> int:
         """So many times at most a round waits until the deadline: for each model that clients score, too."""
+        if not self.scored_by_clients:
+            return 2
         models = 1 + len(AVERAGES[self.averages])
-        return 2 + 2 * models if self.scored_by_clients else 2
+        return 2 + 2 * models
 
     @property
     def scored_by_clients(self) -> bool:

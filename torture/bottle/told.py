@@ -37,9 +37,8 @@ class Befallen:
 class Told:
     """The story of a run, with its violations and the number of its rounds, those that were done again included.
 
-    A round waits for answers until the `deadline`.
-    `asked` are the clients that were sent a request to train, and `probed` those whose answer to a probe was read, by
-    the round from 1.
+    A round waits for answers until the `deadline`. `asked` are the clients that were sent a request to train, and
+    `probed` those whose answer to a probe was read, by the round from 1.
 
     `saved` are the rounds whose states the server has told to be saved, as far as it has not gone back since. `sent`
     `[D]` is what clients received last as the model of a round, by its number from 1. `answered` are the last request
@@ -47,7 +46,8 @@ class Told:
     read last. `after_round` is what else happens after a round, which may raise `CallbackError`.
 
     `calm_for` gives the seconds for which a node has been live and undisturbed, `was_live` says whether any node was
-    live after a moment, and `nodes_stay` whether none has come or gone so far.
+    live after a moment, and `nodes_stay` whether none has come or gone so far. A round takes at most the seconds that
+    `longest_round` gives.
     """
 
     def __init__(self, world: World, deadline: float) -> None:
@@ -64,6 +64,7 @@ class Told:
         self.nodes_stay: Callable[[], bool] = lambda: False
         self.calm_for: Callable[[int], float] = lambda node: 0.0
         self.was_live: Callable[[float], bool] = lambda moment: True
+        self.longest_round: Callable[[], float] = lambda: inf
         self.after_round: dict[int, Callable[[], None]] = {}
         self._last = 0
         self._rescued = 0
@@ -137,6 +138,7 @@ class Told:
         self._made[number] = self._since, self._world.now
         self._since = self._world.now
         self._begins.append(self._since)
+        self._world.limit = self._since + self.longest_round()
         self._world.tell(f"round {number}: {line}")
 
     def befallen(self, node: int, kind: Kind, seconds: float) -> None:

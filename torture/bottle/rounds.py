@@ -44,7 +44,7 @@ VERSION = re.compile(r"clients/[0-9a-zA-Z]+/\d+/(\d{8}-\d{8}-\d+\.safetensors|\.
 """The name of a version of a client's state on its node, and of one that is not finished."""
 FORK_KEEPS_SUMS = False
 """Whether the sums that a fork takes over from its source are there after any power cut. `SumRecorder.take` links them
-and does not sync their names (seeds 7005171 and 7005177 of this change): switch this on once it does."""
+and does not sync their names (seeds 7005171 and 7005177): switch this on once it does."""
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
 

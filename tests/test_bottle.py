@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torture.bottle import steps
 from torture.bottle.case import Case, shrunk
+from torture.bottle.disk import SimulatedDisk
 from torture.bottle.machine import Machine, forget_process
 from torture.bottle.world import Hang, Killed, World
 
+from fedsash.client.store import StateVersions
+from fedsash.flower.averaged.best import KeptBest
+from fedsash.flower.nodes.on_grid import OnGrid
+from fedsash.flower.nodes.roll_call import RollCall
+from fedsash.runs import session
 from fedsash.runs.records import Records
+from fedsash.system import files
 from fedsash.system.files import replace_file
 from fedsash.system.host import NEW, host, make_folders, opened, write_all
 from fedsash.vector import saved
@@ -85,6 +93,79 @@ def test_the_search_for_fewer_faults_leaves_out_what_the_same_violation_does_not
     (violation,) = case.go().violations
     assert shrunk(3, violation).faults == []
     assert shrunk(3, "the server ends: another reason").faults == case.faults != []
+
+
+def versions_of_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session takes the versions of another one for its own."""
+    maker = StateVersions.maker
+    monkeypatch.setattr(StateVersions, "maker", lambda ticket, version: (maker(ticket, version)[0], 1))
+
+
+def no_sync_of_a_new_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is replaced by one that may not be on the disk yet."""
+    write = files._write_beside
+
+    def write_without_sync(path: Path, *content: bytes | memoryview) -> None:
+        with monkeypatch.context() as unsynced:
+            unsynced.setattr(SimulatedDisk, "sync", lambda disk, handle: None)
+            write(path, *content)
+
+    monkeypatch.setattr(files, "_write_beside", write_without_sync)
+
+
+def no_second_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose answer to the roll call is lost is not asked again."""
+    monkeypatch.setattr(RollCall, "_is_due", lambda roll_call, node: node not in roll_call._last)
+
+
+def the_newest_state_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is resumed goes on from the state before the newest."""
+    newest = saved.newest
+
+    def newest_but_one(folder: Path, load: Callable[[Path], Any]) -> Any:
+        with monkeypatch.context() as dropped:
+            dropped.setattr(saved, "saved_rounds", lambda folder: saved_rounds(folder)[:-1] or saved_rounds(folder))
+            return newest(folder, load)
+
+    saved_rounds = saved.saved_rounds
+    monkeypatch.setattr(saved, "newest", newest_but_one)
+
+
+def no_best_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is kept as the best one."""
+    monkeypatch.setattr(session, "best_after", lambda best, *arguments: best)
+
+
+def no_best_model_of_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No served model is kept as the best one."""
+    monkeypatch.setattr(KeptBest, "_is_better", lambda kept, score: False)
+
+
+def no_wait_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds are made while no node is there."""
+    monkeypatch.setattr(OnGrid, "_await_clients", lambda executor: None)
+
+
+PLANTED = {
+    versions_of_any_session: (7300365, "has no state of round"),
+    no_sync_of_a_new_file: (7200013, "config.toml is damaged"),
+    no_second_question: (7200015, "though nodes have long been there"),
+    the_newest_state_is_dropped: (7200001, "goes back to round 9, though round 10 was on the disk"),
+    no_best_model: (7200013, "model-best is of round None"),
+    no_best_model_of_a_strategy: (7200030, "no best model is kept"),
+    no_wait_for_clients: (7200069, "is skipped, and no node was there"),
+}
+"""A seed that tells each mistake, and some of its words; without the mistake nothing is violated."""
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_mistake_in_production_is_told(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed, expected = PLANTED[plant]
+    assert Case(seed).go().violations == []
+    plant(monkeypatch)
+    assert any(expected in violation for violation in Case(seed).go().violations)
 
 
 def test_of_fresh_uploads_one_at_a_time_every_scheduler_makes_the_uploaded_model_its_own() -> None:

@@ -15,7 +15,18 @@ from fedsash.flower.nodes import wire
 
 from .disk import Content
 
-WAYS = ("bytes", "shape", "type", "nan", "fingerprint", "records", "samples", "places", "half")
+WAYS = {
+    "bytes": ("is not an array",),
+    "shape": (": must be ",),
+    "type": (": must be ",),
+    "nan": (),
+    "fingerprint": ("it trains another model",),
+    "records": ("KeyError: 'upload'",),
+    "samples": ("samples instead of",),
+    "places": ("it has no clients at the places",),
+    "half": ("is not an array",),
+}
+"""How a reply may be altered, and the words of the reasons why it is of no use then; what is not finite is refused."""
 
 
 def altered(reply: Any, way: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random, setstate
 from typing import Any, Literal
@@ -14,14 +15,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedAvgM
 
-from fedsash.averages import Window
+from fedsash.averages import EMA, Average, Window
 from fedsash.flower import Averaged
 from fedsash.flower.averaged.best import BestModel
 
-from .in_numpy import Replay
+from .in_numpy import Replay, ema, window
 from .node import Node, node_id
 from .setup import AVERAGES, Setup
 from .told import Told
+from .vectors import TOLERANCE, Model, distant
 
 D = 3
 """The length of the model's vector w; beside it are a whole number, and a statistic as long as w."""
@@ -29,8 +31,6 @@ STATISTIC = "norm.running_mean"
 """The statistic, by its name in PyTorch."""
 SERVERS = {"FedAvg": (1.0, 0.0), "FedAvgM": (0.8, 0.5)}
 """The server's rate and momentum in Flower's strategies."""
-TOLERANCE = 1e-12
-"""How far a model may be from that in NumPy."""
 
 
 @dataclass
@@ -44,7 +44,13 @@ class Heard:
 
 
 class AveragedStrategy:
-    """A training with Flower's FedAvg or FedAvgM, whose state lies in the folder `out` of the server's machine."""
+    """A training with Flower's FedAvg or FedAvgM, whose state lies in the folder `out` of the server's machine.
+
+    An exception in a round ends it as a kill does: nothing `rescues` the round.
+    """
+
+    rescues = False
+    of_sessions = ("lock",)
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
@@ -94,11 +100,25 @@ class AveragedStrategy:
         """Whether the server has made all rounds."""
         return True
 
-    def violations(self, strategy: Any, nodes: Iterable[Path]) -> Iterator[str]:
-        """What differs from the same replies without faults, and from the same rounds in NumPy; nodes keep nothing."""
+    def changes(self, strategy: Averaged, before: Averaged) -> Iterator[str]:
+        """What a training has that differs from the one before."""
+        for name in ("model", *strategy.averages):
+            for array in ("w", "steps", STATISTIC):
+                if strategy.value(name)[array].data != before.value(name)[array].data:
+                    yield f"{array} of {name}"
+        if strategy.best is not None and strategy.best_model != before.best_model:
+            yield "the best model"
+
+    def left_over_at(self, node: Path) -> Iterator[str]:
+        """The files of a node: it keeps none."""
+        for file in node.rglob("*"):
+            yield f"{file} is left over"
+
+    def violations(self, strategy: Any) -> Iterator[str]:
+        """What differs from the same replies without faults, and from the same rounds in NumPy."""
         replies = Replies(self.heard, [node_id(node) for node in range(self.setup.nodes)])
         expected = self._start(self._strategy, replies, None)
-        if not self.told.nodes_change and self.heard.asked != replies.asked:
+        if self.told.nodes_stay() and self.heard.asked != replies.asked:
             yield "other nodes were asked than without faults"
         for name in ("model", *strategy.averages):
             for array in ("w", "steps", STATISTIC):
@@ -113,41 +133,41 @@ class AveragedStrategy:
             yield f"{path.name} is left over"
 
     def _unlike_numpy(self, strategy: Averaged) -> Iterator[str]:
-        """What differs from the same rounds in NumPy, if the served average is a window."""
-        window = strategy.averages[strategy.serve]
-        if not isinstance(window, Window):
-            return
+        """What differs from the same rounds in NumPy."""
         rate, momentum = SERVERS[self.setup.server]
-        replay = Replay(self._first, window.size, self.setup.broadcast, rate, momentum)
+        replay = Replay(self._first, _in_numpy(strategy.averages[strategy.serve]), self.setup.broadcast, rate, momentum)
         replay.make(self.setup.rounds, self.heard.trained)
-        pairs = {
-            "the model": (_w(strategy.value("model")), replay.model),
-            "the window": (_w(strategy.value(strategy.serve)), replay.window),
-        }
+        there = "that in NumPy"
+        yield from distant("the model", _w(strategy.value("model")), replay.model, there)
+        yield from distant("the served average", _w(strategy.value(strategy.serve)), replay.average, there)
         for round, sent in self.heard.sent.items():
-            pairs[f"what the clients of round {round} received"] = sent, replay.sent[round]
-        best = strategy.best_model if strategy.best else None
-        if best is not None:
-            pairs["the best model"] = _w(best.arrays), replay.served[best.round]
-            yield from self._wrong_best(best, replay)
-        for name, (w, expected) in pairs.items():
-            error = float(np.abs(w - expected).max())
-            if not error <= TOLERANCE:
-                yield f"{name} is {error:.1e} away from that in NumPy"
+            yield from distant(f"what the clients of round {round} received", sent, replay.sent[round], there)
+        if strategy.best is not None:
+            yield from self._wrong_best(strategy.best_model, replay)
 
-    def _wrong_best(self, best: BestModel, replay: Replay) -> Iterator[str]:
-        """A best model whose loss is not the smallest one."""
+    def _wrong_best(self, best: BestModel | None, replay: Replay) -> Iterator[str]:
+        """A best model that is not the served one with the smallest loss, or is not kept though a loss is a number."""
         losses = {round: float(np.sum(w**2)) for round, w in replay.served.items()}
         if self.setup.evaluation == "by clients":
-            losses = {}
-            for round, replies in self.heard.evaluated.items():
-                metrics = [reply.content["metrics"] for reply in replies if reply.has_content()]
-                if metrics:
-                    samples = [each["num-examples"] for each in metrics]
-                    losses[round] = float(np.average([each["loss"] for each in metrics], weights=samples))
-        finite = [value for value in losses.values() if not np.isnan(value)]
-        if not np.allclose([min(finite), losses[best.round]], best.score, rtol=TOLERANCE, atol=TOLERANCE):
+            losses = self._losses_by_clients()
+        numbers = [value for value in losses.values() if not np.isnan(value)]
+        if best is None:
+            if numbers:
+                yield f"no best model is kept, and the losses are {losses}"
+            return
+        yield from distant("the best model", _w(best.arrays), replay.served[best.round], "that in NumPy")
+        if not np.allclose([min(numbers), losses[best.round]], best.score, rtol=TOLERANCE, atol=TOLERANCE):
             yield f"the best model is of round {best.round}, and the losses are {losses}"
+
+    def _losses_by_clients(self) -> dict[int, float]:
+        """The mean of the clients' losses, weighted by their numbers of samples, in the rounds that have any."""
+        losses = {}
+        for round, replies in self.heard.evaluated.items():
+            metrics = [reply.content["metrics"] for reply in replies if reply.has_content()]
+            if metrics:
+                samples = [each["num-examples"] for each in metrics]
+                losses[round] = float(np.average([each["loss"] for each in metrics], weights=samples))
+        return losses
 
     @property
     def _strategy(self) -> type[FedAvg]:
@@ -182,7 +202,7 @@ class AveragedStrategy:
                 {"w": Array(self._first), "steps": Array(np.zeros(1, dtype=int)), STATISTIC: Array(np.zeros(D))}
             ),
             num_rounds=self.setup.rounds,
-            timeout=30.0,
+            timeout=self.setup.deadline,
             train_config=ConfigRecord(),
             evaluate_fn=loss if self.setup.evaluation == "by the server" else None,
         )
@@ -194,6 +214,17 @@ def _w(arrays: ArrayRecord) -> Any:
     return arrays["w"].numpy()
 
 
+def _in_numpy(average: Average) -> Callable[[Sequence[Model]], Model]:
+    """What makes the same average of models in NumPy."""
+    match average:
+        case Window(size=size):
+            return partial(window, size=size)
+        case EMA(decay=decay):
+            return partial(ema, decay=decay)
+        case _:
+            raise TypeError(f"{average} is not in NumPy")
+
+
 def loss(server_round: int, arrays: ArrayRecord) -> MetricRecord:
     """The squared length of a model, as a loss."""
     return MetricRecord({"loss": float(np.sum(arrays["w"].numpy() ** 2))})
@@ -201,7 +232,7 @@ def loss(server_round: int, arrays: ArrayRecord) -> MetricRecord:
 
 def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
     """A strategy of this kind that notes what it sends and aggregates."""
-    every_round: list[int] = []
+    begun = False
 
     class Listening(kind):  # type: ignore[misc]
         """Notes what it sends and aggregates."""
@@ -214,14 +245,17 @@ def listening(kind: type[FedAvg], heard: Heard, told: Told) -> type[FedAvg]:
             return messages
 
         def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-            if not every_round:
+            nonlocal begun
+            if not begun:
                 told.begun(server_round - 1, server_round > 1)
-            every_round.append(server_round)
+            begun = True
             told.state_saved(server_round - 1)
             answers = list(replies)
             heard.trained[server_round] = copy.deepcopy(answers)
             nodes = [reply.metadata.src_node_id for reply in answers if reply.has_content()]
             told.round(server_round, f"heard of the nodes {nodes}")
+            if server_round in told.after_round:
+                told.after_round.pop(server_round)()
             return super().aggregate_train(server_round, answers)
 
         def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> Any:

@@ -43,7 +43,7 @@ class Case:
     def __init__(self, seed: int, without: Collection[int] = ()) -> None:
         chance = Random(f"bottle {seed}")
         self.setup = Setup.drawn(chance, seed)
-        faults = drawn(chance, self.setup.nodes, self.setup.rounds, waits=self.setup.how == "averaged")
+        faults = drawn(chance, self.setup)
         self.places = [place for place in range(len(faults)) if place not in without]
         self.faults = [faults[place] for place in self.places]
 
@@ -90,7 +90,9 @@ def _words(line: str) -> str:
 def _alone() -> Iterator[None]:
     """On one thread, without log lines and pictures, which take longer than all else, and with one generator.
 
-    `torch.manual_seed` would seed accelerators, too, and keeps the stack of each call until there is one.
+    `torch.manual_seed` would seed accelerators, too, and keeps the stack of each call until there is one. What a run
+    says of the real machine, its seconds, its name and its command, has always the same length: it takes room on a disk
+    that may be full.
     """
     identify()
     threads = torch.get_num_threads()
@@ -101,6 +103,10 @@ def _alone() -> Iterator[None]:
         with (
             patch("fedsash.runs.folder.can_draw", lambda: False),
             patch("torch.manual_seed", torch.default_generator.manual_seed),
+            patch("time.perf_counter", lambda: 0.0),
+            patch("socket.gethostname", lambda: "bottle"),
+            patch("getpass.getuser", lambda: "server"),
+            patch("sys.argv", ["fedsash"]),
             patch("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: host.clock.sleep(seconds)),
         ):
             yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -211,7 +211,7 @@ class SimulatedDisk(Disk):
 
     def put(self, content: Content) -> None:
         """Let this be on the disk, all of it synced."""
-        self._top = _folder(content, {})
+        self._top = _folder(content)
         self._write_out()
 
     def cut_power(self, chance: Random) -> None:
@@ -250,14 +250,27 @@ def _content(folder: Folder) -> Content:
     return content
 
 
-def _folder(content: Content, files: dict[int, File]) -> Folder:
+def changed_files(before: Content, after: Content, without: Collection[str]) -> list[str]:
+    """The names of the files, `without` some, that are not the same in two contents of a folder."""
+    names = []
+    for name in sorted((before.keys() | after.keys()) - set(without)):
+        one = before.get(name)
+        other = after.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            names += [f"{name}/{inner}" for inner in changed_files(one, other, without)]
+        elif one != other:
+            names.append(name)
+    return names
+
+
+def _folder(content: Content) -> Folder:
     """A folder with a content, all of it synced."""
     folder = Folder()
     for name, inner in content.items():
         if isinstance(inner, bytes):
             folder.names[name] = File(bytearray(inner), inner)
         else:
-            folder.names[name] = _folder(inner, files)
+            folder.names[name] = _folder(inner)
     folder.sync()
     return folder
 

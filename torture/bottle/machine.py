@@ -18,7 +18,7 @@ from .world import Killed, World
 
 MOMENT = 1e-3
 """The seconds that the code between two looks at the clock takes."""
-LATEST = 3.0
+IN_BACKGROUND = 3.0
 """A file is brought to the disk in the background within so many seconds."""
 
 
@@ -26,7 +26,8 @@ class Machine:
     """A machine with a disk in `folder`, and at most one process of fedsash.
 
     Each operation of its process is a step. A process that is killed makes no step any more, whatever it catches.
-    The disk of a machine that is not `powered` loses what it may lose before the next process starts.
+    The disk of a machine that is not `powered` loses what it may lose before the next process starts. `upset` is called
+    when its time is not that of the others, with the seconds for which that lasts; `upsets` counts this.
     """
 
     def __init__(self, world: World, name: str, folder: Path, chance: Random) -> None:
@@ -39,6 +40,9 @@ class Machine:
         self.steps = 0
         self.process = 0
         self.jump = 0.0
+        self.paused_until = 0.0
+        self.upsets = 0
+        self.upset: Callable[[float], None] = lambda seconds: None
         self.disk_steps = 0
         self.deaths: dict[int, Callable[[], None]] = {}
         self.deaths_at_disk: dict[int, Callable[[], None]] = {}
@@ -57,6 +61,18 @@ class Machine:
             self.alive = False
             self.world.tell(f"{self.name} {why}")
 
+    def jump_ahead(self, seconds: float) -> None:
+        """Let its clock jump."""
+        self.jump += seconds
+        self.upsets += 1
+        self.upset(0.0)
+
+    def pause(self, seconds: float) -> None:
+        """Let its process do nothing for so many seconds, while all others go on."""
+        self.paused_until = self.world.now + seconds
+        self.upsets += 1
+        self.upset(seconds)
+
     def fill_disk(self, seconds: float) -> None:
         """Let the disk have little room for so many seconds."""
         self.disk.room = int(10 * seconds)
@@ -67,9 +83,11 @@ class Machine:
         self.disk.room = None
 
     def step(self) -> None:
-        """Count an operation of the process. Raises `Killed` if it is dead, or dies here."""
+        """Count an operation of the process, once it is not paused. Raises `Killed` if it is dead, or dies here."""
         if not self.alive:
             raise Killed(here=False)
+        if self.world.now < self.paused_until:
+            self.world.wait(self.paused_until - self.world.now)
         self.steps += 1
         if self.steps in self.deaths:
             self.deaths.pop(self.steps)()
@@ -138,7 +156,7 @@ class InBackground(Executor):
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         later = Later(self._machine, partial(call, *arguments, **named))
-        self._machine.world.after(self._machine.chance.uniform(0, LATEST), later.do)
+        self._machine.world.after(self._machine.chance.uniform(0, IN_BACKGROUND), later.do)
         return later
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from fedsash.client.messages import RoundReport
@@ -20,22 +19,19 @@ from fedsash.runs import Driver, Result, run
 
 from . import steps
 from .reference import differences
-from .rounds import TOLERANCE, Rounds
-from .steps import Model, Uploaded
+from .rounds import Rounds
+from .steps import Uploaded
+from .vectors import Model, distant
 
 
 class InRealTime(Rounds):
     """A run of an asynchronous scheduler."""
 
     def driver(self, grid: Any) -> Driver:
-        scheduler = self.setup.scheduler
-        limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
-        return Asynchronous(self.over_nodes(grid, minimum=1), RealTime(limit), scheduler)
+        return Asynchronous(self.over_nodes(grid, minimum=1), RealTime(self._limit), self.setup.scheduler)
 
     def differences(self, result: Result) -> Iterator[str]:
-        scheduler = self.setup.scheduler
-        limit = None if isinstance(scheduler, FedWindow) else self.setup.asked
-        replay = Asynchronous(self.simulation, RealTime(limit, replay=self.out), scheduler)
+        replay = Asynchronous(self.simulation, RealTime(self._limit, replay=self.out), self.setup.scheduler)
         expected = run(replay, self.setup.rounds, progress=False).state
         for name in differences(result.state, expected):
             yield f"{name} is not that of a replay of the record"
@@ -51,6 +47,13 @@ class InRealTime(Rounds):
             if self.told.is_silent(client, client % self.setup.nodes):
                 yield f"nothing is heard of client {client} until step {report.round}, and its node is there"
 
+    @property
+    def _limit(self) -> int | None:
+        """How many clients train at a time at most; FedWindow's window says it itself."""
+        if isinstance(self.setup.scheduler, FedWindow):
+            return None
+        return self.setup.asked
+
     def _unlike_formulas(self, result: Result) -> Iterator[str]:
         """Models that are not those of the scheduler's formula in NumPy: the last one, and those that clients received.
 
@@ -58,14 +61,11 @@ class InRealTime(Rounds):
         """
         uploads = self._uploads()
         models = self._models(uploads)
-        pairs = [("the last model", result.state.w.numpy(), models[self.setup.rounds])]
+        there = "that of the formula"
+        yield from distant("the last model", result.state.w, models[self.setup.rounds], there)
         for upload in uploads:
             what = f"what client {upload.client} received as version {upload.version}"
-            pairs.append((what, upload.start, models[upload.version]))
-        for what, w, expected in pairs:
-            error = float(np.abs(w - expected).max())
-            if not error <= TOLERANCE:
-                yield f"{what} is {error:.1e} away from that of the formula"
+            yield from distant(what, upload.start, models[upload.version], there)
         if isinstance(self.setup.scheduler, FedWindow):
             versions = [upload.version for upload in uploads]
             expected_versions = steps.versions_of_ring(uploads, self.setup.window)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedsash.client.messages import Answers, Executor, Missing, Reply, Request
+from fedsash.client.messages import Answers, Executor, Job, Missing, Reply, Request
 from fedsash.engines import Training
 from fedsash.server.federation import Federation
 from fedsash.server.state import State
@@ -21,15 +21,15 @@ Accepted = Mapping[int, Set[int]]
 
 
 class Only(Executor):
-    """Lets the clients train whose upload was accepted in their round; all others are missing."""
+    """Lets the clients train whose upload was accepted in their round, and answer a probe; all others are missing."""
 
-    def __init__(self, executor: Executor, accepted: Accepted, minimum: int) -> None:
+    def __init__(self, executor: Executor, accepted: Mapping[Job, Accepted], minimum: int) -> None:
         self._executor = executor
         self._accepted = accepted
         self.minimum = minimum
 
     def work(self, request: Request) -> Answers:
-        accepted = self._accepted.get(request.round + 1, set())
+        accepted = self._accepted[request.job].get(request.round + 1, set())
         present = []
         for place, client in enumerate(request.ids.tolist()):
             if client in accepted:
@@ -50,7 +50,7 @@ class Only(Executor):
 class OnlyClients:
     """The clients of a simulation, of which only some are heard."""
 
-    def __init__(self, clients: Any, accepted: Accepted, minimum: int) -> None:
+    def __init__(self, clients: Any, accepted: Mapping[Job, Accepted], minimum: int) -> None:
         self._clients = clients
         self._accepted = accepted
         self._minimum = minimum
@@ -65,9 +65,9 @@ class OnlyClients:
 
 
 def reference(
-    federation: Federation, accepted: Accepted, minimum: int, rounds: int, models: dict[int, Tensor]
+    federation: Federation, accepted: Mapping[Job, Accepted], minimum: int, rounds: int, models: dict[int, Tensor]
 ) -> State:
-    """The state after so many rounds of a simulation in which only these uploads count.
+    """The state after so many rounds of a simulation in which only these uploads count, by what is asked for.
 
     `models` gets the model of each round that has moved it, and the first one as that of round 0.
     """

@@ -15,10 +15,11 @@ from fedsash.averages import EMA, Window
 from fedsash.client.optimisers import Adam
 from fedsash.client.settings import LocalTraining
 from fedsash.data.federated import FederatedData
-from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation, FineTuning
-from fedsash.flower import NamedModel
-from fedsash.methods import FedAvg, FedDyn, Method, Scaffold
+from fedsash.flower import NamedModel, Waiting
+from fedsash.flower.nodes.client import ONE_BY_ONE
+from fedsash.flower.nodes.roll_call import TRIES
+from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.network import ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
@@ -30,7 +31,6 @@ from fedsash.vector.sharing import Personal
 
 from .growing import Growing
 
-ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
 SAMPLES = 5
 """The samples of a client, but of the last one, which has one less."""
 TEST_SAMPLES = 6
@@ -43,12 +43,13 @@ METHODS: Mapping[str, tuple[Method, ServerSGD, LocalTraining]] = {
     "fedavg": (FedAvg(), ServerSGD(), PLAIN),
     "momentum": (FedAvg(), ServerSGD(momentum=0.5), PLAIN),
     "scaffold": (Scaffold(), ServerSGD(), PLAIN),
+    "mime": (Mime(), ServerSGD(), PLAIN),
     "feddyn": (FedDyn(0.1), ServerSGD(), PLAIN),
     "adam": (FedAvg(), ServerSGD(), replace(PLAIN, optimiser=Adam(), keep_moments=True)),
     "personal": (FedAvg(), ServerSGD(), PLAIN),
     "growing": (Growing(), ServerSGD(), PLAIN),
 }
-"""Of "personal" the bias stays with each client."""
+"""Of "personal" the bias stays with each client; "mime" asks clients for a gradient before they train."""
 ASYNCHRONOUS = ("fedavg",)
 """The methods of asynchronous schedulers, which move the model themselves."""
 
@@ -89,7 +90,8 @@ class Setup:
     features, which each node has in another order, and a model by name. From the model after `broadcast` rounds on, if
     that is not 0, clients receive the first average; `order` is that of the broadcast. The sum of all models is saved
     after every `sums` rounds, if that is not 0. `server` is Flower's strategy. With `own_code`, loss and
-    metric are functions that nodes find by their place.
+    metric are functions that nodes find by their place. A round waits for answers until the `deadline`, and a server
+    for nodes as long as a `roll_call`, in seconds.
     """
 
     how: str
@@ -111,6 +113,8 @@ class Setup:
     sums: int
     server: str
     own_code: bool
+    deadline: float
+    roll_call: float
     seed: int
 
     @classmethod
@@ -151,6 +155,8 @@ class Setup:
             sums=chance.choice([0, 0, 0, chance.randint(1, 4)]),
             server=chance.choice(["FedAvg", "FedAvgM"]),
             own_code=not table and chance.random() < 0.2,
+            deadline=chance.choice([30.0, 30.0, 150.0]),
+            roll_call=chance.choice([60.0, 200.0, 200.0, 400.0]),
             seed=seed,
         )
 
@@ -176,6 +182,23 @@ class Setup:
     def window(self) -> int:
         """The number of clients in FedWindow's window."""
         return min(2, self.clients)
+
+    def waiting(self, minimum: int) -> Waiting:
+        """How long the server waits for nodes; for fewer usable uploads than the minimum a round is skipped."""
+        return Waiting(deadline=self.deadline, roll_call=self.roll_call, poll=self.deadline / 60, minimum=minimum)
+
+    @property
+    def asked_again(self) -> float:
+        """A node that does not say which clients it holds is asked again after so many seconds."""
+        return self.roll_call / TRIES
+
+    @property
+    def requests(self) -> int:
+        """So many times at most a round waits until the deadline: for each model that clients score, too."""
+        if not self.scored_by_clients:
+            return 2
+        models = 1 + len(AVERAGES[self.averages])
+        return 2 + 2 * models
 
     @property
     def scored_by_clients(self) -> bool:

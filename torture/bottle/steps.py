@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Model = NDArray[np.float64]
+from .vectors import Model
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 
 class Killed(BaseException):
@@ -22,10 +23,10 @@ class Hang(BaseException):
 class World:
     """A clock that moves only when somebody waits, and the events that happen meanwhile.
 
-    `limit` is the moment at which everybody should long be done: there `Hang` is raised.
+    `limit` is the moment at which whoever waits should be done: there `Hang` is raised.
     """
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float = inf) -> None:
         self.now = 0.0
         self.limit = limit
         self.story: list[str] = []

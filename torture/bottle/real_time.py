@@ -18,6 +18,7 @@ from fedsash.network import Asynchronous, FedAsync, FedBuff, FedWindow
 from fedsash.runs import Driver, Result, run
 
 from . import steps
+from .faults import Kind
 from .reference import differences
 from .rounds import Rounds
 from .steps import Uploaded
@@ -46,6 +47,11 @@ class InRealTime(Rounds):
         for client in range(self.setup.clients):
             if self.told.is_silent(client, client % self.setup.nodes):
                 yield f"nothing is heard of client {client} until step {report.round}, and its node is there"
+
+    def faults_of(self, client: int, round: int) -> list[Kind]:
+        """Of two answers that are read together, the first may make a step; then the second is told with the next."""
+        before = super().faults_of(client, round - 1) if round > 1 else []
+        return before + super().faults_of(client, round)
 
     @property
     def _limit(self) -> int | None:

@@ -42,9 +42,6 @@ IN_TIME = ("late", "lost", "away", "failed: Error: Node Unavailable", "failed: E
 """The first words of reasons that are a matter of time, and no failure of a node."""
 VERSION = re.compile(r"clients/[0-9a-zA-Z]+/\d+/(\d{8}-\d{8}-\d+\.safetensors|\.\d{8}-\d{8}-\d+\..*)")
 """The name of a version of a client's state on its node, and of one that is not finished."""
-FORK_KEEPS_SUMS = False
-"""Whether the sums that a fork takes over from its source are there after any power cut. `SumRecorder.take` links them
-and does not sync their names (seeds 7005171 and 7005177): switch this on once it does."""
 SPARE = 6
 """How many versions a client may keep beside those of the rounds since the second newest state: late and lost ones."""
 
@@ -57,6 +54,8 @@ class Rounds:
     """
 
     rescues = True
+    of_sessions = ("summary.json", "sessions.json", "lock")
+    """The files that another session changes: how often a run was resumed, and who is at work in it."""
 
     def __init__(self, setup: Setup, out: Path, told: Told) -> None:
         self.setup = setup
@@ -121,14 +120,6 @@ class Rounds:
         self.out = self.out.with_name("fork")
         self.told.forked(self.setup.fork)
         return False
-
-    @property
-    def of_sessions(self) -> tuple[str, ...]:
-        """The files that another session changes: how often a run was resumed, and who is at work in it."""
-        names = ("summary.json", "sessions.json", "lock")
-        if self.source is not None and not FORK_KEEPS_SUMS:
-            return (*names, "trajectory")
-        return names
 
     def changes(self, result: Result, before: Result) -> Iterator[str]:
         """What a result has that differs from the one before, and files of its models that are not those of it."""
@@ -209,7 +200,7 @@ class Rounds:
         for row in self._problems():
             for client in row.get("refused", ()):
                 count = sum(client in accepted[round] for round in models if 0 < round < row["round"])
-                diverges = any(fault.diverges for fault in self._faults_of(client, row))
+                diverges = any(fault.diverges for fault in self.faults_of(client, row["round"]))
                 if count < growing.MOST and not diverges:
                     yield f"client {client} is refused in round {row['round']}, and counts in {count} rounds before"
 
@@ -242,8 +233,7 @@ class Rounds:
         for round in range(self.setup.sums, self.setup.rounds + 1, self.setup.sums):
             summed = [model for number, model in models.items() if 0 < number <= round]
             if not place(folder, round).exists():
-                taken_over = self.source is not None and round <= self.setup.fork
-                if summed and (FORK_KEEPS_SUMS or not taken_over):
+                if summed:
                     yield f"there is no sum after round {round}"
                 continue
             running_sum = read(folder, round)
@@ -303,23 +293,23 @@ class Rounds:
             if why.startswith(IN_TIME) and self.told.knows(client % self.setup.nodes):
                 yield f"client {client} is not heard in round {report.round}, and its node was there: {why}"
 
+    def faults_of(self, client: int, round: int) -> list[Kind]:
+        """The kinds of the faults from which something may have followed for a client in the record of a round."""
+        return self.told.faults_of(client % self.setup.nodes, round)
+
     def _unexplained(self) -> Iterator[str]:
         """Clients that are missing without a reason in the records, or for one that no fault of their node explains."""
         for row in self._problems():
             for client, why in row.get("missing", {}).items():
                 if not why:
                     yield f"client {client} is missing in round {row['round']} without a reason"
-                faults = self._faults_of(int(client), row)
+                faults = self.faults_of(int(client), row["round"])
                 if not why.startswith(IN_TIME) and not any(fault.excuses(why) for fault in faults):
                     yield f"client {client} is missing in round {row['round']} though nothing befell its node: {why}"
             for client in row.get("refused", ()):
-                diverges = any(fault.diverges for fault in self._faults_of(client, row))
+                diverges = any(fault.diverges for fault in self.faults_of(client, row["round"]))
                 if not diverges and self.setup.method != "growing":
                     yield f"client {client} is refused in round {row['round']} though its training does not diverge"
-
-    def _faults_of(self, client: int, row: Mapping[str, Any]) -> list[Kind]:
-        """The kinds of the faults from which something may have followed for a client in a record's round."""
-        return self.told.faults_of(client % self.setup.nodes, row["round"])
 
     def _problems(self) -> list[dict[str, Any]]:
         """The records of the rounds with problems."""

@@ -13,7 +13,7 @@ from ..settings.errors import RunError, check, some
 from ..settings.limits import CountFromZero
 from ..settings.setting import Setting
 from ..system.files import clear, replace_file
-from ..system.host import host, make_folders
+from ..system.host import host, make_folders, sync_folder
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
@@ -107,6 +107,7 @@ class SumRecorder:
         for round in kept(source / FOLDER):
             if round <= state.round:
                 _link(place(source / FOLDER, round), place(self.folder, round))
+        sync_folder(self.folder)
 
     def _empty(self, state: State) -> bool:
         """Whether the run adds up its models, but has none in its sum yet."""

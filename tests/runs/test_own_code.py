@@ -110,6 +110,11 @@ def test_a_key_that_can_not_be_written_does_no_harm(tmp_path: Path, monkeypatch:
     assert own_code.of(tmp_path) == [] and not (tmp_path / "own_code.json").exists()
 
 
+def test_a_power_cut_leaves_a_whole_key_or_none(synced: list[Path], run: Path, state: Path) -> None:
+    """It has its name once its bytes are on the disk: half a key would be nobody's for ever."""
+    assert [path.parent for path in synced if path.name.startswith(".key.")] == [state]
+
+
 def test_all_permits_have_one_key(run: Path, tmp_path: Path, state: Path) -> None:
     secret = (state / "key").read_bytes()
     write(tmp_path)

@@ -124,6 +124,7 @@ def _make_key(file: Path) -> None:
     try:
         with opened(writing, NEW, 0o600) as handle:
             write_all(handle, secrets.token_bytes(KEY_BYTES))
+            host.disk.sync(handle)  # a power cut leaves it whole, or none: half a key would stay for ever
         host.disk.link(writing, file)
     except FileExistsError:
         pass

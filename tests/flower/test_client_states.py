@@ -193,6 +193,16 @@ def test_a_late_request_of_a_server_that_was_killed_changes_no_state_that_counts
     assert why == {0: "client 3 was asked by a server that has been started again since"}
 
 
+def test_a_request_that_comes_twice_replaces_no_state_by_one_that_is_not_finite(tmp_path: Path) -> None:
+    """The client's samples have broken meanwhile (bottle, seed 10000052)."""
+    versions = Versions(tmp_path)
+    request = asked(3, 0, (0, "run"))
+    versions.write(request, ClientState({"c": torch.ones(1, 2)}))
+    versions.write(request, ClientState({"c": torch.full((1, 2), torch.nan)}))
+    _, rows, why = versions.read(asked(4, 4, (0, "run")), ClientState({"c": torch.zeros(2)}))
+    assert not why and torch.equal(rows.own["c"], torch.ones(1, 2))
+
+
 def test_a_clients_folder_that_a_killed_process_has_made_is_durable_with_its_first_state(
     synced: list[Path], tmp_path: Path
 ) -> None:

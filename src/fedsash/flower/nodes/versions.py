@@ -14,7 +14,7 @@ from ...client.messages import Request
 from ...client.store import StateRows, StateVersions
 from ...system.files import replace_file
 from ...system.host import make_folders, sync_folders, unlink_if_there
-from ...vector.arrays import stacked
+from ...vector.arrays import Vectors, stacked
 from ...vector.spaces import ClientState
 
 RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
@@ -60,18 +60,25 @@ class Versions:
         return answerable, rows, reasons
 
     def write(self, request: Request, client_state: ClientState) -> None:
-        """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
+        """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more.
+
+        One that is not finite is not written: its upload is refused. If the request came twice, and the client's
+        samples have broken since, it would replace the version that counts.
+        """
         named = _named(request)
         version = request.round + 1
         _, session = named.maker(version)
         for place, (client, before) in enumerate(zip(request.ids.tolist(), named.last.tolist(), strict=True)):
+            state = {name: rows[place] for name, rows in client_state.items()}
+            if not _is_finite(state):
+                continue
             folder = self._client_folder(named, version, client)
             make_folders(folder)
             others = _files(folder)
             if not others:
                 sync_folders(folder)  # a process that was killed may have made it
             file = folder / _name(version, before, session)
-            replace_file(file, _content({name: rows[place] for name, rows in client_state.items()}))
+            replace_file(file, _content(state))
             for other in others:
                 if _session(other) > session:  # it has asked meanwhile
                     continue
@@ -103,7 +110,7 @@ class Versions:
         shapes = {name: value.shape for name, value in state.items()}
         if shapes != {name: value.shape for name, value in start.items()}:
             raise NoVersion(f"client {client} has the state of another method or model of round {version}")
-        if not all(bool(torch.isfinite(value).all()) for value in state.values()):
+        if not _is_finite(state):
             raise NoVersion(f"client {client} has a state of round {version} that is not finite")
         return ClientState({name: state[name].to(value) for name, value in start.items()})
 
@@ -156,6 +163,11 @@ def _session(file: Path) -> int:
 def _files(folder: Path) -> list[Path]:
     """The versions in a client's folder, without what a killed process was writing."""
     return sorted(folder.glob("[0-9]*-[0-9]*-[0-9]*.safetensors"))
+
+
+def _is_finite(state: Vectors) -> bool:
+    """Whether no number of a client's state is infinite or NaN."""
+    return all(bool(torch.isfinite(value).all()) for value in state.values())
 
 
 def _content(vectors: dict[str, Tensor]) -> bytes:
